@@ -1,0 +1,121 @@
+"""What a config may say: checked before anything is compiled."""
+
+import dataclasses
+import json
+import math
+import pathlib
+from typing import Any
+
+import ml_collections
+
+from cbert.data.masking import KINDS, Masking
+from cbert.errors import UserError
+from cbert.model import conditioning
+from cbert.model.layers import CHOICES, Hyperparameters
+from cbert.training.optimizer import SCHEDULES
+
+EVAL_MASKINGS = ("each", "one")
+
+_LEAST = {
+    "model.dimension": 1, "model.heads": 1, "model.layers": 1, "model.feed_forward": 1,
+    "train.steps": 1, "train.batch_size": 1, "train.eval_every": 1,
+    "train.checkpoint_every": 1, "train.log_every": 1, "train.patience": 0,
+    "optimizer.warmup_steps": 0, "optimizer.weight_decay": 0.0, "optimizer.clip_norm": 0.0,
+    "eval.batch_size": 1, "seed": 0,
+}
+_SHARES = ("model.dropout", "train.context_dropout", "optimizer.b1", "optimizer.b2")
+_ONE_OF = {
+    "train.masking": KINDS,
+    "eval.masking": EVAL_MASKINGS,
+    "optimizer.schedule": SCHEDULES,
+    **{f"model.{name}": choices for name, choices in CHOICES.items()},
+}
+
+
+def check(config: ml_collections.ConfigDict) -> None:
+    """Refuses impossible values; raises `UserError` naming field, value and fix."""
+    for field, least in _LEAST.items():
+        if not least <= _get(config, field) < math.inf:
+            raise UserError(f"{field} is {_get(config, field)}; it must be at least {least}")
+    for field in _SHARES:
+        if not 0 <= _get(config, field) < 1:
+            raise UserError(f"{field} is {_get(config, field)}; it must be from 0 to below 1")
+    for field, choices in _ONE_OF.items():
+        if _get(config, field) not in choices:
+            raise UserError(
+                f"{field} is {_get(config, field)!r}; it must be one of {', '.join(choices)}"
+            )
+    conditioning.method_class(config.model.method)
+    if not 0 < config.train.mask_rate <= 1:
+        raise UserError(f"train.mask_rate is {config.train.mask_rate}; it must be in (0, 1]")
+    if not 0 < config.optimizer.learning_rate < math.inf:
+        raise UserError(
+            f"optimizer.learning_rate is {config.optimizer.learning_rate}; it must be above 0"
+        )
+    if config.model.dimension % config.model.heads:
+        raise UserError(
+            f"model.dimension is {config.model.dimension}, not a multiple of model.heads, "
+            f"{config.model.heads}"
+        )
+    if config.optimizer.warmup_steps > config.train.steps:
+        raise UserError(
+            f"optimizer.warmup_steps is {config.optimizer.warmup_steps}, more than "
+            f"train.steps, {config.train.steps}"
+        )
+    if not config.data.name:
+        raise UserError("data.name is empty; pass --config.data.name=NAME of prepared data")
+
+
+def _get(config: ml_collections.ConfigDict, field: str) -> Any:
+    for name in field.split("."):
+        config = config[name]
+    return config
+
+
+def hyperparameters(config: ml_collections.ConfigDict) -> Hyperparameters:
+    """The model's sizes and choices out of `config.model`."""
+    names = [field.name for field in dataclasses.fields(Hyperparameters)]
+    return Hyperparameters(**{name: config.model[name] for name in names})
+
+
+def masking(config: ml_collections.ConfigDict) -> Masking:
+    """How training hides items."""
+    return Masking(config.train.masking, config.train.mask_rate, config.train.corrupt)
+
+
+def save(config: ml_collections.ConfigDict, path: pathlib.Path) -> None:
+    text = json.dumps(config.to_dict(), indent=1, sort_keys=True)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
+    """The config of a run; raises `UserError` when the directory holds none."""
+    path = pathlib.Path(workdir) / "config.json"
+    try:
+        return ml_collections.ConfigDict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; {workdir} is not a run's work directory") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON ({error})") from None
+
+
+def differences(
+    one: ml_collections.ConfigDict, other: ml_collections.ConfigDict
+) -> list[str]:
+    """The fields two configs differ in, apart from where the data lie."""
+    flat = [_flat(config.to_dict()) for config in (one, other)]
+    return [
+        f"{field} ({flat[0].get(field)} there, {flat[1].get(field)} here)"
+        for field in sorted(flat[0].keys() | flat[1].keys())
+        if flat[0].get(field) != flat[1].get(field) and field != "data.dir"
+    ]
+
+
+def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat = {}
+    for name, value in nested.items():
+        if isinstance(value, dict):
+            flat.update(_flat(value, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = value
+    return flat

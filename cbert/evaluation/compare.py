@@ -1,0 +1,97 @@
+"""Runs side by side: one table, and paired differences on the same questions."""
+
+from typing import Any
+
+import numpy as np
+
+from cbert.errors import UserError
+from cbert.evaluation import metrics
+from cbert.evaluation.evaluate import MODEL, OPTIMUM, POPULARITY, Evaluation
+
+_HEADS = {
+    "cross_entropy": "cross-entropy", "recall@1": "r@1 %", "recall@5": "r@5 %",
+    "recall@250": "r@250 %", "mrr": "MRR", "ndcg@10": "NDCG@10",
+}
+
+
+def format_results(rows: dict[str, dict[str, Any]]) -> str:
+    """A table of metrics with standard errors, a row a name."""
+    cells = [["", *_HEADS.values()]]
+    for name, found in rows.items():
+        cells.append([name, *(_cell(metric, found[metric]) for metric in metrics.NAMES)])
+    return align(cells)
+
+
+def format_parts(parts: dict[str, Any], title: str) -> str:
+    """A table of metrics by part, with the number of questions."""
+    cells = [[title, "questions", *_HEADS.values()]]
+    for label, found in parts.items():
+        row = (_cell(metric, found[metric]) for metric in metrics.NAMES)
+        cells.append([label, f"{found['questions']:,}", *row])
+    return align(cells)
+
+
+def _cell(metric: str, found: dict[str, float]) -> str:
+    share = metric.startswith("recall")
+    scale, digits = (100, 2) if share else (1, 4)
+    mean, error = scale * found["mean"], scale * found["standard_error"]
+    return f"{mean:.{digits}f} ± {error:.{digits}f}"
+
+
+def align(rows: list[list[str]]) -> str:
+    """Rows of cells as columns: the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if place == 0 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def paired(base: Evaluation, other: Evaluation) -> dict[str, float]:
+    """Cross-entropy of `other` minus `base`, question by question, in nats.
+
+    Returns:
+      mean, standard_error (over groups) and the 95 % interval low, high (groups drawn with
+      replacement). All are conditional on the two trained models.
+
+    Raises:
+      UserError: the two were not asked the same questions.
+    """
+    def key(evaluation: Evaluation) -> tuple:
+        asked = evaluation.asked
+        names = np.array(evaluation.schema.items, object)[asked.items]
+        return [evaluation.split.ids[row] for row in asked.rows], asked.places, names
+
+    if not all(np.array_equal(a, b) for a, b in zip(key(base), key(other), strict=True)):
+        raise UserError(
+            "the runs were not asked the same questions; compare runs on the same data, "
+            "split and vocabulary"
+        )
+    difference = other.values()["cross_entropy"] - base.values()["cross_entropy"]
+    mean, error = metrics.mean_and_error(difference, base.groups)
+    low, high = metrics.bootstrap_interval(difference, base.groups)
+    return {"mean": mean, "standard_error": error, "low": low, "high": high}
+
+
+def format_paired(names: list[str], evaluations: list[Evaluation]) -> str:
+    """Each run minus the first."""
+    rows = [[f"minus {names[0]}", "cross-entropy", "95 % interval over groups"]]
+    for name, evaluation in zip(names[1:], evaluations[1:], strict=True):
+        found = paired(evaluations[0], evaluation)
+        rows.append([
+            name, f"{found['mean']:+.4f} ± {found['standard_error']:.4f}",
+            f"[{found['low']:+.4f}, {found['high']:+.4f}]",
+        ])
+    return align(rows)
+
+
+def share_of_the_way(evaluation: Evaluation) -> float:
+    """How much of the way from popularity to the known optimum the model covers."""
+    means = {
+        name: evaluation.values(name)["cross_entropy"].mean()
+        for name in (MODEL, POPULARITY, OPTIMUM)
+    }
+    return (means[POPULARITY] - means[MODEL]) / (means[POPULARITY] - means[OPTIMUM])

@@ -1,0 +1,133 @@
+"""What a model must beat: popularity, and popularity given the context.
+
+Legend: Q questions, V items, K feature values.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cbert.data.source import Split
+from cbert.evaluation.questions import Questions, ask_one
+from cbert.model.objective import score
+from cbert.schema import NUMERICAL, SPECIAL_VALUES, VECTOR, Feature, Schema
+
+SMOOTHINGS = (1.0, 3.0, 10.0, 30.0, 100.0)
+EXPONENTS = (0.25, 0.5, 0.75, 1.0)
+TUNING_SETS = 2000
+
+
+def popularity(train: Split, schema: Schema) -> np.ndarray:
+    """log p(i) `float32 [V]`, p(i) = (n_i + 1/2) / (N + V/2) with counts over training."""
+    counts = np.bincount(train.items[train.items >= 0], minlength=len(schema.items)) + 0.5
+    return np.log(counts / counts.sum()).astype(np.float32)
+
+
+class GivenContext:
+    """Popularity given the context.
+
+    p(i | c) ~ p(i) * (prod_v r(i, v))^e over the observed values v of all features, with
+    r(i, v) = (n_iv + s) / (n_i N_v / N + s): how much more often i occurs with v than it
+    would by chance. Missing and unknown values count one. Numbers count by their bins;
+    vectors are left out. The smoothing s and the exponent e are tuned on validation.
+    """
+
+    def __init__(self, train: Split, validation: Split | None, schema: Schema) -> None:
+        self._schema = schema
+        self._log_popularity = popularity(train, schema)
+        self._counts, self._expected = self._count(train)
+        self.smoothing, self.exponent = SMOOTHINGS[2], EXPONENTS[1]
+        if validation is not None and self._counts.shape[0]:
+            self._tune(validation)
+
+    def answer(self, split: Split, questions: Questions) -> tuple[np.ndarray, np.ndarray]:
+        """Log-probability (nats) and rank of each question."""
+        table = self.exponent * self._log_ratios(self.smoothing)
+        return answer_linear(
+            self._indicators(split), table, self._log_popularity, questions
+        )
+
+    def _tune(self, validation: Split) -> None:
+        questions = ask_one(validation)
+        first = slice(0, TUNING_SETS)
+        questions = Questions(
+            questions.rows[first], questions.places[first], questions.items[first], 0
+        )
+        indicators = self._indicators(validation)
+        best = np.inf
+        for smoothing in SMOOTHINGS:
+            ratios = self._log_ratios(smoothing)
+            for exponent in EXPONENTS:
+                found, _ = answer_linear(
+                    indicators, exponent * ratios, self._log_popularity, questions
+                )
+                if -found.mean() < best:
+                    best, self.smoothing, self.exponent = -found.mean(), smoothing, exponent
+
+    def _log_ratios(self, smoothing: float) -> np.ndarray:
+        """log r `float32 [K, V]`."""
+        return np.log((self._counts + smoothing) / (self._expected + smoothing))
+
+    def _count(self, train: Split) -> tuple[np.ndarray, np.ndarray]:
+        """n_iv and n_i N_v / N, each `float32 [K, V]`."""
+        indicators = self._indicators(train)
+        rows, places = np.nonzero(train.items >= 0)
+        items = train.items[rows, places]
+        vocabulary = len(self._schema.items)
+        counts = np.zeros((indicators.shape[1], vocabulary), np.float32)
+        for value in range(indicators.shape[1]):
+            weights = indicators[rows, value]
+            counts[value] = np.bincount(items, weights, minlength=vocabulary)
+        totals = np.bincount(items, minlength=vocabulary)
+        share = counts.sum(axis=1, keepdims=True) / len(items)
+        return counts, (share * totals).astype(np.float32)
+
+    def _indicators(self, split: Split) -> np.ndarray:
+        """`float32 [M, K]`: 1 where an example shows a value."""
+        parts = [
+            _indicate(feature, split.context[feature.name])
+            for feature in self._schema.features
+            if feature.kind != VECTOR
+        ]
+        return np.concatenate([np.zeros((len(split), 0), np.float32), *parts], axis=1)
+
+
+def _indicate(feature: Feature, coded: np.ndarray) -> np.ndarray:
+    if feature.kind == NUMERICAL:
+        edges = (np.array(feature.edges) - feature.mean) / feature.scale
+        place = np.searchsorted(edges.astype(np.float32), coded[:, 1], side="right")
+        return np.eye(len(edges) + 1, dtype=np.float32)[place] * coded[:, :1]
+    shown = np.zeros((len(coded), SPECIAL_VALUES + len(feature.values)), np.float32)
+    np.put_along_axis(shown, coded, 1.0, axis=1)
+    return shown[:, SPECIAL_VALUES:]
+
+
+_score = jax.jit(score)
+
+
+def answer_linear(
+    indicators: np.ndarray, table: np.ndarray, bias: np.ndarray, questions: Questions
+) -> tuple[np.ndarray, np.ndarray]:
+    """Answers by logits indicators[row] @ table + bias; table `[K, V]`, bias `[V]`."""
+    table, bias = jnp.asarray(table.T, jnp.float32), jnp.asarray(bias)
+    found = []
+    size = 256
+    for start in range(0, len(questions), size):
+        chosen = np.resize(np.arange(start, min(start + size, len(questions))), size)
+        parts = _score(
+            indicators[questions.rows[chosen]], table, bias, questions.items[chosen]
+        )
+        count = min(size, len(questions) - start)
+        found.append([np.asarray(part)[:count] for part in parts])
+    log_probability, rank = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return log_probability, rank
+
+
+def answer_popularity(
+    train: Split, schema: Schema, questions: Questions
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log-probability (nats) and rank by popularity alone."""
+    log_popularity = popularity(train, schema)
+    ordered = np.sort(log_popularity)
+    ahead = len(ordered) - np.searchsorted(ordered, log_popularity, side="left")
+    return log_popularity[questions.items], ahead[questions.items].astype(np.int32)

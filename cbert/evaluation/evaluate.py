@@ -1,0 +1,203 @@
+"""Evaluating a run from its work directory: the model beside the controls."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+
+from cbert import config as config_lib
+from cbert.data import source
+from cbert.errors import UserError
+from cbert.evaluation import breakdown, controls, metrics, questions
+from cbert.model import bert
+from cbert.schema import Schema
+from cbert.training import checkpoint, parallel
+
+MODEL = "model"
+POPULARITY = "popularity"
+GIVEN_CONTEXT = "popularity given context"
+OPTIMUM = "known optimum"
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What to evaluate; empty strings take the run's own."""
+
+    split: str = "test"
+    checkpoint: str = checkpoint.BEST
+    data_dir: str = ""
+    name: str = ""
+    masking: str = ""
+    by: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """The answers of one run and of the controls to the same questions.
+
+    Attributes:
+      method: The run's conditioning method.
+      step: The checkpoint's step.
+      schema: The checkpoint's schema.
+      split: The split, encoded by it.
+      asked: Q questions.
+      answers: Answerer (`model` or a control) to log-probability and rank, each `[Q]`.
+      settings: What else the result depends on.
+    """
+
+    method: str
+    step: int
+    schema: Schema
+    split: source.Split
+    asked: questions.Questions
+    answers: dict[str, tuple[np.ndarray, np.ndarray]]
+    settings: dict[str, Any]
+
+    @property
+    def groups(self) -> np.ndarray:
+        """`int [Q]`, equal where the group is."""
+        return metrics.group_codes(self.split.groups)[self.asked.rows]
+
+    def values(self, answerer: str = MODEL) -> dict[str, np.ndarray]:
+        """Every metric of every question."""
+        return metrics.per_question(*self.answers[answerer])
+
+
+def evaluate(workdir: str | pathlib.Path, options: Options) -> Evaluation:
+    """Restores parameters, asks the questions, and adds the controls.
+
+    Raises:
+      UserError: the work directory, the checkpoint or the data are not what they must be.
+    """
+    workdir = pathlib.Path(workdir)
+    config = config_lib.load(workdir)
+    schema = Schema.load(workdir / "schema.json")
+    if options.by:
+        schema.feature(options.by)
+    data_dir, name = options.data_dir or config.data.dir, options.name or config.data.name
+    split = source.load(data_dir, name, options.split, schema)
+    asked = questions.make(split, options.masking or config.eval.masking)
+    step, answer = answer_model(workdir, config, schema, split, asked, options.checkpoint)
+    answers = {MODEL: answer, **_answer_controls(data_dir, name, schema, split, asked)}
+    settings = {
+        "split": options.split,
+        "masking": options.masking or config.eval.masking,
+        "checkpoint": options.checkpoint,
+        "data": name,
+        "seed": config.seed,
+    }
+    return Evaluation(config.model.method, step, schema, split, asked, answers, settings)
+
+
+def answer_model(
+    workdir: pathlib.Path, config: Any, schema: Schema, split: source.Split,
+    asked: questions.Questions, which: str,
+) -> tuple[int, tuple[np.ndarray, np.ndarray]]:
+    """The restored step, and the model's log-probability and rank of each question."""
+    model = bert.build(config_lib.hyperparameters(config), config.model.method, schema)
+    shapes = jax.eval_shape(lambda key: bert.initialize(model, key), jax.random.key(0))
+    with checkpoint.Checkpoints(workdir) as checkpoints:
+        step, params = checkpoints.restore_params(which, parallel.replicated(shapes))
+    answers = questions.answer_all(
+        questions.make_answer(model), params, parallel.replicate(split.columns), split, asked,
+        config.eval.batch_size,
+    )
+    return step, answers
+
+
+def _answer_controls(
+    data_dir: str, name: str, schema: Schema, split: source.Split, asked: questions.Questions
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    train = source.load(data_dir, name, "train", schema)
+    try:
+        validation = source.load(data_dir, name, "validation", schema)
+    except UserError:
+        validation = None
+    found = {POPULARITY: controls.answer_popularity(train, schema, asked)}
+    if schema.features:
+        given_context = controls.GivenContext(train, validation, schema)
+        found[GIVEN_CONTEXT] = given_context.answer(split, asked)
+    if split.reference is not None:
+        found[OPTIMUM] = tuple(
+            split.reference[part][asked.rows, asked.places]
+            for part in ("log_probability", "rank")
+        )
+    return found
+
+
+def summary(evaluation: Evaluation, by: str = "") -> dict[str, Any]:
+    """The result as JSON: each answerer's metrics, and the model's in parts."""
+    groups, asked = evaluation.groups, evaluation.asked
+    found = {
+        "method": evaluation.method,
+        "step": evaluation.step,
+        **evaluation.settings,
+        "questions": len(asked),
+        "skipped": asked.skipped,
+        "groups": len(np.unique(groups)),
+        "standard_errors": "over groups",
+        "results": {
+            answerer: metrics.summarize(evaluation.values(answerer), groups)
+            for answerer in evaluation.answers
+        },
+        "by_visible_items": _parts(evaluation, breakdown.by_visible_items(evaluation.split)),
+    }
+    if by:
+        feature = evaluation.schema.feature(by)
+        found[f"by_{by}"] = _parts(evaluation, breakdown.by_feature(evaluation.split, feature))
+    return found
+
+
+def _parts(evaluation: Evaluation, parts: dict[str, np.ndarray]) -> dict[str, Any]:
+    """The model's metrics over the examples of each part, `bool [M]`."""
+    groups, found = evaluation.groups, {}
+    values = evaluation.values()
+    for label, rows in parts.items():
+        inside = rows[evaluation.asked.rows]
+        if inside.any():
+            part = {name: column[inside] for name, column in values.items()}
+            found[label] = {
+                "questions": int(inside.sum()), **metrics.summarize(part, groups[inside])
+            }
+    return found
+
+
+def write(evaluation: Evaluation, found: dict[str, Any], workdir: str | pathlib.Path) -> None:
+    """Writes `eval/<split>.json` and `eval/<split>.parquet`, one row a question."""
+    folder = pathlib.Path(workdir) / "eval"
+    folder.mkdir(exist_ok=True)
+    name = evaluation.settings["split"]
+    text = json.dumps(found, indent=1, ensure_ascii=False)
+    _replace(folder / f"{name}.json", lambda path: path.write_text(text + "\n", "utf-8"))
+    table = pyarrow.table(_rows(evaluation))
+    _replace(folder / f"{name}.parquet", lambda path: pyarrow.parquet.write_table(table, path))
+
+
+def _replace(path: pathlib.Path, write_to: Callable[[pathlib.Path], Any]) -> None:
+    """Writes beside the file, then moves it into place: whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    write_to(temporary)
+    temporary.replace(path)
+
+
+def _rows(evaluation: Evaluation) -> dict[str, Any]:
+    split, asked = evaluation.split, evaluation.asked
+    columns = {
+        "id": [split.ids[row] for row in asked.rows],
+        "group": [split.groups[row] for row in asked.rows],
+        "place": asked.places,
+        "item": [evaluation.schema.items[item] for item in asked.items],
+        "visible_items": split.lengths[asked.rows] - 1,
+        "context": [split.contexts[row] for row in asked.rows],
+    }
+    for answerer, (log_probability, rank) in evaluation.answers.items():
+        prefix = "" if answerer == MODEL else answerer.replace(" ", "_") + "_"
+        columns[f"{prefix}rank"] = rank
+        columns[f"{prefix}log_probability"] = log_probability
+    return columns

@@ -1,0 +1,127 @@
+"""Questions: which hidden item of which example a model is asked for, and its answers."""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cbert import progress
+from cbert.data.source import Split, bucket_bounds
+from cbert.data.splits import uniform
+from cbert.errors import UserError
+from cbert.model.bert import ContextualBert, output_layer
+from cbert.model.objective import score
+from cbert.schema import MASK_ITEM
+from cbert.training import parallel
+
+EACH, ONE = "each", "one"
+
+
+@dataclasses.dataclass(frozen=True)
+class Questions:
+    """Q questions to a split.
+
+    Attributes:
+      rows: `int32 [Q]`, the example.
+      places: `int32 [Q]`, the position that is hidden.
+      items: `int32 [Q]`, the item that stands there.
+      skipped: Questions that cannot be asked, for their item is not in the vocabulary.
+    """
+
+    rows: np.ndarray
+    places: np.ndarray
+    items: np.ndarray
+    skipped: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def ask_each(split: Split) -> Questions:
+    """Every real item of every example is hidden once."""
+    rows, places = np.nonzero(split.items >= 0)
+    return _questions(split, rows, places, int(split.lengths.sum()) - len(rows))
+
+
+def ask_one(split: Split) -> Questions:
+    """One real item an example, chosen by a stable hash of its id."""
+    real = split.items >= 0
+    known = real.sum(axis=1)
+    chosen = np.array([int(uniform(f"question {name}") * n) for name, n in
+                       zip(split.ids, known, strict=True)])
+    places = np.argmax(np.cumsum(real, axis=1) > chosen[:, None], axis=1)
+    rows = np.nonzero(known)[0]
+    return _questions(split, rows, places[rows], int((known == 0).sum()))
+
+
+def make(split: Split, masking: str) -> Questions:
+    """Questions by the name of `eval.masking`; raises `UserError` when none can be asked."""
+    questions = ask_each(split) if masking == EACH else ask_one(split)
+    if not len(questions):
+        raise UserError("no item of the split is in the schema's vocabulary; nothing to ask")
+    return questions
+
+
+def _questions(split: Split, rows: np.ndarray, places: np.ndarray, skipped: int) -> Questions:
+    items = split.items[rows, places]
+    return Questions(rows.astype(np.int32), places.astype(np.int32), items, skipped)
+
+
+def make_answer(model: ContextualBert) -> Callable:
+    """The mapped function that hides items and scores them; compiled once a length."""
+
+    def answer(
+        params: dict, data: dict, rows: jax.Array, places: jax.Array, length: int
+    ) -> tuple[jax.Array, jax.Array]:
+        codes = data["items"][rows, :length]
+        here = jnp.arange(len(rows))
+        items = codes[here, places]
+        codes = codes.at[here, places].set(MASK_ITEM)
+        context = {name: column[rows] for name, column in data["context"].items()}
+        hidden = model.apply({"params": params}, codes, context, places[:, None])[:, 0]
+        return score(hidden, *output_layer(params), items)
+
+    return parallel.map_questions(answer)
+
+
+def answer_all(
+    answer: Callable, params: dict, data: dict, split: Split, questions: Questions,
+    batch_size: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Answers all questions on all devices.
+
+    Args:
+      answer: From `make_answer`.
+      params: Replicated parameters.
+      data: The split's columns, replicated.
+      split: The split.
+      questions: What is asked.
+      batch_size: Questions at a time, over all devices.
+
+    Returns:
+      Log-probability (nats) `float32 [Q]` and rank `int32 [Q]`, in the order asked.
+    """
+    devices = parallel.device_count()
+    batch_size = -(-batch_size // devices) * devices
+    lengths = split.lengths[questions.rows]
+    bounds = bucket_bounds(lengths, 8)
+    padded = bounds[np.searchsorted(bounds, lengths)]
+    pending = []
+    for length in bounds:
+        inside = np.nonzero(padded == length)[0]
+        for start in range(0, len(inside), batch_size):
+            chosen = inside[start : start + batch_size]
+            pending.append((int(length), chosen))
+    log_probability = np.empty(len(questions), np.float32)
+    rank = np.empty(len(questions), np.int32)
+    for length, chosen in progress.bar(pending, desc="evaluating", unit=" batches", leave=False):
+        # The last batch of a length is filled with repeats, so that nothing is recompiled.
+        filled = np.resize(chosen, batch_size)
+        rows, places = questions.rows[filled], questions.places[filled]
+        found = answer(params, data, parallel.split(rows), parallel.split(places), length)
+        log_probability[chosen], rank[chosen] = (
+            np.asarray(part).reshape(-1)[: len(chosen)] for part in found
+        )
+    return log_probability, rank

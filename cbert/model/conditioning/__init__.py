@@ -1,0 +1,40 @@
+"""The conditioning methods: one file each, one line here."""
+
+import enum
+
+from cbert.errors import UserError
+from cbert.model.conditioning.concat import Concat
+from cbert.model.conditioning.global_state import GlobalState
+from cbert.model.conditioning.global_state_update import GlobalStateUpdate
+from cbert.model.conditioning.method import Method
+from cbert.model.conditioning.new_position import NewPosition
+from cbert.model.conditioning.none import NoContext
+
+
+class Methods(enum.Enum):
+    """Short name to module."""
+
+    none = NoContext  # no context, plain BERT
+    c = Concat  # the context concatenated to every position
+    np = NewPosition  # the context as one more position
+    gs = GlobalState  # a global state that every block reads
+    gsu = GlobalStateUpdate  # the same, updated between blocks
+
+
+NAMES = tuple(method.name for method in Methods)
+LONG_NAMES = {
+    "concat": "c",
+    "new_position": "np",
+    "global_state": "gs",
+    "global_state_update": "gsu",
+}
+
+
+def method_class(name: str) -> type[Method]:
+    """The module of a method; raises `UserError` with the names there are."""
+    try:
+        return Methods[LONG_NAMES.get(name, name)].value
+    except KeyError:
+        raise UserError(
+            f"model.method is {name!r}; it must be one of {', '.join(NAMES)}"
+        ) from None

@@ -1,0 +1,24 @@
+"""[GSU]: the global state is updated between blocks (section 3, equation 2)."""
+
+from cbert.model.conditioning.global_state import GlobalState
+from cbert.model.layers import FNN, norm
+
+
+class GlobalStateUpdate(GlobalState):
+    """[GS], and between blocks g = Norm(FNN(g)), each with weights of its own.
+
+    The paper's text has no norm here, its count of parameters does.
+    """
+
+    def setup(self) -> None:
+        super().setup()
+        hyper, updates = self.hyper, range(self.hyper.layers - 1)
+        self.fnn = [FNN(hyper, 2 * hyper.dimension) for _ in updates]
+        self.norm = [norm(hyper) for _ in updates]
+
+    def update(self, layer, x, mask, g, train):
+        del x, mask, train
+        updated = self.fnn[layer](g)
+        if self.hyper.update_residual:
+            updated = updated + g
+        return self.norm[layer](updated) if self.hyper.update_norm else updated

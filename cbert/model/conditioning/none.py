@@ -1,0 +1,7 @@
+"""[None]: no context, plain BERT."""
+
+from cbert.model.conditioning.method import Method
+
+
+class NoContext(Method):
+    """All four doors are the identity."""

@@ -1,0 +1,143 @@
+"""The parts that every encoder block and every conditioning method is made of.
+
+Legend: B examples, L positions, D model dimension, H heads.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+Array = jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Hyperparameters:
+    """The sizes and open choices of a model; the defaults give the paper's counts.
+
+    Attributes:
+      dimension: D, of items and positions (d_model).
+      heads: H, attention heads.
+      layers: N, blocks.
+      feed_forward: Hidden width of a block's FNN; 256 = 2 D in the paper.
+      dropout: Share of entries dropped from embeddings and from each sub-layer's output.
+      positions: Whether order matters: adds learned position embeddings.
+      transform_activation: `relu`, or BERT's `gelu`, of the dense layer before the output.
+      state_norm: `plain`: the norm after a state read learns nothing and the value projection
+        has a bias; `scale`: the norm learns a scale and the projection has no bias.
+      update_residual: Whether a [GSU] update is Norm(g + FNN(g)), not Norm(FNN(g)).
+      update_norm: Whether a [GSU] update is normalised; the paper's count says yes.
+      concat: Reading of [C]: `fnn` is (C + D) to D to D, `project` is C to D, then 2 D to D.
+      initializer: `bert`, normal with deviation 0.02 cut at two; `scaled`, by fan-in.
+      numerical: How numbers enter: `bins` (an embedding each) or `linear`.
+      dtype: Of activations, `float32` or `bfloat16`; parameters stay float32.
+    """
+
+    dimension: int = 128
+    heads: int = 8
+    layers: int = 4
+    feed_forward: int = 256
+    dropout: float = 0.1
+    positions: bool = False
+    transform_activation: str = "relu"
+    state_norm: str = "plain"
+    update_residual: bool = False
+    update_norm: bool = True
+    concat: str = "fnn"
+    initializer: str = "scaled"
+    numerical: str = "bins"
+    dtype: str = "float32"
+
+
+CHOICES = {
+    "transform_activation": ("relu", "gelu"),
+    "state_norm": ("plain", "scale"),
+    "concat": ("fnn", "project"),
+    "initializer": ("bert", "scaled"),
+    "numerical": ("bins", "linear"),
+    "dtype": ("float32", "bfloat16"),
+}
+
+
+def kernel_init(hyper: Hyperparameters) -> nn.initializers.Initializer:
+    if hyper.initializer == "bert":
+        return nn.initializers.truncated_normal(0.02)
+    return nn.initializers.lecun_normal()
+
+
+def embedding_init(hyper: Hyperparameters, width: int) -> nn.initializers.Initializer:
+    if hyper.initializer == "bert":
+        return nn.initializers.truncated_normal(0.02)
+    return nn.initializers.normal(width**-0.5)
+
+
+def dense(hyper: Hyperparameters, features: int, name: str | None = None, bias: bool = True):
+    return nn.Dense(
+        features, bias, dtype=hyper.dtype, kernel_init=kernel_init(hyper), name=name
+    )
+
+
+def norm(hyper: Hyperparameters, scale: bool = True, bias: bool = True) -> nn.LayerNorm:
+    return nn.LayerNorm(dtype=hyper.dtype, use_scale=scale, use_bias=bias)
+
+
+class Dropout(nn.Module):
+    """Drops entries with eight random bits each: the rate is rounded to a 256th."""
+
+    rate: float
+
+    @nn.compact
+    def __call__(self, x: Array, train: bool) -> Array:
+        threshold = round(self.rate * 256)
+        if not train or not threshold:
+            return x
+        noise = jax.random.bits(self.make_rng("dropout"), x.shape, jnp.uint8)
+        return jnp.where(noise < threshold, 0, x * (256 / (256 - threshold)))
+
+
+class FNN(nn.Module):
+    """W2 max(0, W1 x + b1) + b2, the paper's FNN (section 3, [GS])."""
+
+    hyper: Hyperparameters
+    hidden: int
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        x = nn.relu(dense(self.hyper, self.hidden, "hidden")(x))
+        return dense(self.hyper, self.hyper.dimension, "out")(x)
+
+
+class AddAndNorm(nn.Module):
+    """Norm(x + Dropout(y)), around every sub-layer."""
+
+    hyper: Hyperparameters
+    scale: bool = True
+    bias: bool = True
+
+    @nn.compact
+    def __call__(self, x: Array, y: Array, train: bool) -> Array:
+        y = Dropout(self.hyper.dropout)(y, train)
+        return norm(self.hyper, self.scale, self.bias)(x + y)
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention over the positions that the mask shows."""
+
+    hyper: Hyperparameters
+
+    @nn.compact
+    def __call__(self, x: Array, mask: Array) -> Array:
+        """x `[B, L, D]`, mask `bool [B, L]`, True where there is something to attend to."""
+        heads, size = self.hyper.heads, self.hyper.dimension // self.hyper.heads
+        query_key_value = dense(self.hyper, 3 * self.hyper.dimension, "query_key_value")(x)
+        split = query_key_value.reshape(*x.shape[:-1], 3, heads, size)
+        query, key, value = split[..., 0, :, :], split[..., 1, :, :], split[..., 2, :, :]
+        logits = jnp.einsum("bqhd,bkhd->bhqk", query, key) * size**-0.5
+        logits = jnp.where(mask[:, None, None, :], logits.astype(jnp.float32), -1e9)
+        weights = nn.softmax(logits).astype(x.dtype)
+        read = jnp.einsum("bhqk,bkhd->bqhd", weights, value).reshape(x.shape)
+        return dense(self.hyper, self.hyper.dimension, "out")(read)
+
+

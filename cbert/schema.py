@@ -1,0 +1,278 @@
+"""What an example is made of: the item vocabulary and the context's features.
+
+Items are coded from 0 in the order of the vocabulary, so that a code is a row of the
+embedding table; what is not a real item is coded below zero and can never be a candidate.
+Values of categorical and multi-valued features are coded from 3, after the three codes that
+every such feature has.
+"""
+
+import dataclasses
+import functools
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from cbert.errors import UserError
+
+PAD_ITEM, UNKNOWN_ITEM, MASK_ITEM = -1, -2, -3
+PAD_VALUE, MISSING_VALUE, UNKNOWN_VALUE = 0, 1, 2
+SPECIAL_VALUES = 3
+
+SET, SEQUENCE = "set", "sequence"
+CATEGORICAL, MULTI_VALUED = "categorical", "multi_valued"
+NUMERICAL, VECTOR = "numerical", "vector"
+KINDS = (CATEGORICAL, MULTI_VALUED, NUMERICAL, VECTOR)
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """One feature of the context.
+
+    Attributes:
+      name: Its key in a record's `context`.
+      kind: One of `KINDS`.
+      width: Entries of the context vector that its embedding fills.
+      values: Known values of a categorical or multi-valued feature, most frequent first.
+      max_values: The most values that a multi-valued feature takes at once.
+      mean: Mean of a numerical feature over the training split.
+      scale: Its standard deviation, 1 where that is zero.
+      edges: Increasing inner edges of its bins, quantiles of the training split.
+      dimension: Length of a vector.
+    """
+
+    name: str
+    kind: str
+    width: int
+    values: tuple[str, ...] = ()
+    max_values: int = 1
+    mean: float = 0.0
+    scale: float = 1.0
+    edges: tuple[float, ...] = ()
+    dimension: int = 0
+
+    @functools.cached_property
+    def codes(self) -> dict[str, int]:
+        return {value: code for code, value in enumerate(self.values, SPECIAL_VALUES)}
+
+    @property
+    def is_token(self) -> bool:
+        """Whether its values are looked up in a table, rather than computed with."""
+        return self.kind in (CATEGORICAL, MULTI_VALUED)
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers a value has: its dimension, 1 for a numerical feature."""
+        return self.dimension if self.kind == VECTOR else 1
+
+    def encode(self, column: list[Any]) -> np.ndarray:
+        """Codes a column of M values, None where missing.
+
+        Returns:
+          Codes `int32 [M, max_values]`, or `float32 [M, 1 + numbers]`: whether it was
+          observed, then the standardised numbers, 0 where missing.
+
+        Raises:
+          UserError: a value is not of the feature's kind.
+        """
+        for value in column:
+            if not self._accepts(value):
+                raise UserError(f"context feature {self.name!r} is {self.kind}, not {value!r:.80}")
+        return self._encode_tokens(column) if self.is_token else self._encode_numbers(column)
+
+    def _accepts(self, value: Any) -> bool:
+        if value is None:
+            return True
+        if self.kind == CATEGORICAL:
+            return isinstance(value, str)
+        if self.kind == NUMERICAL:
+            return isinstance(value, int | float)
+        if self.kind == VECTOR and len(value) != self.dimension:
+            return False
+        plain = str if self.kind == MULTI_VALUED else int | float
+        return isinstance(value, list) and all(isinstance(v, plain) for v in value)
+
+    def _encode_tokens(self, column: list[Any]) -> np.ndarray:
+        rows = np.full((len(column), self.max_values), PAD_VALUE, np.int32)
+        if self.kind == CATEGORICAL:
+            get = self.codes.get
+            rows[:, 0] = [
+                MISSING_VALUE if value is None else get(value, UNKNOWN_VALUE) for value in column
+            ]
+            return rows
+        for row, values in zip(rows, column, strict=True):
+            if values is None:
+                row[0] = MISSING_VALUE
+            else:
+                codes = dict.fromkeys(self.codes.get(v, UNKNOWN_VALUE) for v in values)
+                codes = list(codes)[: self.max_values]
+                row[: len(codes)] = codes
+        return rows
+
+    def _encode_numbers(self, column: list[Any]) -> np.ndarray:
+        rows = np.zeros((len(column), 1 + self.numbers), np.float32)
+        observed = np.array([value is not None for value in column], bool)
+        rows[:, 0] = observed
+        values = np.array([v for v in column if v is not None], np.float64)
+        rows[observed, 1:] = (values.reshape(-1, self.numbers) - self.mean) / self.scale
+        return rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Schema:
+    """The vocabulary and the features of a data set; travels with data and checkpoints.
+
+    Attributes:
+      kind: `set` (no order, no repeats) or `sequence`.
+      max_items: The most items that an example holds.
+      items: Names of the real items; an item's code is its place here.
+      counts: How often each occurs in the training split.
+      features: The context's features, in the order of the context vector.
+    """
+
+    kind: str
+    max_items: int
+    items: tuple[str, ...]
+    counts: tuple[int, ...]
+    features: tuple[Feature, ...]
+
+    @functools.cached_property
+    def codes(self) -> dict[str, int]:
+        return {name: code for code, name in enumerate(self.items)}
+
+    @property
+    def context_width(self) -> int:
+        """C, the length of the context vector."""
+        return sum(feature.width for feature in self.features)
+
+    def feature(self, name: str) -> Feature:
+        """The feature of that name; raises `UserError` with the names there are."""
+        for feature in self.features:
+            if feature.name == name:
+                return feature
+        known = ", ".join(f.name for f in self.features) or "none"
+        raise UserError(f"context feature {name!r} does not exist; the features are: {known}")
+
+    def encode_items(self, column: list[list[str]]) -> np.ndarray:
+        """Codes `int32 [M, max_items]`; raises `UserError` when a row has more items."""
+        rows = np.full((len(column), self.max_items), PAD_ITEM, np.int32)
+        get = self.codes.get
+        for row, items in zip(rows, column, strict=True):
+            if len(items) > self.max_items:
+                raise UserError(
+                    f"an example has {len(items)} items where the schema's max_items is "
+                    f"{self.max_items}; prepare with --max_items={self.max_items} "
+                    "--longer=subsample"
+                )
+            row[: len(items)] = [get(item, UNKNOWN_ITEM) for item in items]
+        return rows
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False) + "\n"
+
+    def save(self, path: pathlib.Path) -> None:
+        path.write_text(self.to_json(), encoding="utf-8")
+
+    @staticmethod
+    def load(path: str | pathlib.Path) -> "Schema":
+        """Reads `schema.json`; raises `UserError` naming the file and the field at fault."""
+        try:
+            raw = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UserError(f"{path}: no such schema; prepare the data first") from None
+        except (ValueError, RecursionError, OSError) as error:
+            raise UserError(f"{path}: not a readable schema ({error})") from None
+        try:
+            return from_dict(raw)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+
+
+def from_dict(raw: Any) -> Schema:
+    """Builds and checks a schema from parsed JSON; raises `UserError` naming the field."""
+    fields = _checked(raw, Schema, "schema")
+    features = fields.pop("features")
+    fields["features"] = tuple(
+        Feature(**_checked(feature, Feature, f"features[{place}]"))
+        for place, feature in enumerate(features)
+    )
+    schema = Schema(**fields)
+    check(schema)
+    return schema
+
+
+_PLAIN = {str: "a string", int: "a whole number", float: "a number", tuple: "a list"}
+
+
+def _checked(raw: Any, cls: type, where: str) -> dict[str, Any]:
+    """The fields of a dataclass out of parsed JSON, with lists as tuples."""
+    if not isinstance(raw, dict):
+        raise UserError(f"{where} must be an object, not {type(raw).__name__}")
+    known = {field.name: field for field in dataclasses.fields(cls)}
+    for name in raw:
+        if name not in known:
+            raise UserError(f"{where} has an unknown field {name!r}; known: {', '.join(known)}")
+    fields = {}
+    for name, field in known.items():
+        if name not in raw:
+            if field.default is dataclasses.MISSING:
+                raise UserError(f"{where} lacks the field {name!r}")
+            continue
+        value = tuple(raw[name]) if isinstance(raw[name], list) else raw[name]
+        plain = getattr(field.type, "__origin__", field.type)
+        accepted = (int, float) if plain is float else plain
+        if not isinstance(value, accepted) or isinstance(value, bool):
+            raise UserError(f"{where}.{name} must be {_PLAIN[plain]}, not {value!r}")
+        fields[name] = value
+    return fields
+
+
+def check(schema: Schema) -> None:
+    """Refuses what no model can be trained on; raises `UserError`."""
+    if schema.kind not in (SET, SEQUENCE):
+        raise UserError(f"kind is {schema.kind!r}; it must be {SET!r} or {SEQUENCE!r}")
+    if schema.max_items < 1:
+        raise UserError(f"max_items is {schema.max_items}; it must be at least 1")
+    _check_names(schema.items, "items")
+    if len(schema.items) < 2:
+        raise UserError(
+            f"the vocabulary has {len(schema.items)} item(s), at least 2 are needed; "
+            "lower --min_count or give more data"
+        )
+    if len(schema.counts) != len(schema.items) or not all(
+        type(count) is int and count >= 0 for count in schema.counts
+    ):
+        raise UserError("counts must hold one whole number of at least 0 for each item")
+    _check_names(tuple(feature.name for feature in schema.features), "feature names")
+    for feature in schema.features:
+        _check_feature(feature)
+
+
+def _check_feature(feature: Feature) -> None:
+    where = f"feature {feature.name!r}"
+    if feature.kind not in KINDS:
+        raise UserError(f"{where}: kind is {feature.kind!r}; it must be one of {', '.join(KINDS)}")
+    if feature.width < 1:
+        raise UserError(f"{where}: width is {feature.width}; it must be at least 1")
+    if feature.max_values < 1:
+        raise UserError(f"{where}: max_values is {feature.max_values}; it must be at least 1")
+    _check_names(feature.values, f"{where}: values")
+    if feature.kind == VECTOR and feature.dimension < 1:
+        raise UserError(f"{where}: dimension is {feature.dimension}; it must be at least 1")
+    if not np.isfinite(feature.mean) or not (np.isfinite(feature.scale) and feature.scale > 0):
+        raise UserError(f"{where}: mean and scale must be finite, and scale above zero")
+    if not all(isinstance(edge, int | float) and np.isfinite(edge) for edge in feature.edges):
+        raise UserError(f"{where}: edges must be finite numbers")
+    if any(a >= b for a, b in zip(feature.edges, feature.edges[1:], strict=False)):
+        raise UserError(f"{where}: edges must increase")
+
+
+def _check_names(names: tuple[Any, ...], what: str) -> None:
+    seen = set()
+    for name in names:
+        if not isinstance(name, str):
+            raise UserError(f"{what}: {name!r} is not a string")
+        if name in seen:
+            raise UserError(f"{what}: {name!r} is listed twice")
+        seen.add(name)

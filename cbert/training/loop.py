@@ -1,0 +1,235 @@
+"""The training loop: batch, step, and now and then a row, an evaluation, a checkpoint."""
+
+import dataclasses
+import pathlib
+
+import jax
+import ml_collections
+import numpy as np
+import optax
+from tqdm import tqdm
+
+from cbert import config as config_lib
+from cbert import progress
+from cbert.data import masking as masking_lib
+from cbert.data import source
+from cbert.errors import UserError
+from cbert.evaluation import metrics, questions
+from cbert.model import bert
+from cbert.schema import Schema
+from cbert.training import optimizer as optimizer_lib
+from cbert.training import parallel
+from cbert.training import state as state_lib
+from cbert.training.checkpoint import Checkpoints, Progress
+from cbert.training.step import make_train_step
+from cbert.training.writer import Writer
+
+
+class Validation:
+    """Cross-entropy on the validation split: one question an example, always the same."""
+
+    def __init__(self, split: source.Split, model: bert.ContextualBert, batch_size: int) -> None:
+        self._split, self._batch_size = split, batch_size
+        self._asked = questions.make(split, questions.ONE)
+        self._answer = questions.make_answer(model)
+        self._data = parallel.replicate(split.columns)
+
+    def __call__(self, params: dict) -> dict[str, float]:
+        answers = questions.answer_all(
+            self._answer, params, self._data, self._split, self._asked, self._batch_size
+        )
+        values = metrics.per_question(*answers)
+        return {name: float(values[name].mean()) for name in metrics.NAMES}
+
+
+@dataclasses.dataclass
+class Run:
+    """What a training run is made of, before its first step."""
+
+    batches: source.Batches
+    data: dict
+    step: object
+    state: state_lib.TrainState
+    key: jax.Array
+    rate: optax.Schedule
+    validation: Validation
+
+
+def set_up(config: ml_collections.ConfigDict, schema: Schema) -> Run:
+    """Loads the data and builds model, optimizer and step; compiles nothing large."""
+    train = source.load(config.data.dir, config.data.name, "train", schema)
+    validation = source.load(config.data.dir, config.data.name, "validation", schema)
+    if config.train.batch_size % parallel.device_count():
+        raise UserError(
+            f"train.batch_size is {config.train.batch_size}; it must be a multiple of the "
+            f"number of devices, {parallel.device_count()}"
+        )
+    batches = source.Batches(train.lengths, config.train.batch_size, config.seed)
+    masking = config_lib.masking(config)
+    expected = masking_lib.expected_count(train.items, masking)
+    if not expected:
+        raise UserError("no training item is in the schema's vocabulary; lower --min_count")
+    model = bert.build(config_lib.hyperparameters(config), config.model.method, schema)
+    chosen = config.optimizer
+    rate = optimizer_lib.learning_rate(
+        chosen.schedule, chosen.learning_rate, chosen.warmup_steps, config.train.steps
+    )
+    optimizer = optimizer_lib.make_optimizer(
+        rate, chosen.weight_decay, chosen.clip_norm, chosen.b1, chosen.b2
+    )
+    step = make_train_step(
+        model, optimizer, schema, masking, config.train.context_dropout, expected
+    )
+    key = jax.random.key(config.seed)
+    params = jax.jit(lambda key: bert.initialize(model, key))(key)
+    return Run(
+        batches=batches,
+        data=parallel.replicate(train.columns),
+        step=parallel.map_train_step(step),
+        state=parallel.replicate(state_lib.create(params, optimizer)),
+        key=parallel.replicate(jax.random.fold_in(key, 1)),
+        rate=rate,
+        validation=Validation(validation, model, config.eval.batch_size),
+    )
+
+
+def train(config: ml_collections.ConfigDict, workdir: str | pathlib.Path) -> Progress:
+    """Trains, or goes on training, in a work directory.
+
+    Raises:
+      UserError: the config, the data or the work directory are not what they must be.
+    """
+    config_lib.check(config)
+    workdir = pathlib.Path(workdir)
+    schema = source.load_schema(config.data.dir, config.data.name)
+    open_workdir(config, schema, workdir)
+    run = set_up(config, schema)
+    with Checkpoints(workdir) as checkpoints:
+        run.state, known = checkpoints.restore(run.state)
+        first = int(run.state.step)
+        if first:
+            print(f"resuming {workdir} at step {first}")
+        writer = Writer(workdir, first)
+        with _bar(config, first) as bar:
+            _loop(config, run, known, checkpoints, writer, bar)
+        writer.close()
+    return known
+
+
+def _loop(
+    config: ml_collections.ConfigDict, run: Run, known: Progress, checkpoints: Checkpoints,
+    writer: Writer, bar: tqdm,
+) -> None:
+    places = parallel.split(np.arange(config.train.batch_size, dtype=np.int32))
+    window = _Window(known)
+    steps = config.train.steps
+    for step in range(int(run.state.step) + 1, steps + 1):
+        rows, length = run.batches(step - 1)
+        run.state, found = run.step(
+            run.state, run.data, parallel.split(rows), places, run.key, length
+        )
+        window.add(found)
+        bar.update(config.train.batch_size)
+        if step % config.train.log_every == 0 or step == steps:
+            rate = float(run.rate(step - 1))
+            row = {**window.close(), "learning_rate": rate}
+            _check_finite(row, step, checkpoints)
+            bar.set_postfix(loss=f"{row['loss']:.4f}", learning_rate=f"{rate:.1e}")
+            writer.write(step, "train", row, sets_per_second=bar.format_dict["rate"] or 0.0)
+        improved = stop = False
+        if step % config.train.eval_every == 0 or step == steps:
+            improved = _validate(run, known, writer, step)
+            stop = 0 < config.train.patience <= known.waited
+        if improved or stop or step % config.train.checkpoint_every == 0 or step == steps:
+            window.save()
+            checkpoints.save(run.state, known)
+        if stop:
+            tqdm.write(f"stopped at step {step}: no better for {known.waited} evaluations")
+            break
+
+
+def _validate(run: Run, known: Progress, writer: Writer, step: int) -> bool:
+    """Evaluates and notes whether this is the best so far."""
+    found = run.validation(run.state.params)
+    writer.write(step, "validation", found)
+    loss = found["cross_entropy"]
+    improved = loss < known.best
+    if improved:
+        known.best, known.best_step, known.waited = loss, step, 0
+    else:
+        known.waited += 1
+    tqdm.write(
+        f"step {step:>7}  validation cross-entropy {loss:.4f}  "
+        f"recall@5 {found['recall@5']:.2%}{'  best' if improved else ''}"
+    )
+    return improved
+
+
+class _Window:
+    """Metrics summed since the last row; they wait on the device until they are needed."""
+
+    def __init__(self, known: Progress) -> None:
+        self._known = known
+        self._pending: list[dict[str, jax.Array]] = []
+
+    def add(self, found: dict[str, jax.Array]) -> None:
+        self._pending.append({**found, "steps": 1})
+
+    def save(self) -> None:
+        """Moves the sums into the run's progress, where a checkpoint takes them along."""
+        sums = self._known.sums
+        for found in jax.device_get(self._pending):
+            for name, value in found.items():
+                sums[name] = sums.get(name, 0.0) + float(value)
+        self._pending = []
+
+    def close(self) -> dict[str, float]:
+        """The means, and an empty window."""
+        self.save()
+        sums = self._known.sums
+        self._known.sums = {}
+        return {
+            "loss": sums["loss"] / max(sums["questions"], 1.0),
+            "gradient_norm": sums["gradient_norm"] / sums["steps"],
+        }
+
+
+def _check_finite(row: dict[str, float], step: int, checkpoints: Checkpoints) -> None:
+    if np.isfinite(list(row.values())).all():
+        return
+    kept = checkpoints.steps()
+    raise UserError(
+        f"the loss is not finite at step {step} (loss {row['loss']}, gradient norm "
+        f"{row['gradient_norm']}); the last checkpoint is of step {kept[-1] if kept else 'none'}; "
+        "lower --config.optimizer.learning_rate"
+    )
+
+
+def _bar(config: ml_collections.ConfigDict, first: int) -> tqdm:
+    size = config.train.batch_size
+    return progress.bar(
+        desc=f"training {config.model.method}", total=config.train.steps * size,
+        initial=first * size, unit=" sets", unit_scale=True, delay=0, smoothing=0.05,
+    )
+
+
+def open_workdir(
+    config: ml_collections.ConfigDict, schema: Schema, workdir: pathlib.Path
+) -> None:
+    """Makes the work directory, or checks that it belongs to this config and schema."""
+    if (workdir / "config.json").exists():
+        found = config_lib.differences(config_lib.load(workdir), config)
+        if found:
+            raise UserError(
+                f"{workdir} belongs to another config: {'; '.join(found)}; use another --workdir"
+            )
+        if Schema.load(workdir / "schema.json") != schema:
+            raise UserError(
+                f"{workdir} was trained on data of another schema; use another --workdir"
+            )
+        return
+    if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
+        raise UserError(f"{workdir} exists and is not a run's directory; use another --workdir")
+    workdir.mkdir(parents=True, exist_ok=True)
+    schema.save(workdir / "schema.json")
+    config_lib.save(config, workdir / "config.json")

@@ -1,0 +1,62 @@
+"""How many devices there are: the only file that knows.
+
+The state is not stacked: it is one logical value that every device holds (`in_axes` None),
+and the step's sums over devices make every copy the same.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+AXIS = "devices"
+
+
+def device_count() -> int:
+    return jax.local_device_count()
+
+
+def map_train_step(step: Callable) -> Callable:
+    """`step(state, data, rows, places, key, length)` on all devices, state donated.
+
+    `rows` and `places` have a leading device axis, `length` is static, and the results are
+    one copy, which the devices agree on.
+    """
+    return jax.pmap(
+        step,
+        axis_name=AXIS,
+        in_axes=(None, None, 0, 0, None),
+        out_axes=None,
+        static_broadcasted_argnums=5,
+        donate_argnums=0,
+    )
+
+
+def map_questions(ask: Callable) -> Callable:
+    """`ask(params, data, rows, hidden, length)`; rows and hidden are split over devices."""
+    return jax.pmap(
+        ask, axis_name=AXIS, in_axes=(None, None, 0, 0), static_broadcasted_argnums=4
+    )
+
+
+def _everywhere() -> NamedSharding:
+    return NamedSharding(Mesh(np.array(jax.local_devices()), (AXIS,)), PartitionSpec())
+
+
+def replicate(tree: Any) -> Any:
+    """Places a tree on every device, the way a mapped step returns it."""
+    return jax.device_put(tree, _everywhere())
+
+
+def replicated(shapes: Any) -> Any:
+    """Shapes and dtypes of a tree that is placed on every device, to restore into."""
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=_everywhere()), shapes
+    )
+
+
+def split(array: np.ndarray) -> np.ndarray:
+    """`[B, ...]` to `[devices, B / devices, ...]`."""
+    return array.reshape(device_count(), -1, *array.shape[1:])

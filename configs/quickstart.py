@@ -1,0 +1,18 @@
+"""All five methods on a small stylist data set, in minutes on two cores."""
+
+import ml_collections
+
+from configs import base
+
+
+def get_config(method: str = "gsu") -> ml_collections.ConfigDict:
+    config = base.get_config(method)
+    with config.unlocked():
+        config.data.name = "stylist_quickstart"
+    config.model.update({"dimension": 64, "heads": 4, "layers": 2, "feed_forward": 128})
+    config.train.update({"steps": 3000, "eval_every": 500, "checkpoint_every": 500})
+    config.optimizer.update({"learning_rate": 3e-3, "warmup_steps": 100})
+    return config
+
+
+sweep = base.sweep

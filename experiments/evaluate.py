@@ -1,0 +1,63 @@
+"""Evaluates checkpoints on prepared data; several runs make one table with paired differences.
+
+    python -m experiments.evaluate --workdir=runs/meals-gsu --split=test --by=occasion
+    python -m experiments.evaluate --workdir=runs/meals-none,runs/meals-gsu
+"""
+
+from absl import flags
+
+from cbert.errors import UserError
+from cbert.evaluation import compare
+from cbert.evaluation import evaluate as evaluate_lib
+from experiments import command
+
+_WORKDIR = flags.DEFINE_list("workdir", None, "One run's directory, or several.", required=True)
+_SPLIT = flags.DEFINE_enum("split", "test", ["train", "validation", "test"], "What to evaluate on.")
+_CHECKPOINT = flags.DEFINE_string("checkpoint", "best", "best, last or a step.")
+_DATA_DIR = flags.DEFINE_string("data_dir", "", "Where prepared data lie; the run's by default.")
+_NAME = flags.DEFINE_string("name", "", "Name of the prepared data; the run's by default.")
+_MASKING = flags.DEFINE_enum(
+    "masking", None, ["each", "one"], "Ask for each item or for one a set; the run's by default."
+)
+_BY = flags.DEFINE_string("by", "", "Also a table by the values of this context feature.")
+
+
+def main() -> None:
+    """Evaluates each run, writes its results into its directory and prints them."""
+    options = evaluate_lib.Options(
+        _SPLIT.value, _CHECKPOINT.value, _DATA_DIR.value, _NAME.value, _MASKING.value or "",
+        _BY.value,
+    )
+    evaluations, results = [], {}
+    for workdir in _WORKDIR.value:
+        evaluation = evaluate_lib.evaluate(workdir, options)
+        found = evaluate_lib.summary(evaluation, options.by)
+        evaluate_lib.write(evaluation, found, workdir)
+        evaluations.append(evaluation)
+        name = evaluation.method if len(_WORKDIR.value) == 1 else workdir
+        results[name] = found["results"][evaluate_lib.MODEL]
+    if not evaluations:
+        raise UserError("--workdir is empty; give a run's directory")
+    controls = {k: v for k, v in found["results"].items() if k != evaluate_lib.MODEL}
+    print(
+        f"\n{options.split} split of {found['data']}: {found['questions']:,} questions "
+        f"({found['masking']}), {found['groups']:,} groups, {found['skipped']:,} skipped; "
+        f"± standard error over groups\n"
+    )
+    print(compare.format_results({**results, **controls}))
+    if len(evaluations) > 1:
+        print("\n" + compare.format_paired(list(results), evaluations))
+    else:
+        print("\n" + compare.format_parts(found["by_visible_items"], "visible items"))
+        if options.by:
+            print("\n" + compare.format_parts(found[f"by_{options.by}"], options.by))
+    if evaluate_lib.OPTIMUM in controls:
+        shares = [
+            [name, f"{compare.share_of_the_way(evaluation):.1%}"]
+            for name, evaluation in zip(results, evaluations, strict=True)
+        ]
+        print("\n" + compare.align([["", "of the way from popularity to the optimum"], *shares]))
+
+
+if __name__ == "__main__":
+    command.run(main)

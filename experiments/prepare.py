@@ -1,0 +1,117 @@
+"""Prepares a data set: records of a file, or synthetic ones, to TFDS splits and a schema.
+
+    python -m experiments.prepare --input=meals.jsonl.gz --name=meals --data_dir=data
+    python -m experiments.prepare --synthetic=stylist --sets=20000 --articles=500 --name=stylist
+"""
+
+import json
+import pathlib
+
+from absl import flags
+
+from cbert.data import prepare, records, stylist
+from cbert.errors import UserError
+from cbert.schema import SEQUENCE, SET, Schema
+from experiments import command
+
+_INPUT = flags.DEFINE_string("input", None, "JSON Lines (plain or .gz), CSV or Parquet file.")
+_SYNTHETIC = flags.DEFINE_enum("synthetic", None, ["stylist"], "Make the records instead.")
+_SETS = flags.DEFINE_integer("sets", 20_000, "Synthetic: how many outfits.", lower_bound=20)
+_ARTICLES = flags.DEFINE_integer("articles", 500, "Synthetic: size of the catalogue.")
+_SEED = flags.DEFINE_integer("seed", 0, "Synthetic: seed of catalogue and outfits.")
+_SPLIT_SETS = flags.DEFINE_list(
+    "split_sets", None, "Synthetic: sets of train, validation and test, instead of --sets."
+)
+_RECORDS = flags.DEFINE_string("records", None, "Synthetic: also write the records to this file.")
+_NAME = flags.DEFINE_string("name", None, "Name of the prepared data set.", required=True)
+_DATA_DIR = flags.DEFINE_string("data_dir", "data", "Where prepared data sets lie.")
+_KIND = flags.DEFINE_enum("kind", SET, [SET, SEQUENCE], "Whether order and repeats matter.")
+_MIN_COUNT = flags.DEFINE_integer(
+    "min_count", 1, "Items that occur less often in training become unknown.", lower_bound=1
+)
+_VALUE_MIN_COUNT = flags.DEFINE_integer(
+    "value_min_count", 1, "The same for values of context features.", lower_bound=1
+)
+_MAX_ITEMS = flags.DEFINE_integer("max_items", None, "The most items of an example.", lower_bound=1)
+_LONGER = flags.DEFINE_enum(
+    "longer", "refuse", prepare.LONGER, "Leave longer examples out, or subsample them."
+)
+_SPLIT_SHARES = flags.DEFINE_list("split_shares", ["80", "10", "10"], "Train, validation, test.")
+_WIDTHS = flags.DEFINE_list("widths", [], "Embedding widths, such as age:16,occasion:8.")
+_DROP = flags.DEFINE_list("drop", [], "Context features to leave out.")
+_SCHEMA = flags.DEFINE_string("schema", None, "Use this schema.json instead of inferring one.")
+_SKIP_BAD_ROWS = flags.DEFINE_integer(
+    "skip_bad_rows", 0, "How many bad rows may be left out.", lower_bound=0
+)
+_COLUMNS = flags.DEFINE_list(
+    "columns", [], "CSV and Parquet: field:column, such as items:foods,group:person."
+)
+_SEPARATOR = flags.DEFINE_string("separator", "|", "CSV: between the values of a list.")
+_CATEGORICAL = flags.DEFINE_list("categorical", [], "CSV: number-like columns that are names.")
+_MULTI_VALUED = flags.DEFINE_list("multi_valued", [], "CSV: columns that hold lists of names.")
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace a data set of the same name.")
+
+
+def main() -> None:
+    """Reads or makes the records, prepares them and prints the summary."""
+    if (_INPUT.value is None) == (_SYNTHETIC.value is None):
+        raise UserError("give one of --input=FILE and --synthetic=stylist")
+    options = prepare.Options(
+        kind=_KIND.value,
+        min_count=_MIN_COUNT.value,
+        value_min_count=_VALUE_MIN_COUNT.value,
+        max_items=_MAX_ITEMS.value,
+        longer=_LONGER.value,
+        split_shares=tuple(_whole_numbers(_SPLIT_SHARES)),
+        widths={name: _whole(width, "--widths") for name, width in _pairs(_WIDTHS).items()},
+        drop=tuple(_DROP.value),
+        overwrite=_OVERWRITE.value,
+    )
+    schema = Schema.load(_SCHEMA.value) if _SCHEMA.value else None
+    found, skipped = _synthetic() if _SYNTHETIC.value else _read()
+    if _SYNTHETIC.value and schema is None:
+        schema = stylist.schema(_ARTICLES.value, found)
+    written, summary = prepare.prepare(found, _DATA_DIR.value, _NAME.value, options, schema)
+    for line in skipped:
+        print(f"skipped {line}")
+    print(prepare.format_summary(summary, options))
+    print(f"\nwritten to {written}")
+
+
+def _read() -> tuple[list[records.Record], list[str]]:
+    columns = records.Columns(
+        _pairs(_COLUMNS), _SEPARATOR.value, tuple(_CATEGORICAL.value), tuple(_MULTI_VALUED.value)
+    )
+    return records.read(_INPUT.value, _KIND.value, columns, _SKIP_BAD_ROWS.value)
+
+
+def _synthetic() -> tuple[list[records.Record], list[str]]:
+    sizes = _whole_numbers(_SPLIT_SETS) if _SPLIT_SETS.value else stylist.sizes(_SETS.value)
+    rows = stylist.outfits(_ARTICLES.value, sizes, _SEED.value)
+    if _RECORDS.value:
+        rows = list(rows)
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        pathlib.Path(_RECORDS.value).write_text(lines, encoding="utf-8")
+    validator = records.Validator()
+    return [validator(row, line) for line, row in enumerate(rows, 1)], []
+
+
+def _pairs(flag: flags.FlagHolder) -> dict[str, str]:
+    for pair in flag.value:
+        if not all(pair.partition(":")):
+            raise UserError(f"--{flag.name} has {pair!r}; write name:value,name:value")
+    return {pair.partition(":")[0]: pair.partition(":")[2] for pair in flag.value}
+
+
+def _whole_numbers(flag: flags.FlagHolder) -> list[int]:
+    return [_whole(text, f"--{flag.name}") for text in flag.value]
+
+
+def _whole(text: str, where: str) -> int:
+    if not text.strip().isdigit():
+        raise UserError(f"{where} has {text!r} where a whole number belongs")
+    return int(text)
+
+
+if __name__ == "__main__":
+    command.run(main)
