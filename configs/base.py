@@ -17,7 +17,7 @@ def get_config(method: str = "gsu") -> ml_collections.ConfigDict:
     config.model = ml_collections.ConfigDict(
         {"method": method, **dataclasses.asdict(Hyperparameters())}
     )
-    config.data = ml_collections.ConfigDict({"dir": "data", "name": ""})
+    config.data = ml_collections.ConfigDict({"dir": "data", "name": "", "stylist_articles": 0})
     config.train = ml_collections.ConfigDict({
         "steps": 10_000,
         "batch_size": 256,

@@ -19,10 +19,10 @@ def run(main: Callable[[], None]) -> None:
             if len(arguments) > 1:
                 raise UserError(f"unexpected argument {arguments[1]!r}; flags look like --name=value")
             main()
-        except UserError as error:
-            fail(error)
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except (UserError, OSError) as error:
+            fail(error)
 
     logging.set_verbosity(logging.WARNING)
     app.run(guarded, flags_parser=_parse)
@@ -35,8 +35,8 @@ def _parse(arguments: list[str]) -> list[str]:
     except (flags.Error, UserError) as error:
         fail(error)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        fail(f"a --config override was refused: {error}")
-    except (OSError, ImportError) as error:
+        fail(f"a --config override was refused: {error.args[0] if error.args else error}")
+    except (OSError, ImportError, SyntaxError) as error:
         fail(f"the --config file cannot be loaded: {error}")
 
 

@@ -1,0 +1,61 @@
+"""Prints a model's parameters by module, and the count of the paper's Table 1.
+
+    python -m experiments.describe --config=configs/stylist.py:gsu
+
+Reads the schema of the prepared data; a stylist config needs none, its catalogue is known.
+"""
+
+import collections
+import math
+
+import flax
+import jax
+import ml_collections
+from absl import flags
+from ml_collections import config_flags
+
+from cbert import config as config_lib
+from cbert.data import builder, source, stylist
+from cbert.evaluation.compare import align
+from cbert.model import bert
+from cbert.schema import Schema
+from experiments import command
+
+_CONFIG = config_flags.DEFINE_config_file("config", None, "configs/NAME.py:METHOD.")
+flags.mark_flag_as_required("config")
+
+
+def main() -> None:
+    """Counts without computing: only shapes are made."""
+    config = _CONFIG.value
+    config_lib.check(config)
+    schema = _schema(config)
+    model = bert.build(config_lib.hyperparameters(config), config.model.method, schema)
+    shapes = jax.eval_shape(lambda key: bert.initialize(model, key), jax.random.key(0))
+    flat = flax.traverse_util.flatten_dict(shapes)
+    sizes = {path: math.prod(leaf.shape) for path, leaf in flat.items()}
+    modules = collections.Counter()
+    for path, size in sizes.items():
+        modules[path[0], bert.counted(path)] += size
+    rows = [
+        [name, f"{size:,}", "" if counted else "not counted"]
+        for (name, counted), size in modules.items()
+    ]
+    print(
+        f"method {config.model.method}: {len(schema.items):,} items, context vector "
+        f"{schema.context_width}\n"
+    )
+    print(align([["module", "parameters", ""], *rows, ["all", f"{sum(sizes.values()):,}", ""]]))
+    count = sum(size for path, size in sizes.items() if bert.counted(path))
+    print(f"\nparameters (without context embeddings and the last dense layer): {count}")
+
+
+def _schema(config: ml_collections.ConfigDict) -> Schema:
+    prepared = builder.directory(config.data.dir, config.data.name).exists()
+    if config.data.stylist_articles and not prepared:
+        return stylist.schema(config.data.stylist_articles, [])
+    return source.load_schema(config.data.dir, config.data.name)
+
+
+if __name__ == "__main__":
+    command.run(main)

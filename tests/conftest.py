@@ -1,0 +1,85 @@
+"""Small prepared data and small models, made once a session."""
+
+import os
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from cbert.data import prepare, records, source, stylist
+from configs import base
+
+ROOT = pathlib.Path(__file__).parent.parent
+REAL_DATA = ROOT.parent / "shared" / "data"
+ARTICLES, SETS = 80, [320, 60, 60]
+
+
+def run(module: str, *arguments: str, check: int = 0, **environment: str):
+    """Runs a command as a user would, and checks its exit code."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"experiments.{module}", *map(str, arguments)],
+        cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=600,
+    )
+    assert done.returncode == check, done.stdout + done.stderr
+    return done
+
+
+def refused(module: str, *arguments: str) -> str:
+    """Runs a command that must end in one line and exit code 2; returns the line."""
+    done = run(module, *arguments, check=2)
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr
+    return done.stderr
+
+
+def small(method: str = "gsu", **overrides):
+    """The base config, small; overrides are written with `__` for the dot."""
+    config = base.get_config(method)
+    config.data.name = "small"
+    config.model.update({"dimension": 16, "heads": 2, "layers": 2, "feed_forward": 32})
+    config.train.update({"steps": 6, "batch_size": 32, "eval_every": 3, "checkpoint_every": 2,
+                         "log_every": 2})
+    config.optimizer.warmup_steps = 2
+    config.eval.batch_size = 64
+    for field, value in overrides.items():
+        section, _, name = field.partition("__")
+        if name:
+            config[section][name] = value
+        else:
+            config[section] = value
+    return config
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory) -> str:
+    """A prepared stylist data set called `small`."""
+    directory = tmp_path_factory.mktemp("data")
+    validator = records.Validator()
+    found = [validator(row, n) for n, row in enumerate(stylist.outfits(ARTICLES, SETS), 1)]
+    prepare.prepare(
+        found, directory, "small", prepare.Options(), stylist.schema(ARTICLES, found)
+    )
+    return str(directory)
+
+
+@pytest.fixture(scope="session")
+def schema(data_dir):
+    return source.load_schema(data_dir, "small")
+
+
+@pytest.fixture(scope="session")
+def train_split(data_dir, schema):
+    return source.load(data_dir, "small", "train", schema)
+
+
+@pytest.fixture
+def meals():
+    """The real meals file, where it is at hand."""
+    path = REAL_DATA / "meals.jsonl.gz"
+    if not path.exists():
+        pytest.skip(f"the meals file is not at hand ({path})")
+    return path

@@ -1,0 +1,69 @@
+"""The paper's parameter counts, as formulae and to the last digit."""
+
+import math
+
+import flax
+import jax
+import pytest
+
+from cbert.data import stylist
+from cbert.model import bert
+from cbert.model.layers import Hyperparameters
+
+from tests.conftest import run
+
+PAPER = {"none": 546432, "c": 673664, "np": 640768, "gs": 723328, "gsu": 921856}
+SCHEMA = stylist.schema(30_000, [])
+
+
+def count(method: str, **choices) -> int:
+    hyper = Hyperparameters(**choices)
+    model = bert.build(hyper, method, SCHEMA)
+    shapes = jax.eval_shape(lambda key: bert.initialize(model, key), jax.random.key(0))
+    flat = flax.traverse_util.flatten_dict(shapes)
+    return sum(math.prod(leaf.shape) for path, leaf in flat.items() if bert.counted(path))
+
+
+def formula(method: str, d: int, n: int, f: int, c: int) -> int:
+    def dense(a: int, b: int) -> int:
+        return a * b + b
+
+    block = 4 * dense(d, d) + 2 * 2 * d + dense(d, f) + dense(f, d)
+    plain = n * block + dense(d, d)
+    state = dense(c, d) + dense(d, d) + n * dense(d, d)
+    update = dense(d, 2 * d) + dense(2 * d, d) + 2 * d
+    return plain + {
+        "none": 0,
+        "c": dense(c + d, d) + dense(d, d),
+        "np": dense(c, d),
+        "gs": state,
+        "gsu": state + (n - 1) * update,
+    }[method]
+
+
+@pytest.mark.parametrize("method", PAPER)
+def test_counts_equal_the_paper(method):
+    assert SCHEMA.context_width == 736
+    assert count(method) == PAPER[method] == formula(method, 128, 4, 256, 736)
+
+
+@pytest.mark.parametrize("method", PAPER)
+def test_counts_follow_the_formula_at_another_size(method):
+    found = count(method, dimension=48, layers=3, feed_forward=80, heads=4)
+    assert found == formula(method, 48, 3, 80, 736)
+
+
+@pytest.mark.parametrize("choices", [{"concat": "project"}, {"state_norm": "scale"}])
+def test_open_choices_keep_the_counts(choices):
+    assert {method: count(method, **choices) for method in PAPER} == PAPER
+
+
+def test_without_the_update_norm_the_count_is_not_the_papers():
+    assert count("gsu", update_norm=False) == PAPER["gsu"] - 3 * 256
+
+
+def test_describe_prints_the_count_last():
+    done = run("describe", "--config=configs/stylist.py:gsu", "--config.data.dir=/nowhere")
+    assert done.stdout.splitlines()[-1] == (
+        "parameters (without context embeddings and the last dense layer): 921856"
+    )

@@ -1,0 +1,198 @@
+"""What the encoder must be: nesting relations, symmetries, no leaks, exact gradients."""
+
+import dataclasses
+
+import flax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cbert.model import bert
+from cbert.model.conditioning import NAMES
+from cbert.model.layers import Hyperparameters
+from cbert.model.objective import cross_entropy
+from cbert.schema import MASK_ITEM, PAD_ITEM
+
+SMALL = Hyperparameters(dimension=16, heads=4, layers=3, feed_forward=24, dropout=0.0)
+
+
+def made(schema, method, hyper=SMALL, seed=0):
+    model = bert.build(hyper, method, schema)
+    params = bert.initialize(model, jax.random.key(seed))
+    # Biases and scales away from 0 and 1, so that none of them can be forgotten unseen.
+    noise = np.random.default_rng(1)
+    params = jax.tree.map(lambda x: x + 0.1 * noise.standard_normal(x.shape, np.float32), params)
+    return model, params
+
+
+def batch(split, rows=6, length=8):
+    context = {name: column[:rows] for name, column in split.context.items()}
+    return split.items[:rows, :length], context
+
+
+def hide(codes, places):
+    codes = codes.copy()
+    codes[np.arange(len(codes)), places] = MASK_ITEM
+    return codes
+
+
+def with_state_closed(params):
+    """V = 0 in every block, so that the state is not read."""
+    flat = flax.traverse_util.flatten_dict(params)
+    return flax.traverse_util.unflatten_dict({
+        path: jnp.zeros_like(x) if path[0] == "conditioning" and "value" in path[1] else x
+        for path, x in flat.items()
+    })
+
+
+def test_gs_with_a_closed_state_is_none_up_to_the_extra_norm(schema, train_split):
+    codes, context = batch(train_split)
+    model, params = made(schema, "gs")
+    params = with_state_closed(params)
+    plain = bert.build(SMALL, "none", schema)
+    # Scale 1 and bias 0: the extra norm then repeats the one before it.
+    params["blocks_0"]["attention_norm"] = params["blocks_1"]["attention_norm"] = params[
+        "blocks_2"]["attention_norm"] = {
+            "LayerNorm_0": {"scale": jnp.ones(16), "bias": jnp.zeros(16)}}
+    bare = {name: value for name, value in params.items() if name != "conditioning"}
+    one = model.apply({"params": params}, codes, context, method="encode")
+    other = plain.apply({"params": bare}, codes, context, method="encode")
+    np.testing.assert_allclose(one, other, atol=2e-5)
+
+
+def test_gsu_with_an_identity_update_is_gs(schema, train_split):
+    codes, context = batch(train_split)
+    hyper = dataclasses.replace(SMALL, update_norm=False)
+    model, params = made(schema, "gsu", hyper)
+    eye = jnp.eye(16)
+    for layer in range(2):
+        # ReLU passes both signs: [I, -I] then [I; -I].
+        params["conditioning"][f"fnn_{layer}"] = {
+            "hidden": {"kernel": jnp.concatenate([eye, -eye], 1), "bias": jnp.zeros(32)},
+            "out": {"kernel": jnp.concatenate([eye, -eye], 0), "bias": jnp.zeros(16)},
+        }
+    state = {k: v for k, v in params["conditioning"].items() if not k.startswith("fnn")}
+    reader = bert.build(SMALL, "gs", schema)
+    one = model.apply({"params": params}, codes, context, method="encode")
+    other = reader.apply(
+        {"params": {**params, "conditioning": state}}, codes, context, method="encode"
+    )
+    np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_sets_are_equivariant_to_permutation(schema, train_split, method):
+    codes, context = batch(train_split)
+    order = np.random.default_rng(0).permutation(codes.shape[1])
+    model, params = made(schema, method)
+    one = model.apply({"params": params}, codes, context, method="encode")
+    other = model.apply({"params": params}, codes[:, order], context, method="encode")
+    np.testing.assert_allclose(one[:, order], other, atol=2e-5)
+
+
+def test_positions_break_the_symmetry(schema, train_split):
+    codes, context = batch(train_split)
+    model, params = made(schema, "gsu", dataclasses.replace(SMALL, positions=True))
+    one = model.apply({"params": params}, codes, context, method="encode")
+    other = model.apply({"params": params}, codes[:, ::-1], context, method="encode")
+    assert np.abs(one[:, ::-1] - other).max() > 0.1
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_padding_never_matters(schema, train_split, method):
+    short = train_split.lengths == 4
+    codes = train_split.items[short][:5]
+    context = {name: column[short][:5] for name, column in train_split.context.items()}
+    hidden = np.tile(np.arange(4), (5, 1))
+    model, params = made(schema, method)
+    tight = model.apply({"params": params}, codes[:, :4], context, hidden)
+    padded = model.apply({"params": params}, codes, context, hidden)
+    assert (codes[:, 4:] == PAD_ITEM).all()
+    np.testing.assert_allclose(tight, padded, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_the_context_is_used_by_all_but_none(schema, train_split, method):
+    codes, context = batch(train_split)
+    other = {name: column[::-1] for name, column in context.items()}
+    model, params = made(schema, method)
+    one = model.apply({"params": params}, codes, context, method="encode")
+    two = model.apply({"params": params}, codes, other, method="encode")
+    difference = np.abs(one - two).max()
+    assert difference == 0 if method == "none" else difference > 1e-3
+
+
+def plain_loss(params, codes, context, places, targets, features):
+    """[GSU] from the paper's equations: no chunks, one product a matrix, heads by a loop."""
+    def dense(p, x):
+        return x @ p["kernel"] + p["bias"]
+
+    def norm(x, p=None):
+        x = x - x.mean(-1, keepdims=True)
+        x = x / jnp.sqrt((x**2).mean(-1, keepdims=True) + 1e-6)
+        return x if p is None else x * p["LayerNorm_0"]["scale"] + p["LayerNorm_0"]["bias"]
+
+    def fnn(p, x):
+        return dense(p["out"], jnp.maximum(dense(p["hidden"], x), 0))
+
+    def embed(feature):
+        p, rows = params["context_encoder"][f"feature_{feature.name}"], context[feature.name]
+        if feature.is_token:
+            shown = jnp.asarray(rows != 0, "float64")[..., None]
+            return (p["embedding"][rows] * shown).sum(1) / jnp.maximum(shown.sum(1), 1)
+        edges = (np.array(feature.edges) - feature.mean) / feature.scale
+        reached = (rows[:, 1:] >= edges.astype(np.float32)).sum(1)
+        return p["embedding"][np.where(rows[:, 0] > 0, 1 + reached, 0)]
+
+    table = jnp.concatenate([params["embedding"]["items"], params["embedding"]["special"][::-1]])
+    x = table[codes]  # -1, -2 and -3 count from the end.
+    seen = jnp.asarray(codes != PAD_ITEM)
+    conditioning = params["conditioning"]
+    g = fnn(conditioning["state"], jnp.concatenate([embed(f) for f in features], 1))
+    for layer in range(3):
+        p = params[f"blocks_{layer}"]
+        packed = dense(p["attention"]["query_key_value"], x)
+        heads = []
+        for head in range(4):
+            query, key, value = (packed[..., 16 * i + 4 * head : 16 * i + 4 * head + 4]
+                                 for i in range(3))
+            logits = jnp.where(seen[:, None], query @ key.swapaxes(1, 2) / 2.0, -jnp.inf)
+            heads.append(jax.nn.softmax(logits) @ value)
+        x = norm(x + dense(p["attention"]["out"], jnp.concatenate(heads, -1)),
+                 p["attention_norm"])
+        x = norm(x + dense(conditioning[f"value_{layer}"], g)[:, None])
+        x = norm(x + fnn(p["fnn"], x), p["fnn_norm"])
+        if layer < 2:
+            g = norm(fnn(conditioning[f"fnn_{layer}"], g),
+                     {"LayerNorm_0": conditioning[f"norm_{layer}"]})
+    found = x[np.arange(len(codes)), places]
+    found = jnp.maximum(dense(params["transform"], found), 0)
+    logits = found @ params["embedding"]["items"].T + params["embedding"]["bias"]
+    return -jax.nn.log_softmax(logits)[np.arange(len(codes)), targets].sum()
+
+
+def test_gradients_equal_a_plain_float64_reference(schema, train_split):
+    codes, context = batch(train_split, rows=8)
+    places = np.arange(8) % 4
+    targets = codes[np.arange(8), places]
+    codes = hide(codes, places)
+    model, params = made(schema, "gsu")
+
+    def loss(params):
+        found = model.apply({"params": params}, codes, context, places[:, None])[:, 0]
+        table, bias = bert.output_layer(params)
+        return cross_entropy(found, table, bias, targets, 32).sum()
+
+    value, gradients = jax.value_and_grad(loss)(params)
+    with jax.enable_x64(True):
+        exact = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), "float64"), params)
+        expected, exact = jax.value_and_grad(plain_loss)(
+            exact, codes, context, places, targets, schema.features
+        )
+        exact = jax.tree.map(np.asarray, exact)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    for path, found in flax.traverse_util.flatten_dict(gradients).items():
+        want = flax.traverse_util.flatten_dict(exact)[path]
+        error = np.linalg.norm(found - want) / max(np.linalg.norm(want), 1e-3)
+        assert error < 2e-4, (path, error)
