@@ -62,6 +62,10 @@ def check(config: ml_collections.ConfigDict) -> None:
             f"optimizer.warmup_steps is {config.optimizer.warmup_steps}, more than "
             f"train.steps, {config.train.steps}"
         )
+    if not 1 <= config.train.length_buckets <= 8:
+        raise UserError(
+            f"train.length_buckets is {config.train.length_buckets}; it must be from 1 to 8"
+        )
     if not config.data.name:
         raise UserError("data.name is empty; pass --config.data.name=NAME of prepared data")
 

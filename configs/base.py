@@ -25,6 +25,7 @@ def get_config(method: str = "gsu") -> ml_collections.ConfigDict:
         "mask_rate": 0.15,
         "corrupt": False,
         "context_dropout": 0.0,
+        "length_buckets": 8,
         "log_every": 100,
         "eval_every": 1000,
         "checkpoint_every": 1000,

@@ -29,7 +29,7 @@ def main() -> None:
         _BY.value,
     )
     evaluations, results = [], {}
-    for workdir in _WORKDIR.value:
+    for workdir in dict.fromkeys(_WORKDIR.value):
         evaluation = evaluate_lib.evaluate(workdir, options)
         found = evaluate_lib.summary(evaluation, options.by)
         evaluate_lib.write(evaluation, found, workdir)

@@ -102,7 +102,7 @@ def answer_model(
     """The restored step, and the model's log-probability and rank of each question."""
     model = bert.build(config_lib.hyperparameters(config), config.model.method, schema)
     shapes = jax.eval_shape(lambda key: bert.initialize(model, key), jax.random.key(0))
-    with checkpoint.Checkpoints(workdir) as checkpoints:
+    with checkpoint.Checkpoints(workdir, read_only=True) as checkpoints:
         step, params = checkpoints.restore_params(which, parallel.replicated(shapes))
     answers = questions.answer_all(
         questions.make_answer(model), params, parallel.replicate(split.columns), split, asked,

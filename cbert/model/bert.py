@@ -61,11 +61,11 @@ class Block(nn.Module):
         self.fnn = FNN(self.hyper, self.hyper.feed_forward)
         self.fnn_norm = AddAndNorm(self.hyper)
 
-    def attend(self, x: Array, mask: Array, train: bool) -> Array:
-        return self.attention_norm(x, self.attention(x, mask), train)
+    def attend(self, x: Array, mask: Array, noise: Array | None) -> Array:
+        return self.attention_norm(x, self.attention(x, mask), noise)
 
-    def feed_forward(self, x: Array, train: bool) -> Array:
-        return self.fnn_norm(x, self.fnn(x), train)
+    def feed_forward(self, x: Array, noise: Array | None) -> Array:
+        return self.fnn_norm(x, self.fnn(x), noise)
 
 
 class ContextualBert(nn.Module):
@@ -94,7 +94,11 @@ class ContextualBert(nn.Module):
         self.transform = dense(self.hyper, self.hyper.dimension)
 
     def __call__(
-        self, codes: Array, context: dict[str, Array], hidden: Array, train: bool = False
+        self,
+        codes: Array,
+        context: dict[str, Array],
+        hidden: Array,
+        noise: Array | None = None,
     ) -> Array:
         """What the model holds of each hidden item, to be compared with the output table.
 
@@ -102,28 +106,30 @@ class ContextualBert(nn.Module):
           codes: `int32 [B, L]` item codes, hidden ones masked, padded with -1.
           context: Feature name to its coded rows.
           hidden: `int32 [B, P]`, the positions asked for.
-          train: Whether dropout is on; needs the `dropout` random stream.
+          noise: `uint32 []` for dropout, None to leave it off.
 
         Returns:
           `float32 [B, P, D]`.
         """
-        x = self.encode(codes, context, train)
+        x = self.encode(codes, context, noise)
         x = jnp.take_along_axis(x, hidden[..., None], axis=1)
         activation = nn.relu if self.hyper.transform_activation == "relu" else nn.gelu
         return activation(self.transform(x)).astype(jnp.float32)
 
-    def encode(self, codes: Array, context: dict[str, Array], train: bool = False) -> Array:
+    def encode(
+        self, codes: Array, context: dict[str, Array], noise: Array | None = None
+    ) -> Array:
         """The last block's output `[B, L, D]`."""
         method, last = self.conditioning, self.hyper.layers - 1
         mask = codes != PAD_ITEM
-        x = self.dropout(self.embedding(codes), train)
-        x, mask, g = method.enter(x, mask, self.context_encoder(context), train)
+        x = self.dropout(self.embedding(codes), noise)
+        x, mask, g = method.enter(x, mask, self.context_encoder(context), noise)
         for layer, block in enumerate(self.blocks):
-            x = block.attend(x, mask, train)
-            x = method.read(layer, x, mask, g, train)
-            x = block.feed_forward(x, train)
+            x = block.attend(x, mask, noise)
+            x = method.read(layer, x, mask, g, noise)
+            x = block.feed_forward(x, noise)
             if layer < last:
-                g = method.update(layer, x, mask, g, train)
+                g = method.update(layer, x, mask, g, noise)
         return method.leave(x, g)
 
 

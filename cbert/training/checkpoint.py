@@ -33,10 +33,14 @@ class Progress:
 class Checkpoints:
     """The checkpoints of one work directory; use as a context, saving is asynchronous."""
 
-    def __init__(self, workdir: str | pathlib.Path) -> None:
+    def __init__(self, workdir: str | pathlib.Path, read_only: bool = False) -> None:
         self._path = pathlib.Path(workdir).absolute() / "checkpoints"
         self._best_step: int | None = None  # Unknown until the first save.
-        options = ocp.CheckpointManagerOptions(create=True, cleanup_tmp_directories=True)
+        writes = not read_only
+        options = ocp.CheckpointManagerOptions(
+            create=writes, cleanup_tmp_directories=writes, read_only=read_only,
+            save_interval_steps=int(writes),
+        )
         self._manager = ocp.CheckpointManager(
             self._path, options=options, item_names=("params", "opt_state", "progress")
         )

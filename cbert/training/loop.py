@@ -64,7 +64,9 @@ def set_up(config: ml_collections.ConfigDict, schema: Schema) -> Run:
             f"train.batch_size is {config.train.batch_size}; it must be a multiple of the "
             f"number of devices, {parallel.device_count()}"
         )
-    batches = source.Batches(train.lengths, config.train.batch_size, config.seed)
+    batches = source.Batches(
+        train.lengths, config.train.batch_size, config.seed, config.train.length_buckets
+    )
     masking = config_lib.masking(config)
     expected = masking_lib.expected_count(train.items, masking)
     if not expected:

@@ -46,7 +46,8 @@ def make_train_step(
         batch_size = len(rows) * lax.psum(1, AXIS)
         key = jax.random.fold_in(key, state.step)
         hide_key, context_key, dropout_key = jax.random.split(key, 3)
-        dropout_key = jax.random.fold_in(dropout_key, lax.axis_index(AXIS))
+        # Another noise on every device.
+        noise = jax.random.bits(jax.random.fold_in(dropout_key, lax.axis_index(AXIS)))
         codes, hidden, targets, weights = masking_lib.hide(
             hide_key, data["items"][rows, :length], places, batch_size, masking,
             len(schema.items),
@@ -57,10 +58,7 @@ def make_train_step(
         )
 
         def loss_sum(params: dict) -> tuple[jax.Array, jax.Array]:
-            found = model.apply(
-                {"params": params}, codes, context, hidden, train=True,
-                rngs={"dropout": dropout_key},
-            )
+            found = model.apply({"params": params}, codes, context, hidden, noise)
             table, bias = output_layer(params)
             losses = cross_entropy(
                 found.reshape(-1, found.shape[-1]), table, bias, targets.reshape(-1)
@@ -74,7 +72,7 @@ def make_train_step(
         metrics = {
             "loss": lax.psum(total, AXIS),
             "questions": lax.psum(weights.sum(), AXIS),
-            "gradient_norm": optax.global_norm(gradients),
+            "gradient_norm": optax.tree.norm(gradients),
         }
         params = optax.apply_updates(state.params, updates)
         return TrainState(state.step + 1, params, opt_state), metrics

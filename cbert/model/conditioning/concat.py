@@ -19,8 +19,8 @@ class Concat(Method):
         self.context = dense(self.hyper, self.hyper.dimension)
         self.out = dense(self.hyper, self.hyper.dimension)
 
-    def enter(self, x, mask, context, train):
-        del train
+    def enter(self, x, mask, context, noise):
+        del noise
         c = self.context(context.vector)[:, None]
         if self.hyper.concat == "project":
             c = jnp.broadcast_to(c, x.shape)

@@ -18,10 +18,10 @@ class GlobalState(Method):
         self.value = [dense(hyper, hyper.dimension, bias=not learned) for _ in layers]
         self.add_and_norm = [AddAndNorm(hyper, scale=learned, bias=False) for _ in layers]
 
-    def enter(self, x, mask, context, train):
-        del train
+    def enter(self, x, mask, context, noise):
+        del noise
         return x, mask, self.state(context.vector)
 
-    def read(self, layer, x, mask, g, train):
+    def read(self, layer, x, mask, g, noise):
         del mask
-        return self.add_and_norm[layer](x, self.value[layer](g)[:, None], train)
+        return self.add_and_norm[layer](x, self.value[layer](g)[:, None], noise)

@@ -16,8 +16,8 @@ class GlobalStateUpdate(GlobalState):
         self.fnn = [FNN(hyper, 2 * hyper.dimension) for _ in updates]
         self.norm = [norm(hyper) for _ in updates]
 
-    def update(self, layer, x, mask, g, train):
-        del x, mask, train
+    def update(self, layer, x, mask, g, noise):
+        del x, mask, noise
         updated = self.fnn[layer](g)
         if self.hyper.update_residual:
             updated = updated + g

@@ -2,6 +2,7 @@
 
 Legend: B examples, L positions, D model dimension, C width of the context vector.
 The state g is whatever a method wants to carry from block to block, None by default.
+The noise is the step's `uint32 []` for dropout, None when dropout is off.
 """
 
 from typing import Any
@@ -16,19 +17,25 @@ class Method(nn.Module):
 
     hyper: Hyperparameters
 
-    def enter(self, x: Array, mask: Array, context: Any, train: bool) -> tuple[Array, Array, Any]:
+    def enter(
+        self, x: Array, mask: Array, context: Any, noise: Array | None
+    ) -> tuple[Array, Array, Any]:
         """Before the first block: x `[B, L, D]`, mask `bool [B, L]` and the `Context`."""
-        del context, train  # Only methods that condition read them.
+        del context, noise  # Only methods that condition read them.
         return x, mask, None
 
-    def read(self, layer: int, x: Array, mask: Array, g: Any, train: bool) -> Array:
+    def read(
+        self, layer: int, x: Array, mask: Array, g: Any, noise: Array | None
+    ) -> Array:
         """In block `layer`, between attention and FNN: x takes what it needs from the state."""
-        del layer, mask, g, train
+        del layer, mask, g, noise
         return x
 
-    def update(self, layer: int, x: Array, mask: Array, g: Any, train: bool) -> Any:
+    def update(
+        self, layer: int, x: Array, mask: Array, g: Any, noise: Array | None
+    ) -> Any:
         """After block `layer`, between blocks only: the state of the next block."""
-        del layer, x, mask, train
+        del layer, x, mask, noise
         return g
 
     def leave(self, x: Array, g: Any) -> Array:

@@ -12,8 +12,8 @@ class NewPosition(Method):
     def setup(self) -> None:
         self.project = dense(self.hyper, self.hyper.dimension)
 
-    def enter(self, x, mask, context, train):
-        del train
+    def enter(self, x, mask, context, noise):
+        del noise
         x = jnp.concatenate([self.project(context.vector)[:, None], x], axis=1)
         mask = jnp.pad(mask, ((0, 0), (1, 0)), constant_values=True)
         return x, mask, None

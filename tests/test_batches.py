@@ -1,0 +1,54 @@
+"""Batches are functions of (seed, step)."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from cbert.data.source import Batches, bucket_bounds
+from cbert.errors import UserError
+
+LENGTHS = np.random.default_rng(0).choice([3, 4, 5, 6, 7, 9, 12, 15, 20, 31], size=1003)
+
+
+def test_padded_lengths_are_the_same_for_every_seed():
+    one, other = (Batches(LENGTHS, 32, seed) for seed in (0, 1))
+    steps = range(2 * one.steps_per_epoch)
+    assert [one(s)[1] for s in steps] == [other(s)[1] for s in steps]
+    assert any((one(s)[0] != other(s)[0]).any() for s in steps)
+
+
+def test_every_set_fits_and_occurs_once_an_epoch():
+    batches = Batches(LENGTHS, 32, 0)
+    assert batches.steps_per_epoch == 31
+    for epoch in range(2):
+        found = [batches(epoch * 31 + step) for step in range(31)]
+        rows = np.concatenate([rows for rows, _ in found])
+        assert len(rows) == len(set(rows)) == 31 * 32
+        assert all(LENGTHS[rows].max() <= length for rows, length in found)
+    assert len({length for _, length in found}) <= 8
+
+
+def test_a_step_is_the_same_however_it_is_reached():
+    walked = Batches(LENGTHS, 32, 5)
+    all_rows = [walked(step)[0] for step in range(70)]
+    assert (Batches(LENGTHS, 32, 5)(66)[0] == all_rows[66]).all()
+
+
+def test_bounds_waste_least():
+    lengths = np.array([1] * 5 + [2] * 1 + [3] * 7 + [8] * 2 + [9] * 3)
+    values = np.unique(lengths)
+
+    def waste(bounds):
+        bounds = np.array(bounds)
+        return (bounds[np.searchsorted(bounds, lengths)] - lengths).sum()
+
+    for count in (1, 2, 3):
+        options = [(*some, 9) for some in itertools.combinations(values[:-1], count - 1)]
+        assert waste(bucket_bounds(lengths, count)) == min(map(waste, options))
+    assert bucket_bounds(lengths, 8).tolist() == [1, 2, 3, 8, 9]
+
+
+def test_a_batch_larger_than_the_split_is_refused():
+    with pytest.raises(UserError, match="train.batch_size is 2000, the training split has 1003"):
+        Batches(LENGTHS, 2000, 0)

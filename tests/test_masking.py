@@ -1,0 +1,91 @@
+"""What is hidden and withheld while training."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cbert.data.masking import Masking, expected_count, hide, withhold
+from cbert.schema import MASK_ITEM, MISSING_VALUE, PAD_ITEM, PAD_VALUE, UNKNOWN_ITEM, UNKNOWN_VALUE
+
+KEY = jax.random.key(3)
+
+
+def sets(rows=400, length=6, seed=0):
+    random = np.random.default_rng(seed)
+    codes = random.integers(20, size=(rows, length)).astype(np.int32)
+    codes[random.random((rows, length)) < 0.2] = UNKNOWN_ITEM
+    codes[:, 3:][np.arange(rows) % 2 == 0] = PAD_ITEM
+    codes[0] = UNKNOWN_ITEM
+    return codes
+
+
+def hidden_with(masking, codes, places=None):
+    places = np.arange(len(codes)) if places is None else places
+    found = hide(KEY, jnp.asarray(codes[places]), places, len(codes), masking, 20)
+    return [np.asarray(part) for part in found]
+
+
+def test_one_hides_exactly_one_real_item():
+    codes = sets()
+    seen, hidden, targets, weights = hidden_with(Masking(), codes)
+    real = (codes >= 0).any(1)
+    assert hidden.shape == (400, 1)
+    assert weights[:, 0].tolist() == real.astype(float).tolist()
+    assert ((seen == MASK_ITEM).sum(1) == real).all()
+    rows = np.nonzero(real)[0]
+    assert (codes[rows, hidden[rows, 0]] == targets[rows, 0]).all()
+    assert (seen[rows, hidden[rows, 0]] == MASK_ITEM).all()
+    assert ((seen != codes).sum(1) == real).all()
+
+
+def test_one_hides_every_place_equally_often():
+    codes = np.tile(np.arange(5, dtype=np.int32), (4000, 1))
+    _, hidden, _, _ = hidden_with(Masking(), codes)
+    counts = np.bincount(hidden[:, 0], minlength=5)
+    assert np.abs(counts - 800).max() < 5 * np.sqrt(4000 * 0.2 * 0.8)
+
+
+def test_rate_hides_a_rounded_share_and_at_least_one():
+    codes = sets()
+    masking = Masking("rate", 0.4)
+    seen, _, _, weights = hidden_with(masking, codes)
+    real = (codes >= 0).sum(1)
+    expected = np.where(real > 0, np.maximum(np.floor(real * 0.4 + 0.5), 1), 0)
+    assert ((seen == MASK_ITEM).sum(1) == expected).all()
+    assert weights.sum(1).tolist() == expected.tolist()
+    assert expected_count(codes, masking) == expected.mean()
+
+
+def test_corruption_is_80_10_10():
+    codes = np.tile(np.arange(5, dtype=np.int32), (8000, 1))
+    seen, hidden, targets, _ = hidden_with(Masking(corrupt=True), codes)
+    shown = np.take_along_axis(seen, hidden, 1)
+    masked, kept = (shown == MASK_ITEM).mean(), (shown == targets).mean()
+    # A random item of 20 is the right one in one of 20 cases.
+    assert abs(masked - 0.8) < 0.02 and abs(kept - 0.105) < 0.02
+
+
+def test_what_is_hidden_depends_on_the_place_alone():
+    codes = np.tile(np.arange(5, dtype=np.int32), (40, 1))
+    whole = hidden_with(Masking(), codes)
+    parts = [hidden_with(Masking(), codes, np.arange(n, n + 10)) for n in range(0, 40, 10)]
+    for one, *others in zip(whole, *parts, strict=True):
+        assert (one == np.concatenate(others)).all()
+
+
+def test_withholding_gives_missing_or_unknown_at_its_rate(schema, train_split):
+    rows = 300
+    context = {name: jnp.asarray(column[:rows]) for name, column in train_split.context.items()}
+    assert withhold(KEY, context, np.arange(rows), rows, 0.0, schema) is context
+    found = withhold(KEY, context, np.arange(rows), rows, 0.5, schema)
+    changed = []
+    for feature in schema.features:
+        one, other = np.asarray(found[feature.name]), np.asarray(context[feature.name])
+        rows_changed = (one != other).any(1)
+        changed.append(rows_changed.mean())
+        if feature.is_token:
+            assert set(one[rows_changed, 0]) == {MISSING_VALUE, UNKNOWN_VALUE}
+            assert (one[rows_changed, 1:] == PAD_VALUE).all()
+        else:
+            assert (one[rows_changed] == 0).all()
+    assert 0.4 < np.mean(changed) < 0.55

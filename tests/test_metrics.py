@@ -1,0 +1,85 @@
+"""Metrics by hand, and their errors over groups."""
+
+import numpy as np
+import pytest
+
+from cbert.data.source import Split
+from cbert.evaluation import controls, metrics, questions
+from cbert.schema import CATEGORICAL, SET, UNKNOWN_ITEM, Feature, Schema
+
+
+def test_metrics_by_hand():
+    found = metrics.per_question(np.log([0.5, 0.25, 0.1, 0.01]), np.array([1, 3, 10, 251]))
+    mean = {name: values.mean() for name, values in found.items()}
+    assert mean["cross_entropy"] == pytest.approx(-np.log([0.5, 0.25, 0.1, 0.01]).mean())
+    assert (mean["recall@1"], mean["recall@5"], mean["recall@250"]) == (0.25, 0.5, 0.75)
+    assert mean["mrr"] == pytest.approx((1 + 1 / 3 + 1 / 10 + 1 / 251) / 4)
+    assert mean["ndcg@10"] == pytest.approx((1 + 0.5 + 1 / np.log2(11)) / 4)
+
+
+def test_errors_are_over_groups():
+    values = np.array([1.0, 1.0, 3.0, 3.0])
+    apart = metrics.mean_and_error(values, np.arange(4))
+    assert apart == (2.0, pytest.approx(np.std(values, ddof=1) / 2))
+    # Two groups of two equal values are two observations, 1 and 3.
+    assert metrics.mean_and_error(values, np.array([0, 0, 1, 1])) == (2.0, pytest.approx(1.0))
+    assert np.isnan(metrics.mean_and_error(values, np.zeros(4, int))[1])
+
+
+def test_bootstrap_interval_agrees_with_the_standard_error():
+    random = np.random.default_rng(0)
+    groups = np.repeat(np.arange(400), 3)
+    values = random.normal(size=400)[groups] + 0.1 * random.normal(size=1200)
+    mean, error = metrics.mean_and_error(values, groups)
+    low, high = metrics.bootstrap_interval(values, groups)
+    np.testing.assert_allclose([low, high], [mean - 1.96 * error, mean + 1.96 * error], atol=0.02)
+
+
+SCHEMA = Schema(
+    SET, 3, ("a", "b", "c"), (3, 2, 1), (Feature("day", CATEGORICAL, 4, values=("mon", "tue")),)
+)
+
+
+def split(items, days, ids=None):
+    names = ids or [str(n) for n in range(len(items))]
+    codes = SCHEMA.encode_items(items)
+    return Split(names, names, ["{}"] * len(items), codes,
+                 {"day": SCHEMA.features[0].encode(days)}, None)
+
+
+def test_questions_skip_unknown_items_and_count_them():
+    asked = questions.ask_each(split([["a", "x"], ["b", "c"], ["x"]], [None] * 3))
+    assert asked.rows.tolist() == [0, 1, 1] and asked.items.tolist() == [0, 1, 2]
+    assert asked.skipped == 2
+    one = questions.ask_one(split([["a", "x"], ["b", "c"], ["x"]], [None] * 3))
+    assert one.rows.tolist() == [0, 1] and one.skipped == 1 and UNKNOWN_ITEM not in one.items
+
+
+def test_one_question_depends_on_the_id_alone():
+    items = [["a", "b", "c"]] * 50
+    ids = [f"set-{n}" for n in range(50)]
+    one = questions.ask_one(split(items, [None] * 50, ids))
+    backwards = questions.ask_one(split(items, [None] * 50, ids[::-1]))
+    assert (one.places == backwards.places[::-1]).all()
+    assert set(one.places) == {0, 1, 2}
+
+
+def test_popularity_by_hand_with_ties_against_the_target():
+    train = split([["a", "b"], ["a", "c"], ["a"]], ["mon"] * 3)
+    log_probability, rank = controls.answer_popularity(train, SCHEMA, questions.ask_each(train))
+    np.testing.assert_allclose(np.exp(log_probability[:2]), [3.5 / 6.5, 1.5 / 6.5], rtol=1e-6)
+    assert rank.tolist() == [1, 3, 1, 3, 1]
+
+
+def test_popularity_given_context_by_hand():
+    train = split([["a"], ["a"], ["b"], ["b"]], ["mon", "mon", "mon", "tue"])
+    control = controls.GivenContext(train, None, SCHEMA)
+    control.smoothing, control.exponent = 1.0, 0.5
+    asked = questions.ask_each(split([["a"], ["b"]], ["tue", None]))
+    found, _ = control.answer(split([["a"], ["b"]], ["tue", None]), asked)
+    popularity = np.array([2.5, 2.5, 0.5]) / 5.5
+    # Of four items, one was eaten on a Tuesday: a and b are expected there half a time each.
+    ratio = np.array([(0 + 1) / (0.5 + 1), (1 + 1) / (0.5 + 1), (0 + 1) / (0 + 1)])
+    weights = popularity * ratio**0.5
+    np.testing.assert_allclose(np.exp(found), [weights[0] / weights.sum(), popularity[1]],
+                               rtol=1e-5)

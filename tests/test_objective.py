@@ -1,0 +1,66 @@
+"""The chunked objective against the plain one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cbert.model.objective import cross_entropy, score
+
+
+def case(questions=7, items=50, size=6, seed=0):
+    random = np.random.default_rng(seed)
+    hidden = random.standard_normal((questions, size), np.float32) * 3
+    table = random.standard_normal((items, size), np.float32)
+    bias = random.standard_normal(items, np.float32)
+    return hidden, table, bias, random.integers(items, size=questions)
+
+
+def plain(hidden, table, bias, targets):
+    logits = hidden @ table.T + bias
+    return -jax.nn.log_softmax(logits)[jnp.arange(len(targets)), targets]
+
+
+@pytest.mark.parametrize("chunk", [7, 25, 50, 4096])
+def test_loss_and_gradients_equal_the_plain_form(chunk):
+    hidden, table, bias, targets = case()
+    weights = jnp.linspace(0.0, 2.0, len(targets))
+
+    def total(function, *chunks):
+        return lambda h, t, b: (function(h, t, b, targets, *chunks) * weights).sum()
+
+    np.testing.assert_allclose(
+        cross_entropy(hidden, table, bias, targets, chunk), plain(hidden, table, bias, targets),
+        rtol=1e-5, atol=1e-6,
+    )
+    found = jax.grad(total(cross_entropy, chunk), (0, 1, 2))(hidden, table, bias)
+    expected = jax.grad(total(plain), (0, 1, 2))(hidden, table, bias)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("chunk", [7, 50])
+def test_score_ranks_among_all_items(chunk):
+    hidden, table, bias, targets = case(questions=20)
+    logits = np.asarray(hidden @ table.T + bias)
+    own = logits[np.arange(20), targets]
+    log_probability, rank = score(hidden, table, bias, targets, chunk)
+    assert rank.tolist() == ((logits > own[:, None]).sum(1) + 1).tolist()
+    np.testing.assert_allclose(
+        log_probability, -plain(hidden, table, bias, targets), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_ties_count_against_the_target():
+    hidden = np.ones((3, 1), np.float32)
+    table = np.array([[2.0], [1.0], [1.0], [1.0], [0.0]], np.float32)
+    _, rank = score(hidden, table, np.zeros(5, np.float32), np.array([0, 2, 4]), 2)
+    assert rank.tolist() == [1, 4, 5]
+
+
+def test_large_logits_do_not_overflow():
+    hidden = np.full((1, 1), 1e4, np.float32)
+    table = np.array([[1.0], [0.0]], np.float32)
+    bias = np.zeros(2, np.float32)
+    assert cross_entropy(hidden, table, bias, np.array([1]), 1)[0] == pytest.approx(1e4)
+    assert cross_entropy(hidden, table, bias, np.array([0]), 1)[0] == 0

@@ -1,0 +1,154 @@
+"""Reading, validating, splitting and encoding records."""
+
+import gzip
+import json
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from cbert import schema as schema_lib
+from cbert.data import inference, prepare, records, source, splits
+from cbert.errors import UserError
+
+ROWS = [
+    {"id": str(n), "group": f"g{n // 2}", "items": ["a", "b", "c", "d"][n % 3 :],
+     "context": {"day": "mon" if n % 2 else "tue", "age": n, "tags": ["x", "y"][: n % 3],
+                 "image": [float(n), 1.0], "paid": n % 2 == 0, "note": None if n % 4 else "q"}}
+    for n in range(60)
+]
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def read(path, **options):
+    return records.read(path, **options)[0]
+
+
+def test_every_kind_is_recognised_and_encoded(tmp_path):
+    found = read(write(tmp_path / "in.jsonl", ROWS))
+    schema = inference.infer(found)
+    kinds = {feature.name: feature.kind for feature in schema.features}
+    assert kinds == {"day": "categorical", "age": "numerical", "tags": "multi_valued",
+                     "image": "vector", "paid": "categorical", "note": "categorical"}
+    assert schema.feature("paid").values == ("false", "true")
+    day = schema.feature("day")
+    assert day.encode(["tue", None, "sun"]).tolist() == [[day.codes["tue"]], [1], [2]]
+    tags = schema.feature("tags")
+    assert tags.encode([None, [], ["y", "z"]]).tolist() == [[1, 0], [0, 0], [tags.codes["y"], 2]]
+    age = schema.feature("age")
+    np.testing.assert_allclose(age.encode([None, 29.5]), [[0, 0], [1, 0]], atol=1e-6)
+    np.testing.assert_allclose(age.encode([29.5 + age.scale])[0, 1], 1.0, rtol=1e-6)
+    image = schema.feature("image").encode([None, [1.0, 2.0]])
+    assert image.shape == (2, 3) and image[:, 0].tolist() == [0, 1]
+
+
+def test_rare_items_and_values_become_unknown(tmp_path):
+    rows = [{"items": ["a", "b"], "context": {"c": "x"}}] * 3 + [
+        {"items": ["a", "rare"], "context": {"c": "odd"}}
+    ]
+    found = read(write(tmp_path / "in.jsonl", rows))
+    schema = inference.infer(found, min_count=2, value_min_count=2)
+    assert schema.items == ("a", "b") and schema.counts == (4, 3)
+    assert schema.encode_items([["rare", "b"]]).tolist() == [[-2, 1]]
+    assert schema.feature("c").encode(["odd"]).tolist() == [[2]]
+
+
+def test_formats_give_the_same_records(tmp_path):
+    plain = read(write(tmp_path / "in.jsonl", ROWS))
+    with gzip.open(tmp_path / "in.jsonl.gz", "wt") as file:
+        file.write((tmp_path / "in.jsonl").read_text())
+    assert read(tmp_path / "in.jsonl.gz") == plain
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), tmp_path / "in.parquet")
+    assert read(tmp_path / "in.parquet") == plain
+
+
+def test_csv_columns_are_mapped(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text(
+        "meal,person,foods,age,zip,tags\n1,p,tea|egg,34,01234,u|v\n2,p,tea,,04321,\n"
+        '3,q,"tea|ham, smoked",5.5,00001,v\n'
+    )
+    columns = records.Columns({"items": "foods", "group": "person", "id": "meal"},
+                              categorical=("zip",), multi_valued=("tags",))
+    found = read(path, columns=columns)
+    assert [record.items for record in found] == [["tea", "egg"], ["tea"], ["tea", "ham, smoked"]]
+    assert [record.group for record in found] == ["p", "p", "q"]
+    assert found[0].context == {"age": 34.0, "zip": "01234", "tags": ["u", "v"]}
+    assert found[1].context == {"zip": "04321", "tags": None}
+
+
+def test_splits_depend_on_the_group_alone(tmp_path):
+    found = read(write(tmp_path / "in.jsonl", ROWS))
+    shuffled = read(write(tmp_path / "other.jsonl", ROWS[::-1]))
+    one = {record.id: splits.split_of(record) for record in found}
+    assert one == {record.id: splits.split_of(record) for record in shuffled}
+    by_group = {record.group: one[record.id] for record in found}
+    assert all(by_group[record.group] == one[record.id] for record in found)
+    shares = [splits.uniform(str(n)) for n in range(20_000)]
+    np.testing.assert_allclose(np.histogram(shares, 10, (0, 1))[0] / 20_000, 0.1, atol=0.01)
+
+
+def test_a_records_own_split_wins(tmp_path):
+    rows = [{**row, "split": "test" if n == 0 else "train"} for n, row in enumerate(ROWS)]
+    found = read(write(tmp_path / "in.jsonl", rows))
+    assert [splits.split_of(record) for record in found[:2]] == ["test", "train"]
+
+
+def test_prepared_data_read_back(tmp_path):
+    found = read(write(tmp_path / "in.jsonl", ROWS))
+    _, summary = prepare.prepare(found, tmp_path / "data", "own", prepare.Options())
+    schema = source.load_schema(tmp_path / "data", "own")
+    by_id = {record.id: record for record in found}
+    total = 0
+    for split in summary["sets"]:
+        loaded = source.load(tmp_path / "data", "own", split, schema)
+        total += len(loaded)
+        for row, name in enumerate(loaded.ids):
+            record = by_id[name]
+            assert loaded.groups[row] == record.group
+            assert json.loads(loaded.contexts[row]) == record.context
+            codes = loaded.items[row, : loaded.lengths[row]]
+            assert [schema.items[code] for code in codes] == record.items
+            for feature in schema.features:
+                expected = feature.encode([record.context[feature.name]])
+                assert (loaded.context[feature.name][row] == expected).all()
+    assert total == 60 == sum(summary["sets"].values())
+    assert schema_lib.from_dict(json.loads(schema.to_json())) == schema
+
+
+def test_long_sets_are_left_out_or_subsampled_and_counted(tmp_path):
+    found = read(write(tmp_path / "in.jsonl", ROWS))
+    for longer, left in (("refuse", 40), ("subsample", 60)):
+        options = prepare.Options(max_items=3, longer=longer)
+        _, summary = prepare.prepare(found, tmp_path / longer, "own", options)
+        assert summary["longer"] == 20
+        assert sum(summary["sets"].values()) == left and summary["lengths"]["max"] == 3
+
+
+def test_a_sequence_keeps_a_window(tmp_path):
+    rows = [{"items": list("abcabc"), "context": {}}] * 30
+    found = read(write(tmp_path / "in.jsonl", rows), kind="sequence")
+    options = prepare.Options(kind="sequence", max_items=4, longer="subsample")
+    prepare.prepare(found, tmp_path / "data", "own", options)
+    schema = source.load_schema(tmp_path / "data", "own")
+    loaded = source.load(tmp_path / "data", "own", "train", schema)
+    words = {"".join(schema.items[c] for c in row[row >= 0]) for row in loaded.items}
+    assert words <= {"abca", "bcab", "cabc"} and len(words) > 1
+
+
+def test_widths_and_unknown_names_are_refused():
+    found = [records.Validator()(row, n) for n, row in enumerate(ROWS)]
+    assert inference.infer(found, widths={"age": 5}).feature("age").width == 5
+    with pytest.raises(UserError, match="--widths names 'agee'"):
+        inference.infer(found, widths={"agee": 5})
+
+
+def test_empty_values_are_observed_and_numbers_never_pass_as_names():
+    feature = schema_lib.Feature("tags", schema_lib.MULTI_VALUED, 4, values=("x",))
+    with pytest.raises(UserError, match="'tags' is multi_valued, not 3"):
+        feature.encode([3])

@@ -1,0 +1,225 @@
+"""Steps, devices, decay and resumption."""
+
+import json
+import os
+import subprocess
+import sys
+
+import flax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+from cbert import config as config_lib
+from cbert.model import bert
+from cbert.model.conditioning import NAMES
+from cbert.training import checkpoint, loop, optimizer, parallel
+from configs import base, meals, quickstart, stylist
+from tests.conftest import run, small
+
+
+def flat(params):
+    return {"/".join(k): np.asarray(v) for k, v in flax.traverse_util.flatten_dict(params).items()}
+
+
+def steps(config, schema, count):
+    made = loop.set_up(config, schema)
+    places = parallel.split(np.arange(config.train.batch_size, dtype=np.int32))
+    found = []
+    for step in range(count):
+        rows, length = made.batches(step)
+        made.state, metrics = made.step(
+            made.state, made.data, parallel.split(rows), places, made.key, length
+        )
+        found.append(jax.device_get(metrics))
+    return made.state, found
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_every_method_learns(data_dir, schema, method):
+    config = small(method, data__dir=data_dir, train__steps=40, model__layers=1)
+    config.optimizer.learning_rate = 1e-2
+    _, found = steps(config, schema, 40)
+    losses = [row["loss"] / row["questions"] for row in found]
+    assert abs(losses[0] - np.log(80)) < 1.0
+    assert np.mean(losses[-5:]) < losses[0] - 0.3
+
+
+@pytest.mark.parametrize("module", [base, meals, quickstart, stylist])
+def test_every_config_builds_and_takes_one_step(data_dir, schema, module):
+    for point in module.sweep():
+        config = module.get_config(point["model.method"])
+        if not config.data.name:
+            config.data.name = "small"
+        config_lib.check(config)
+    config.data.update({"dir": data_dir, "name": "small"})
+    config.train.batch_size = 64
+    state, found = steps(config, schema, 1)
+    assert int(state.step) == 1 and np.isfinite(found[0]["loss"])
+
+
+def test_other_options_take_a_step(data_dir, schema):
+    config = small(data__dir=data_dir, model__dtype="bfloat16", model__numerical="linear",
+                   model__positions=True, model__initializer="bert", train__masking="rate",
+                   train__corrupt=True, train__context_dropout=0.3, optimizer__clip_norm=0.0,
+                   optimizer__schedule="linear")
+    config.train.mask_rate = 0.4
+    state, found = steps(config, schema, 2)
+    assert found[0]["questions"] > 32
+    assert np.isfinite(found[1]["loss"])
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(state.params))
+
+
+def test_weight_decay_shrinks_kernels_and_nothing_else(schema):
+    model = bert.build(config_lib.hyperparameters(small()), "gsu", schema)
+    params = jax.tree.map(jnp.ones_like, bert.initialize(model, jax.random.key(0)))
+    made = optimizer.make_optimizer(lambda step: 0.1, 0.5, 1.0, 0.9, 0.999)
+    updates, _ = made.update(jax.tree.map(jnp.zeros_like, params), made.init(params), params)
+    for path, update in flat(updates).items():
+        decays = path.endswith("kernel")
+        np.testing.assert_allclose(update, -0.05 if decays else 0.0, rtol=1e-6, err_msg=path)
+    assert sum(path.endswith("kernel") for path in flat(updates)) > 10
+    assert flat(updates)["embedding/items"].max() == 0
+
+
+def test_the_schedule_warms_up_and_decays():
+    for name, middle in (("cosine", 0.5), ("linear", 0.5), ("constant", 1.0)):
+        rate = optimizer.learning_rate(name, 1.0, 10, 110)
+        assert float(rate(0)) == pytest.approx(0.1)
+        assert float(rate(10)) == pytest.approx(1.0)
+        assert float(rate(60)) == pytest.approx(middle)
+        assert float(rate(110)) == pytest.approx(1.0 if name == "constant" else 0.0, abs=1e-6)
+
+
+def test_the_loss_is_divided_by_a_constant(data_dir, schema):
+    """Twice the expected count halves the gradient, whatever the batch holds."""
+    config = small("none", data__dir=data_dir, model__dropout=0.0)
+    made = loop.set_up(config, schema)
+    rows, length = made.batches(0)
+    asked = (np.asarray(made.data["items"])[rows] >= 0).any(1).sum()
+    places = parallel.split(np.arange(32, dtype=np.int32))
+    _, metrics = made.step(made.state, made.data, parallel.split(rows), places, made.key, length)
+    assert metrics["questions"] == asked == 32
+
+
+DEVICES = """
+import sys, json, numpy as np
+from tests.conftest import small
+from tests.test_training import flat, steps
+from cbert.data import source
+from cbert.training import parallel
+import jax
+config = small("gsu", data__dir=sys.argv[1], model__dropout=0.0, train__masking="rate")
+config.train.mask_rate = 0.4
+config.train.context_dropout = 0.2
+state, found = steps(config, source.load_schema(sys.argv[1], "small"), 3)
+assert parallel.device_count() == int(sys.argv[3])
+for leaf in jax.tree.leaves(state):
+    copies = [np.asarray(shard.data) for shard in leaf.addressable_shards]
+    assert len(copies) == parallel.device_count()
+    assert all((copy == copies[0]).all() for copy in copies)
+np.savez(sys.argv[2], loss=[row["loss"] for row in found], **flat(state.params))
+"""
+
+
+def test_four_devices_equal_one(data_dir, tmp_path):
+    """With uneven numbers of hidden items on the devices, at dropout 0."""
+    for count in (1, 4):
+        environment = {**os.environ,
+                       "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} "
+                       f"--xla_force_host_platform_device_count={count}"}
+        arguments = [data_dir, str(tmp_path / f"{count}.npz"), str(count)]
+        subprocess.run([sys.executable, "-c", DEVICES, *arguments], env=environment, check=True)
+    one, four = (np.load(tmp_path / f"{count}.npz") for count in (1, 4))
+    assert set(one) == set(four)
+    for name in one:
+        here, there = one[name], four[name]
+        if name.endswith("query_key_value/bias"):
+            # The keys' bias has no gradient but rounding, which Adam scales up.
+            here, there = np.delete(here, np.s_[16:32]), np.delete(there, np.s_[16:32])
+        np.testing.assert_allclose(here, there, atol=2e-5, rtol=2e-5, err_msg=name)
+
+
+def trained(config, workdir):
+    loop.train(config, workdir)
+    model = bert.build(
+        config_lib.hyperparameters(config), config.model.method,
+        loop.Schema.load(workdir / "schema.json"),
+    )
+    shapes = jax.eval_shape(lambda key: bert.initialize(model, key), jax.random.key(0))
+    with checkpoint.Checkpoints(workdir) as checkpoints:
+        step, params = checkpoints.restore_params("last", parallel.replicated(shapes))
+    return step, flat(params), (workdir / "metrics.jsonl").read_text()
+
+
+def test_resuming_equals_an_unbroken_run_bit_for_bit(data_dir, tmp_path, monkeypatch):
+    """Evaluates every 3 steps, saves every 2 and logs every 4: stopped in between."""
+    config = small(data__dir=data_dir, train__steps=9)
+    config.train.update({"log_every": 4, "eval_every": 3, "checkpoint_every": 2})
+    unbroken = trained(config, tmp_path / "unbroken")
+
+    class Killed(Exception):
+        pass
+
+    def dying(*_, **__):
+        raise Killed
+
+    for stop in (3, 5, 8):
+        broken = tmp_path / f"broken-{stop}"
+        batches = loop.source.Batches.__call__
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                loop.source.Batches, "__call__",
+                lambda self, step, stop=stop: dying() if step == stop else batches(self, step),
+            )
+            with pytest.raises(Killed):
+                loop.train(config, broken)
+        assert not (broken / "checkpoints" / "9").exists()
+        step, params, metrics = trained(config, broken)
+        assert step == unbroken[0] == 9
+        assert metrics == unbroken[2]
+        for name, value in unbroken[1].items():
+            assert (params[name] == value).all(), name
+    assert json.loads(unbroken[2].splitlines()[-1])["split"] == "validation"
+
+
+def test_best_and_last_are_kept(data_dir, tmp_path):
+    config = small(data__dir=data_dir, train__steps=8, optimizer__schedule="constant")
+    config.train.update({"eval_every": 1, "checkpoint_every": 3})
+    # A rate far too high: the first evaluation is the best.
+    config.optimizer.update({"learning_rate": 3.0, "warmup_steps": 8})
+    progress = loop.train(config, tmp_path / "run")
+    kept = sorted(int(path.name) for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert kept == sorted({progress.best_step, 8})
+
+
+def test_early_stopping(data_dir, tmp_path):
+    config = small(data__dir=data_dir, train__steps=30, optimizer__schedule="constant")
+    config.train.update({"eval_every": 2, "checkpoint_every": 30, "patience": 3})
+    config.optimizer.update({"learning_rate": 3.0, "warmup_steps": 30})
+    progress = loop.train(config, tmp_path / "run")
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
+    evaluated = [row["step"] for row in rows if row["split"] == "validation"]
+    assert evaluated[-1] == progress.best_step + 3 * 2 < 30
+
+
+def test_the_model_never_beats_the_known_optimum(data_dir, tmp_path):
+    config = small(data__dir=data_dir, train__steps=150, train__eval_every=150)
+    config.train.checkpoint_every = 150
+    config.optimizer.learning_rate = 5e-3
+    loop.train(config, tmp_path / "run")
+    done = run("evaluate", f"--workdir={tmp_path / 'run'}", "--by=occasion")
+    assert "known optimum" in done.stdout and "occasion" in done.stdout
+    table = pyarrow.parquet.read_table(tmp_path / "run" / "eval" / "test.parquet")
+    columns = table.to_pydict()
+    difference = (np.array(columns["known_optimum_log_probability"])
+                  - np.array(columns["log_probability"]))
+    error = difference.std() / np.sqrt(len(difference))
+    assert difference.mean() > -3 * error
+    found = json.loads((tmp_path / "run" / "eval" / "test.json").read_text())
+    assert found["questions"] == len(difference)
+    assert found["results"]["model"]["cross_entropy"]["mean"] == pytest.approx(
+        -np.mean(columns["log_probability"]), rel=1e-6
+    )
