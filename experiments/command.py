@@ -15,8 +15,6 @@ def run(main: Callable[[], None]) -> None:
     """Parses the flags and calls `main`, which takes nothing: it reads `flags.FLAGS`."""
 
     def guarded(arguments: list[str]) -> None:
-        if flags.FLAGS["verbosity"].using_default_value:
-            logging.set_verbosity(logging.ERROR)
         try:
             if len(arguments) > 1:
                 raise UserError(f"unexpected argument {arguments[1]!r}; flags look like --name=value")
@@ -26,6 +24,7 @@ def run(main: Callable[[], None]) -> None:
         except (UserError, OSError) as error:
             fail(error)
 
+    logging.set_verbosity(logging.ERROR)
     app.run(guarded, flags_parser=_parse)
 
 
