@@ -17,11 +17,21 @@ from cbert.training.optimizer import SCHEDULES
 EVAL_MASKINGS = ("each", "one")
 
 _LEAST = {
-    "model.dimension": 1, "model.heads": 1, "model.layers": 1, "model.feed_forward": 1,
-    "train.steps": 1, "train.batch_size": 1, "train.eval_every": 1,
-    "train.checkpoint_every": 1, "train.log_every": 1, "train.patience": 0,
-    "optimizer.warmup_steps": 0, "optimizer.weight_decay": 0.0, "optimizer.clip_norm": 0.0,
-    "eval.batch_size": 1, "seed": 0,
+    "model.dimension": 1,
+    "model.heads": 1,
+    "model.layers": 1,
+    "model.feed_forward": 1,
+    "train.steps": 1,
+    "train.batch_size": 1,
+    "train.eval_every": 1,
+    "train.checkpoint_every": 1,
+    "train.log_every": 1,
+    "train.patience": 0,
+    "optimizer.warmup_steps": 0,
+    "optimizer.weight_decay": 0.0,
+    "optimizer.clip_norm": 0.0,
+    "eval.batch_size": 1,
+    "seed": 0,
 }
 _SHARES = ("model.dropout", "train.context_dropout", "optimizer.b1", "optimizer.b2")
 _ONE_OF = {
@@ -98,14 +108,14 @@ def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
     try:
         return ml_collections.ConfigDict(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file; {workdir} is not a run's work directory") from None
+        raise UserError(
+            f"{path}: no such file; {workdir} is not a run's work directory"
+        ) from None
     except ValueError as error:
         raise UserError(f"{path}: not JSON ({error})") from None
 
 
-def differences(
-    one: ml_collections.ConfigDict, other: ml_collections.ConfigDict
-) -> list[str]:
+def differences(one: ml_collections.ConfigDict, other: ml_collections.ConfigDict) -> list[str]:
     """The fields two configs differ in, apart from where the data lie."""
     flat = [_flat(config.to_dict()) for config in (one, other)]
     return [

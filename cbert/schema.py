@@ -78,7 +78,9 @@ class Feature:
         """
         for value in column:
             if not self._accepts(value):
-                raise UserError(f"context feature {self.name!r} is {self.kind}, not {value!r:.80}")
+                raise UserError(
+                    f"context feature {self.name!r} is {self.kind}, not {value!r:.80}"
+                )
         return self._encode_tokens(column) if self.is_token else self._encode_numbers(column)
 
     def _accepts(self, value: Any) -> bool:
@@ -98,7 +100,8 @@ class Feature:
         if self.kind == CATEGORICAL:
             get = self.codes.get
             rows[:, 0] = [
-                MISSING_VALUE if value is None else get(value, UNKNOWN_VALUE) for value in column
+                MISSING_VALUE if value is None else get(value, UNKNOWN_VALUE)
+                for value in column
             ]
             return rows
         for row, values in zip(rows, column, strict=True):
@@ -252,7 +255,9 @@ def check(schema: Schema) -> None:
 def _check_feature(feature: Feature) -> None:
     where = f"feature {feature.name!r}"
     if feature.kind not in KINDS:
-        raise UserError(f"{where}: kind is {feature.kind!r}; it must be one of {', '.join(KINDS)}")
+        raise UserError(
+            f"{where}: kind is {feature.kind!r}; it must be one of {', '.join(KINDS)}"
+        )
     if feature.width < 1:
         raise UserError(f"{where}: width is {feature.width}; it must be at least 1")
     if feature.max_values < 1:

@@ -9,7 +9,9 @@ def get_config(method: str = "gsu") -> ml_collections.ConfigDict:
     config = base.get_config(method)
     config.data.update({"name": "stylist_quickstart", "stylist_articles": 500})
     config.model.update({"dimension": 64, "heads": 4, "layers": 2, "feed_forward": 128})
-    config.train.update({"steps": 3000, "eval_every": 500, "checkpoint_every": 500})
+    config.train.update(
+        {"steps": 3000, "eval_every": 500, "checkpoint_every": 500, "length_buckets": 3}
+    )
     config.optimizer.update({"learning_rate": 3e-3, "warmup_steps": 100})
     return config
 

@@ -17,7 +17,9 @@ def run(main: Callable[[], None]) -> None:
     def guarded(arguments: list[str]) -> None:
         try:
             if len(arguments) > 1:
-                raise UserError(f"unexpected argument {arguments[1]!r}; flags look like --name=value")
+                raise UserError(
+                    f"unexpected argument {arguments[1]!r}; flags look like --name=value"
+                )
             main()
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

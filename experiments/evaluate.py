@@ -1,7 +1,7 @@
 """Evaluates checkpoints on prepared data; several runs make one table with paired differences.
 
-    python -m experiments.evaluate --workdir=runs/meals-gsu --split=test --by=occasion
-    python -m experiments.evaluate --workdir=runs/meals-none,runs/meals-gsu
+python -m experiments.evaluate --workdir=runs/meals-gsu --split=test --by=occasion
+python -m experiments.evaluate --workdir=runs/meals-none,runs/meals-gsu
 """
 
 from absl import flags
@@ -12,12 +12,19 @@ from cbert.evaluation import evaluate as evaluate_lib
 from experiments import command
 
 _WORKDIR = flags.DEFINE_list("workdir", None, "One run's directory, or several.", required=True)
-_SPLIT = flags.DEFINE_enum("split", "test", ["train", "validation", "test"], "What to evaluate on.")
+_SPLIT = flags.DEFINE_enum(
+    "split", "test", ["train", "validation", "test"], "What to evaluate on."
+)
 _CHECKPOINT = flags.DEFINE_string("checkpoint", "best", "best, last or a step.")
-_DATA_DIR = flags.DEFINE_string("data_dir", "", "Where prepared data lie; the run's by default.")
+_DATA_DIR = flags.DEFINE_string(
+    "data_dir", "", "Where prepared data lie; the run's by default."
+)
 _NAME = flags.DEFINE_string("name", "", "Name of the prepared data; the run's by default.")
 _MASKING = flags.DEFINE_enum(
-    "masking", None, ["each", "one"], "Ask for each item or for one a set; the run's by default."
+    "masking",
+    None,
+    ["each", "one"],
+    "Ask for each item or for one a set; the run's by default.",
 )
 _BY = flags.DEFINE_string("by", "", "Also a table by the values of this context feature.")
 
@@ -25,7 +32,11 @@ _BY = flags.DEFINE_string("by", "", "Also a table by the values of this context 
 def main() -> None:
     """Evaluates each run, writes its results into its directory and prints them."""
     options = evaluate_lib.Options(
-        _SPLIT.value, _CHECKPOINT.value, _DATA_DIR.value, _NAME.value, _MASKING.value or "",
+        _SPLIT.value,
+        _CHECKPOINT.value,
+        _DATA_DIR.value,
+        _NAME.value,
+        _MASKING.value or "",
         _BY.value,
     )
     evaluations, results = [], {}
@@ -56,7 +67,9 @@ def main() -> None:
             [name, f"{compare.share_of_the_way(evaluation):.1%}"]
             for name, evaluation in zip(results, evaluations, strict=True)
         ]
-        print("\n" + compare.align([["", "of the way from popularity to the optimum"], *shares]))
+        print(
+            "\n" + compare.align([["", "of the way from popularity to the optimum"], *shares])
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Prepares a data set: records of a file, or synthetic ones, to TFDS splits and a schema.
 
-    python -m experiments.prepare --input=meals.jsonl.gz --name=meals --data_dir=data
-    python -m experiments.prepare --synthetic=stylist --sets=20000 --articles=500 --name=stylist
+python -m experiments.prepare --input=meals.jsonl.gz --name=meals --data_dir=data
+python -m experiments.prepare --synthetic=stylist --sets=20000 --articles=500 --name=stylist
 """
 
 import json
@@ -22,7 +22,9 @@ _SEED = flags.DEFINE_integer("seed", 0, "Synthetic: seed of catalogue and outfit
 _SPLIT_SETS = flags.DEFINE_list(
     "split_sets", None, "Synthetic: sets of train, validation and test, instead of --sets."
 )
-_RECORDS = flags.DEFINE_string("records", None, "Synthetic: also write the records to this file.")
+_RECORDS = flags.DEFINE_string(
+    "records", None, "Synthetic: also write the records to this file."
+)
 _NAME = flags.DEFINE_string("name", None, "Name of the prepared data set.", required=True)
 _DATA_DIR = flags.DEFINE_string("data_dir", "data", "Where prepared data sets lie.")
 _KIND = flags.DEFINE_enum("kind", SET, [SET, SEQUENCE], "Whether order and repeats matter.")
@@ -32,11 +34,15 @@ _MIN_COUNT = flags.DEFINE_integer(
 _VALUE_MIN_COUNT = flags.DEFINE_integer(
     "value_min_count", 1, "The same for values of context features.", lower_bound=1
 )
-_MAX_ITEMS = flags.DEFINE_integer("max_items", None, "The most items of an example.", lower_bound=1)
+_MAX_ITEMS = flags.DEFINE_integer(
+    "max_items", None, "The most items of an example.", lower_bound=1
+)
 _LONGER = flags.DEFINE_enum(
     "longer", "refuse", prepare.LONGER, "Leave longer examples out, or subsample them."
 )
-_SPLIT_SHARES = flags.DEFINE_list("split_shares", ["80", "10", "10"], "Train, validation, test.")
+_SPLIT_SHARES = flags.DEFINE_list(
+    "split_shares", ["80", "10", "10"], "Train, validation, test."
+)
 _WIDTHS = flags.DEFINE_list("widths", [], "Embedding widths, such as age:16,occasion:8.")
 _DROP = flags.DEFINE_list("drop", [], "Context features to leave out.")
 _SCHEMA = flags.DEFINE_string("schema", None, "Use this schema.json instead of inferring one.")
@@ -80,7 +86,10 @@ def main() -> None:
 
 def _read() -> tuple[list[records.Record], list[str]]:
     columns = records.Columns(
-        _pairs(_COLUMNS), _SEPARATOR.value, tuple(_CATEGORICAL.value), tuple(_MULTI_VALUED.value)
+        _pairs(_COLUMNS),
+        _SEPARATOR.value,
+        tuple(_CATEGORICAL.value),
+        tuple(_MULTI_VALUED.value),
     )
     return records.read(_INPUT.value, _KIND.value, columns, _SKIP_BAD_ROWS.value)
 

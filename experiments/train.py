@@ -1,6 +1,6 @@
 """Trains a model, or goes on training it: run the same command again.
 
-    python -m experiments.train --config=configs/meals.py:gsu --workdir=runs/meals-gsu
+python -m experiments.train --config=configs/meals.py:gsu --workdir=runs/meals-gsu
 """
 
 from absl import flags

@@ -1,12 +1,13 @@
 """Small prepared data and small models, made once a session."""
 
 import os
-
 import tempfile
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 # Most of a test's time is compilation: optimise less, and share what was compiled.
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+)
 _CACHE = tempfile.TemporaryDirectory(prefix="cbert-tests-")
 os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE.name
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
@@ -29,7 +30,11 @@ def run(module: str, *arguments: str, check: int = 0, **environment: str):
     """Runs a command as a user would, and checks its exit code."""
     done = subprocess.run(
         [sys.executable, "-m", f"experiments.{module}", *map(str, arguments)],
-        cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=600,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     assert done.returncode == check, done.stdout + done.stderr
     return done
@@ -48,8 +53,16 @@ def small(method: str = "gsu", **overrides):
     config = base.get_config(method)
     config.data.name = "small"
     config.model.update({"dimension": 16, "heads": 2, "layers": 2, "feed_forward": 32})
-    config.train.update({"steps": 6, "batch_size": 32, "eval_every": 3, "checkpoint_every": 2,
-                         "log_every": 2, "length_buckets": 1})
+    config.train.update(
+        {
+            "steps": 6,
+            "batch_size": 32,
+            "eval_every": 3,
+            "checkpoint_every": 2,
+            "log_every": 2,
+            "length_buckets": 1,
+        }
+    )
     config.optimizer.warmup_steps = 2
     config.eval.batch_size = 64
     for field, value in overrides.items():

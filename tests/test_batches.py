@@ -50,5 +50,7 @@ def test_bounds_waste_least():
 
 
 def test_a_batch_larger_than_the_split_is_refused():
-    with pytest.raises(UserError, match="train.batch_size is 2000, the training split has 1003"):
+    with pytest.raises(
+        UserError, match=r"train\.batch_size is 2000, the training split has 1003"
+    ):
         Batches(LENGTHS, 2000, 0)

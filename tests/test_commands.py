@@ -32,7 +32,10 @@ BAD_ROWS = {
     "kind changes": ({"items": ["a"], "context": {"day": 3}}, "it was categorical in line 1"),
     "not a number": ('{"items": ["a"], "context": {"x": NaN}}', "context 'x' is nan"),
     "infinite": ('{"items": ["a"], "context": {"x": 1e999}}', "context 'x' is inf"),
-    "mixed list": ({"items": ["a"], "context": {"x": [1, "a"]}}, "strings or numbers, not both"),
+    "mixed list": (
+        {"items": ["a"], "context": {"x": [1, "a"]}},
+        "strings or numbers, not both",
+    ),
     "nested": ({"items": ["a"], "context": {"x": {"y": 1}}}, "use a string, a number"),
     "bad split": ({"items": ["a"], "split": "dev"}, "split is 'dev'"),
     "half a surrogate": ('{"items": ["\\ud800"]}', "not valid Unicode"),
@@ -47,19 +50,23 @@ def test_a_bad_row_is_named_and_nothing_is_written(tmp_path, name):
     path = tmp_path / "in.jsonl"
     path.write_text(lines(GOOD, row, GOOD))
     error = refused("prepare", f"--input={path}", "--name=bad", f"--data_dir={tmp_path}/data")
-    assert f"{path}:2: " in error and message in error
+    assert f"{path}:2: " in error
+    assert message in error
     assert not (tmp_path / "data" / "bad").exists()
 
 
 def other_features(**context):
-    return [{"items": ["a", "b"], "context": {"day": "mon" if n % 2 else "tue", **context}}
-            for n in range(30)]
+    return [
+        {"items": ["a", "b"], "context": {"day": "mon" if n % 2 else "tue", **context}}
+        for n in range(30)
+    ]
 
 
 def test_bad_files(tmp_path):
     def refusal(path, *flags):
-        return refused("prepare", f"--input={path}", "--name=bad", f"--data_dir={tmp_path}/data",
-                       *flags)
+        return refused(
+            "prepare", f"--input={path}", "--name=bad", f"--data_dir={tmp_path}/data", *flags
+        )
 
     assert "no such file" in refusal(tmp_path / "none.jsonl")
     (tmp_path / "empty.jsonl").write_text("")
@@ -84,17 +91,16 @@ def test_data_that_make_no_schema(tmp_path):
     def refusal(rows, *flags):
         path = tmp_path / "in.jsonl"
         path.write_text(lines(*rows))
-        return refused("prepare", f"--input={path}", "--name=bad",
-                       f"--data_dir={tmp_path}/data", *flags)
+        return refused(
+            "prepare", f"--input={path}", "--name=bad", f"--data_dir={tmp_path}/data", *flags
+        )
 
     one = [{"items": ["a"], "context": {"day": "mon" if n % 2 else "tue"}} for n in range(30)]
     assert "vocabulary has 1 item" in refusal(one)
     assert "vocabulary has 0 item" in refusal(other_features(), "--min_count=100")
     assert "'shop' is always 'x'" in refusal(other_features(shop="x"))
     assert "'shop' is missing in all" in refusal(other_features(shop=None))
-    assert "no value that occurs 20 times" in refusal(
-        other_features(), "--value_min_count=20"
-    )
+    assert "no value that occurs 20 times" in refusal(other_features(), "--value_min_count=20")
     assert "--split_shares is 0,50,50" in refusal(other_features(), "--split_shares=0,50,50")
     assert "every example is longer" in refusal(other_features(), "--max_items=1")
     assert "the data set's name is '../x'" in refusal(other_features(), "--name=../x")
@@ -140,8 +146,12 @@ def test_a_schema_that_does_not_fit(tmp_path, data_dir):
 def test_configs_are_refused_before_anything_is_compiled(tmp_path, data_dir):
     def refusal(*overrides, config="base.py:gsu"):
         return refused(
-            "train", f"--config=configs/{config}", f"--workdir={tmp_path}/run",
-            f"--config.data.dir={data_dir}", "--config.data.name=small", *overrides,
+            "train",
+            f"--config=configs/{config}",
+            f"--workdir={tmp_path}/run",
+            f"--config.data.dir={data_dir}",
+            "--config.data.name=small",
+            *overrides,
         )
 
     assert 'Did you mean "steps"' in refusal("--config.train.step=3")
@@ -162,21 +172,37 @@ def test_configs_are_refused_before_anything_is_compiled(tmp_path, data_dir):
 @pytest.fixture(scope="module")
 def run_directory(data_dir, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "none"
-    run("train", "--config=configs/base.py:none", f"--config.data.dir={data_dir}",
-        "--config.data.name=small", *SMALL, f"--workdir={workdir}")
+    run(
+        "train",
+        "--config=configs/base.py:none",
+        f"--config.data.dir={data_dir}",
+        "--config.data.name=small",
+        *SMALL,
+        f"--workdir={workdir}",
+    )
     return workdir
 
 
 SMALL = (
-    "--config.train.steps=4", "--config.train.batch_size=32", "--config.model.dimension=16",
-    "--config.model.heads=2", "--config.model.layers=1", "--config.optimizer.warmup_steps=2",
-    "--config.train.length_buckets=1", "--config.train.eval_every=2",
+    "--config.train.steps=4",
+    "--config.train.batch_size=32",
+    "--config.model.dimension=16",
+    "--config.model.heads=2",
+    "--config.model.layers=1",
+    "--config.optimizer.warmup_steps=2",
+    "--config.train.length_buckets=1",
+    "--config.train.eval_every=2",
 )
 
 
 def test_work_directories_of_others(run_directory, data_dir, tmp_path):
-    common = ["train", "--config=configs/base.py:np", f"--config.data.dir={data_dir}",
-              "--config.data.name=small", *SMALL]
+    common = [
+        "train",
+        "--config=configs/base.py:np",
+        f"--config.data.dir={data_dir}",
+        "--config.data.name=small",
+        *SMALL,
+    ]
     error = refused(*common, f"--workdir={run_directory}")
     assert "belongs to another config: model.method (none there, np here)" in error
     (tmp_path / "full").mkdir()
@@ -207,10 +233,23 @@ def test_checkpoints_that_cannot_be_used(run_directory, tmp_path):
 
 
 def test_a_run_evaluates_other_prepared_data(run_directory, tmp_path):
-    run("prepare", "--synthetic=stylist", "--articles=80", "--sets=200", "--name=other",
-        f"--data_dir={tmp_path}", "--seed=0", f"--records={tmp_path}/records.jsonl")
-    done = run("evaluate", f"--workdir={run_directory}", f"--data_dir={tmp_path}", "--name=other",
-               "--masking=one")
+    run(
+        "prepare",
+        "--synthetic=stylist",
+        "--articles=80",
+        "--sets=200",
+        "--name=other",
+        f"--data_dir={tmp_path}",
+        "--seed=0",
+        f"--records={tmp_path}/records.jsonl",
+    )
+    done = run(
+        "evaluate",
+        f"--workdir={run_directory}",
+        f"--data_dir={tmp_path}",
+        "--name=other",
+        "--masking=one",
+    )
     assert "test split of other: 20 questions (one)" in done.stdout
     twin = shutil.copytree(run_directory, tmp_path / "twin")
     done = run("evaluate", f"--workdir={run_directory},{twin}", "--split=validation")
@@ -222,8 +261,11 @@ def test_a_run_evaluates_other_prepared_data(run_directory, tmp_path):
 def test_four_devices_answer_as_one(run_directory, tmp_path):
     tables = []
     for count in (1, 4):
-        run("evaluate", f"--workdir={run_directory}",
-            XLA_FLAGS=f"--xla_force_host_platform_device_count={count}")
+        run(
+            "evaluate",
+            f"--workdir={run_directory}",
+            XLA_FLAGS=f"--xla_force_host_platform_device_count={count}",
+        )
         tables.append(pyarrow.parquet.read_table(run_directory / "eval" / "test.parquet"))
     one, four = (table.to_pydict() for table in tables)
     for name in ("id", "place", "item", "rank"):
@@ -232,10 +274,22 @@ def test_four_devices_answer_as_one(run_directory, tmp_path):
 
 
 def test_meals_take_the_same_road(meals, tmp_path):
-    done = run("prepare", f"--input={meals}", "--min_count=5", "--name=meals",
-               f"--data_dir={tmp_path}/data")
+    done = run(
+        "prepare",
+        f"--input={meals}",
+        "--min_count=5",
+        "--name=meals",
+        f"--data_dir={tmp_path}/data",
+    )
     assert "train 66,061  validation 8,534  test 8,070" in done.stdout
-    run("train", "--config=configs/meals.py:gsu", f"--config.data.dir={tmp_path}/data",
-        f"--workdir={tmp_path}/run", *SMALL, "--config.train.batch_size=512")
+    run(
+        "train",
+        "--config=configs/meals.py:gsu",
+        f"--config.data.dir={tmp_path}/data",
+        f"--workdir={tmp_path}/run",
+        *SMALL,
+        "--config.train.batch_size=512",
+    )
     done = run("evaluate", f"--workdir={tmp_path}/run", "--masking=one", "--by=occasion")
-    assert "popularity given context" in done.stdout and "breakfast" in done.stdout
+    assert "popularity given context" in done.stdout
+    assert "breakfast" in done.stdout

@@ -9,7 +9,6 @@ import pytest
 from cbert.data import stylist
 from cbert.model import bert
 from cbert.model.layers import Hyperparameters
-
 from tests.conftest import run
 
 PAPER = {"none": 546432, "c": 673664, "np": 640768, "gs": 723328, "gsu": 921856}
@@ -32,13 +31,16 @@ def formula(method: str, d: int, n: int, f: int, c: int) -> int:
     plain = n * block + dense(d, d)
     state = dense(c, d) + dense(d, d) + n * dense(d, d)
     update = dense(d, 2 * d) + dense(2 * d, d) + 2 * d
-    return plain + {
-        "none": 0,
-        "c": dense(c + d, d) + dense(d, d),
-        "np": dense(c, d),
-        "gs": state,
-        "gsu": state + (n - 1) * update,
-    }[method]
+    return (
+        plain
+        + {
+            "none": 0,
+            "c": dense(c + d, d) + dense(d, d),
+            "np": dense(c, d),
+            "gs": state,
+            "gsu": state + (n - 1) * update,
+        }[method]
+    )
 
 
 @pytest.mark.parametrize("method", PAPER)

@@ -5,7 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from cbert.data.masking import Masking, expected_count, hide, withhold
-from cbert.schema import MASK_ITEM, MISSING_VALUE, PAD_ITEM, PAD_VALUE, UNKNOWN_ITEM, UNKNOWN_VALUE
+from cbert.schema import (
+    MASK_ITEM,
+    MISSING_VALUE,
+    PAD_ITEM,
+    PAD_VALUE,
+    UNKNOWN_ITEM,
+    UNKNOWN_VALUE,
+)
 
 KEY = jax.random.key(3)
 
@@ -62,7 +69,8 @@ def test_corruption_is_80_10_10():
     shown = np.take_along_axis(seen, hidden, 1)
     masked, kept = (shown == MASK_ITEM).mean(), (shown == targets).mean()
     # A random item of 20 is the right one in one of 20 cases.
-    assert abs(masked - 0.8) < 0.02 and abs(kept - 0.105) < 0.02
+    assert abs(masked - 0.8) < 0.02
+    assert abs(kept - 0.105) < 0.02
 
 
 def test_what_is_hidden_depends_on_the_place_alone():

@@ -32,7 +32,9 @@ def test_bootstrap_interval_agrees_with_the_standard_error():
     values = random.normal(size=400)[groups] + 0.1 * random.normal(size=1200)
     mean, error = metrics.mean_and_error(values, groups)
     low, high = metrics.bootstrap_interval(values, groups)
-    np.testing.assert_allclose([low, high], [mean - 1.96 * error, mean + 1.96 * error], atol=0.02)
+    np.testing.assert_allclose(
+        [low, high], [mean - 1.96 * error, mean + 1.96 * error], atol=0.02
+    )
 
 
 SCHEMA = Schema(
@@ -43,16 +45,20 @@ SCHEMA = Schema(
 def split(items, days, ids=None):
     names = ids or [str(n) for n in range(len(items))]
     codes = SCHEMA.encode_items(items)
-    return Split(names, names, ["{}"] * len(items), codes,
-                 {"day": SCHEMA.features[0].encode(days)}, None)
+    return Split(
+        names, names, ["{}"] * len(items), codes, {"day": SCHEMA.features[0].encode(days)}, None
+    )
 
 
 def test_questions_skip_unknown_items_and_count_them():
     asked = questions.ask_each(split([["a", "x"], ["b", "c"], ["x"]], [None] * 3))
-    assert asked.rows.tolist() == [0, 1, 1] and asked.items.tolist() == [0, 1, 2]
+    assert asked.rows.tolist() == [0, 1, 1]
+    assert asked.items.tolist() == [0, 1, 2]
     assert asked.skipped == 2
     one = questions.ask_one(split([["a", "x"], ["b", "c"], ["x"]], [None] * 3))
-    assert one.rows.tolist() == [0, 1] and one.skipped == 1 and UNKNOWN_ITEM not in one.items
+    assert one.rows.tolist() == [0, 1]
+    assert one.skipped == 1
+    assert UNKNOWN_ITEM not in one.items
 
 
 def test_one_question_depends_on_the_id_alone():
@@ -81,5 +87,6 @@ def test_popularity_given_context_by_hand():
     # Of four items, one was eaten on a Tuesday: a and b are expected there half a time each.
     ratio = np.array([(0 + 1) / (0.5 + 1), (1 + 1) / (0.5 + 1), (0 + 1) / (0 + 1)])
     weights = popularity * ratio**0.5
-    np.testing.assert_allclose(np.exp(found), [weights[0] / weights.sum(), popularity[1]],
-                               rtol=1e-5)
+    np.testing.assert_allclose(
+        np.exp(found), [weights[0] / weights.sum(), popularity[1]], rtol=1e-5
+    )

@@ -22,7 +22,9 @@ def made(schema, method, hyper=SMALL, seed=0):
     params = bert.initialize(model, jax.random.key(seed))
     # Biases and scales away from 0 and 1, so that none of them can be forgotten unseen.
     noise = np.random.default_rng(1)
-    params = jax.tree.map(lambda x: x + 0.1 * noise.standard_normal(x.shape, np.float32), params)
+    params = jax.tree.map(
+        lambda x: x + 0.1 * noise.standard_normal(x.shape, np.float32), params
+    )
     return model, params
 
 
@@ -40,10 +42,12 @@ def hide(codes, places):
 def with_state_closed(params):
     """V = 0 in every block, so that the state is not read."""
     flat = flax.traverse_util.flatten_dict(params)
-    return flax.traverse_util.unflatten_dict({
-        path: jnp.zeros_like(x) if path[0] == "conditioning" and "value" in path[1] else x
-        for path, x in flat.items()
-    })
+    return flax.traverse_util.unflatten_dict(
+        {
+            path: jnp.zeros_like(x) if path[0] == "conditioning" and "value" in path[1] else x
+            for path, x in flat.items()
+        }
+    )
 
 
 def test_gs_with_a_closed_state_is_none_up_to_the_extra_norm(schema, train_split):
@@ -53,8 +57,8 @@ def test_gs_with_a_closed_state_is_none_up_to_the_extra_norm(schema, train_split
     plain = bert.build(SMALL, "none", schema)
     # Scale 1 and bias 0: the extra norm then repeats the one before it.
     params["blocks_0"]["attention_norm"] = params["blocks_1"]["attention_norm"] = params[
-        "blocks_2"]["attention_norm"] = {
-            "LayerNorm_0": {"scale": jnp.ones(16), "bias": jnp.zeros(16)}}
+        "blocks_2"
+    ]["attention_norm"] = {"LayerNorm_0": {"scale": jnp.ones(16), "bias": jnp.zeros(16)}}
     bare = {name: value for name, value in params.items() if name != "conditioning"}
     one = model.apply({"params": params}, codes, context, method="encode")
     other = plain.apply({"params": bare}, codes, context, method="encode")
@@ -125,6 +129,7 @@ def test_the_context_is_used_by_all_but_none(schema, train_split, method):
 
 def plain_loss(params, codes, context, places, targets, features):
     """[GSU] from the paper's equations: no chunks, one product a matrix, heads by a loop."""
+
     def dense(p, x):
         return x @ p["kernel"] + p["bias"]
 
@@ -145,7 +150,9 @@ def plain_loss(params, codes, context, places, targets, features):
         reached = (rows[:, 1:] >= edges.astype(np.float32)).sum(1)
         return p["embedding"][np.where(rows[:, 0] > 0, 1 + reached, 0)]
 
-    table = jnp.concatenate([params["embedding"]["items"], params["embedding"]["special"][::-1]])
+    table = jnp.concatenate(
+        [params["embedding"]["items"], params["embedding"]["special"][::-1]]
+    )
     x = table[codes]  # -1, -2 and -3 count from the end.
     seen = jnp.asarray(codes != PAD_ITEM)
     conditioning = params["conditioning"]
@@ -155,17 +162,21 @@ def plain_loss(params, codes, context, places, targets, features):
         packed = dense(p["attention"]["query_key_value"], x)
         heads = []
         for head in range(4):
-            query, key, value = (packed[..., 16 * i + 4 * head : 16 * i + 4 * head + 4]
-                                 for i in range(3))
+            query, key, value = (
+                packed[..., 16 * i + 4 * head : 16 * i + 4 * head + 4] for i in range(3)
+            )
             logits = jnp.where(seen[:, None], query @ key.swapaxes(1, 2) / 2.0, -jnp.inf)
             heads.append(jax.nn.softmax(logits) @ value)
-        x = norm(x + dense(p["attention"]["out"], jnp.concatenate(heads, -1)),
-                 p["attention_norm"])
+        x = norm(
+            x + dense(p["attention"]["out"], jnp.concatenate(heads, -1)), p["attention_norm"]
+        )
         x = norm(x + dense(conditioning[f"value_{layer}"], g)[:, None])
         x = norm(x + fnn(p["fnn"], x), p["fnn_norm"])
         if layer < 2:
-            g = norm(fnn(conditioning[f"fnn_{layer}"], g),
-                     {"LayerNorm_0": conditioning[f"norm_{layer}"]})
+            g = norm(
+                fnn(conditioning[f"fnn_{layer}"], g),
+                {"LayerNorm_0": conditioning[f"norm_{layer}"]},
+            )
     found = x[np.arange(len(codes)), places]
     found = jnp.maximum(dense(params["transform"], found), 0)
     logits = found @ params["embedding"]["items"].T + params["embedding"]["bias"]

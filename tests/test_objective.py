@@ -30,8 +30,10 @@ def test_loss_and_gradients_equal_the_plain_form(chunk):
         return lambda h, t, b: (function(h, t, b, targets, *chunks) * weights).sum()
 
     np.testing.assert_allclose(
-        cross_entropy(hidden, table, bias, targets, chunk), plain(hidden, table, bias, targets),
-        rtol=1e-5, atol=1e-6,
+        cross_entropy(hidden, table, bias, targets, chunk),
+        plain(hidden, table, bias, targets),
+        rtol=1e-5,
+        atol=1e-6,
     )
     found = jax.grad(total(cross_entropy, chunk), (0, 1, 2))(hidden, table, bias)
     expected = jax.grad(total(plain), (0, 1, 2))(hidden, table, bias)

@@ -13,9 +13,19 @@ from cbert.data import inference, prepare, records, source, splits
 from cbert.errors import UserError
 
 ROWS = [
-    {"id": str(n), "group": f"g{n // 2}", "items": ["a", "b", "c", "d"][n % 3 :],
-     "context": {"day": "mon" if n % 2 else "tue", "age": n, "tags": ["x", "y"][: n % 3],
-                 "image": [float(n), 1.0], "paid": n % 2 == 0, "note": None if n % 4 else "q"}}
+    {
+        "id": str(n),
+        "group": f"g{n // 2}",
+        "items": ["a", "b", "c", "d"][n % 3 :],
+        "context": {
+            "day": "mon" if n % 2 else "tue",
+            "age": n,
+            "tags": ["x", "y"][: n % 3],
+            "image": [float(n), 1.0],
+            "paid": n % 2 == 0,
+            "note": None if n % 4 else "q",
+        },
+    }
     for n in range(60)
 ]
 
@@ -33,18 +43,29 @@ def test_every_kind_is_recognised_and_encoded(tmp_path):
     found = read(write(tmp_path / "in.jsonl", ROWS))
     schema = inference.infer(found)
     kinds = {feature.name: feature.kind for feature in schema.features}
-    assert kinds == {"day": "categorical", "age": "numerical", "tags": "multi_valued",
-                     "image": "vector", "paid": "categorical", "note": "categorical"}
+    assert kinds == {
+        "day": "categorical",
+        "age": "numerical",
+        "tags": "multi_valued",
+        "image": "vector",
+        "paid": "categorical",
+        "note": "categorical",
+    }
     assert schema.feature("paid").values == ("false", "true")
     day = schema.feature("day")
     assert day.encode(["tue", None, "sun"]).tolist() == [[day.codes["tue"]], [1], [2]]
     tags = schema.feature("tags")
-    assert tags.encode([None, [], ["y", "z"]]).tolist() == [[1, 0], [0, 0], [tags.codes["y"], 2]]
+    assert tags.encode([None, [], ["y", "z"]]).tolist() == [
+        [1, 0],
+        [0, 0],
+        [tags.codes["y"], 2],
+    ]
     age = schema.feature("age")
     np.testing.assert_allclose(age.encode([None, 29.5]), [[0, 0], [1, 0]], atol=1e-6)
     np.testing.assert_allclose(age.encode([29.5 + age.scale])[0, 1], 1.0, rtol=1e-6)
     image = schema.feature("image").encode([None, [1.0, 2.0]])
-    assert image.shape == (2, 3) and image[:, 0].tolist() == [0, 1]
+    assert image.shape == (2, 3)
+    assert image[:, 0].tolist() == [0, 1]
 
 
 def test_rare_items_and_values_become_unknown(tmp_path):
@@ -53,7 +74,8 @@ def test_rare_items_and_values_become_unknown(tmp_path):
     ]
     found = read(write(tmp_path / "in.jsonl", rows))
     schema = inference.infer(found, min_count=2, value_min_count=2)
-    assert schema.items == ("a", "b") and schema.counts == (4, 3)
+    assert schema.items == ("a", "b")
+    assert schema.counts == (4, 3)
     assert schema.encode_items([["rare", "b"]]).tolist() == [[-2, 1]]
     assert schema.feature("c").encode(["odd"]).tolist() == [[2]]
 
@@ -73,10 +95,17 @@ def test_csv_columns_are_mapped(tmp_path):
         "meal,person,foods,age,zip,tags\n1,p,tea|egg,34,01234,u|v\n2,p,tea,,04321,\n"
         '3,q,"tea|ham, smoked",5.5,00001,v\n'
     )
-    columns = records.Columns({"items": "foods", "group": "person", "id": "meal"},
-                              categorical=("zip",), multi_valued=("tags",))
+    columns = records.Columns(
+        {"items": "foods", "group": "person", "id": "meal"},
+        categorical=("zip",),
+        multi_valued=("tags",),
+    )
     found = read(path, columns=columns)
-    assert [record.items for record in found] == [["tea", "egg"], ["tea"], ["tea", "ham, smoked"]]
+    assert [record.items for record in found] == [
+        ["tea", "egg"],
+        ["tea"],
+        ["tea", "ham, smoked"],
+    ]
     assert [record.group for record in found] == ["p", "p", "q"]
     assert found[0].context == {"age": 34.0, "zip": "01234", "tags": ["u", "v"]}
     assert found[1].context == {"zip": "04321", "tags": None}
@@ -127,7 +156,8 @@ def test_long_sets_are_left_out_or_subsampled_and_counted(tmp_path):
         options = prepare.Options(max_items=3, longer=longer)
         _, summary = prepare.prepare(found, tmp_path / longer, "own", options)
         assert summary["longer"] == 20
-        assert sum(summary["sets"].values()) == left and summary["lengths"]["max"] == 3
+        assert sum(summary["sets"].values()) == left
+        assert summary["lengths"]["max"] == 3
 
 
 def test_a_sequence_keeps_a_window(tmp_path):
@@ -138,7 +168,8 @@ def test_a_sequence_keeps_a_window(tmp_path):
     schema = source.load_schema(tmp_path / "data", "own")
     loaded = source.load(tmp_path / "data", "own", "train", schema)
     words = {"".join(schema.items[c] for c in row[row >= 0]) for row in loaded.items}
-    assert words <= {"abca", "bcab", "cabc"} and len(words) > 1
+    assert words <= {"abca", "bcab", "cabc"}
+    assert len(words) > 1
 
 
 def test_widths_and_unknown_names_are_refused():

@@ -31,7 +31,8 @@ def test_conditionals_sum_to_one_and_exclude_types_shown():
         assert len(set(types)) == len(items)
         for place in range(len(items)):
             others = np.isin(CATALOGUE.types, np.delete(types, place))
-            assert (found[place, others] == 0).all() and (found[place, ~others] > 0).all()
+            assert (found[place, others] == 0).all()
+            assert (found[place, ~others] > 0).all()
 
 
 def joint(items, context):
@@ -46,10 +47,12 @@ def joint(items, context):
     total = 0.0
     for theme, share in enumerate(LAW.theme_probabilities(context)):
         fitting = LAW._themed[theme] * LAW.taste(context)
-        total += share * np.prod([
-            fitting[item] / fitting[CATALOGUE.types == CATALOGUE.types[item]].sum()
-            for item in items
-        ])
+        total += share * np.prod(
+            [
+                fitting[item] / fitting[CATALOGUE.types == CATALOGUE.types[item]].sum()
+                for item in items
+            ]
+        )
     return subset * total
 
 
@@ -86,9 +89,11 @@ def test_a_preference_depends_on_occasion_and_age_together():
 
 def test_lengths_are_four_to_eight_with_mean_five():
     mean = np.dot(stylist_law.LENGTHS, stylist_law.LENGTH_SHARES)
-    assert abs(mean - 5) < 1e-9 and sum(stylist_law.LENGTH_SHARES) == 1
+    assert abs(mean - 5) < 1e-9
+    assert sum(stylist_law.LENGTH_SHARES) == 1
     lengths = [len(items) for items in OUTFITS]
-    assert 4 <= min(lengths) and max(lengths) <= 8
+    assert min(lengths) >= 4
+    assert max(lengths) <= 8
 
 
 def test_rows_are_the_same_for_the_same_seed():

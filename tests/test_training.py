@@ -21,7 +21,9 @@ from tests.conftest import run, small
 
 
 def flat(params):
-    return {"/".join(k): np.asarray(v) for k, v in flax.traverse_util.flatten_dict(params).items()}
+    return {
+        "/".join(k): np.asarray(v) for k, v in flax.traverse_util.flatten_dict(params).items()
+    }
 
 
 def steps(config, schema, count):
@@ -57,14 +59,23 @@ def test_every_config_builds_and_takes_one_step(data_dir, schema, module):
     config.data.update({"dir": data_dir, "name": "small"})
     config.train.batch_size = 64
     state, found = steps(config, schema, 1)
-    assert int(state.step) == 1 and np.isfinite(found[0]["loss"])
+    assert int(state.step) == 1
+    assert np.isfinite(found[0]["loss"])
 
 
 def test_other_options_take_a_step(data_dir, schema):
-    config = small(data__dir=data_dir, model__dtype="bfloat16", model__numerical="linear",
-                   model__positions=True, model__initializer="bert", train__masking="rate",
-                   train__corrupt=True, train__context_dropout=0.3, optimizer__clip_norm=0.0,
-                   optimizer__schedule="linear")
+    config = small(
+        data__dir=data_dir,
+        model__dtype="bfloat16",
+        model__numerical="linear",
+        model__positions=True,
+        model__initializer="bert",
+        train__masking="rate",
+        train__corrupt=True,
+        train__context_dropout=0.3,
+        optimizer__clip_norm=0.0,
+        optimizer__schedule="linear",
+    )
     config.train.mask_rate = 0.4
     state, found = steps(config, schema, 2)
     assert found[0]["questions"] > 32
@@ -100,7 +111,9 @@ def test_the_loss_is_divided_by_a_constant(data_dir, schema):
     rows, length = made.batches(0)
     asked = (np.asarray(made.data["items"])[rows] >= 0).any(1).sum()
     places = parallel.split(np.arange(32, dtype=np.int32))
-    _, metrics = made.step(made.state, made.data, parallel.split(rows), places, made.key, length)
+    _, metrics = made.step(
+        made.state, made.data, parallel.split(rows), places, made.key, length
+    )
     assert metrics["questions"] == asked == 32
 
 
@@ -127,9 +140,11 @@ np.savez(sys.argv[2], loss=[row["loss"] for row in found], **flat(state.params))
 def test_four_devices_equal_one(data_dir, tmp_path):
     """With uneven numbers of hidden items on the devices, at dropout 0."""
     for count in (1, 4):
-        environment = {**os.environ,
-                       "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} "
-                       f"--xla_force_host_platform_device_count={count}"}
+        environment = {
+            **os.environ,
+            "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} "
+            f"--xla_force_host_platform_device_count={count}",
+        }
         arguments = [data_dir, str(tmp_path / f"{count}.npz"), str(count)]
         subprocess.run([sys.executable, "-c", DEVICES, *arguments], env=environment, check=True)
     one, four = (np.load(tmp_path / f"{count}.npz") for count in (1, 4))
@@ -145,7 +160,8 @@ def test_four_devices_equal_one(data_dir, tmp_path):
 def trained(config, workdir):
     loop.train(config, workdir)
     model = bert.build(
-        config_lib.hyperparameters(config), config.model.method,
+        config_lib.hyperparameters(config),
+        config.model.method,
         loop.Schema.load(workdir / "schema.json"),
     )
     shapes = jax.eval_shape(lambda key: bert.initialize(model, key), jax.random.key(0))
@@ -160,21 +176,22 @@ def test_resuming_equals_an_unbroken_run_bit_for_bit(data_dir, tmp_path, monkeyp
     config.train.update({"log_every": 4, "eval_every": 3, "checkpoint_every": 2})
     unbroken = trained(config, tmp_path / "unbroken")
 
-    class Killed(Exception):
+    class KilledError(Exception):
         pass
 
     def dying(*_, **__):
-        raise Killed
+        raise KilledError
 
+    batches = loop.source.Batches.__call__
     for stop in (3, 5, 8):
         broken = tmp_path / f"broken-{stop}"
-        batches = loop.source.Batches.__call__
         with monkeypatch.context() as patch:
             patch.setattr(
-                loop.source.Batches, "__call__",
+                loop.source.Batches,
+                "__call__",
                 lambda self, step, stop=stop: dying() if step == stop else batches(self, step),
             )
-            with pytest.raises(Killed):
+            with pytest.raises(KilledError):
                 loop.train(config, broken)
         assert not (broken / "checkpoints" / "9").exists()
         step, params, metrics = trained(config, broken)
@@ -211,11 +228,13 @@ def test_the_model_never_beats_the_known_optimum(data_dir, tmp_path):
     config.optimizer.learning_rate = 5e-3
     loop.train(config, tmp_path / "run")
     done = run("evaluate", f"--workdir={tmp_path / 'run'}", "--by=occasion")
-    assert "known optimum" in done.stdout and "occasion" in done.stdout
+    assert "known optimum" in done.stdout
+    assert "occasion" in done.stdout
     table = pyarrow.parquet.read_table(tmp_path / "run" / "eval" / "test.parquet")
     columns = table.to_pydict()
-    difference = (np.array(columns["known_optimum_log_probability"])
-                  - np.array(columns["log_probability"]))
+    difference = np.array(columns["known_optimum_log_probability"]) - np.array(
+        columns["log_probability"]
+    )
     error = difference.std() / np.sqrt(len(difference))
     assert difference.mean() > -3 * error
     found = json.loads((tmp_path / "run" / "eval" / "test.json").read_text())

@@ -9,8 +9,12 @@ from cbert.evaluation import metrics
 from cbert.evaluation.evaluate import MODEL, OPTIMUM, POPULARITY, Evaluation
 
 _HEADS = {
-    "cross_entropy": "cross-entropy", "recall@1": "r@1 %", "recall@5": "r@5 %",
-    "recall@250": "r@250 %", "mrr": "MRR", "ndcg@10": "NDCG@10",
+    "cross_entropy": "cross-entropy",
+    "recall@1": "r@1 %",
+    "recall@5": "r@5 %",
+    "recall@250": "r@250 %",
+    "mrr": "MRR",
+    "ndcg@10": "NDCG@10",
 }
 
 
@@ -60,6 +64,7 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, float]:
     Raises:
       UserError: the two were not asked the same questions.
     """
+
     def key(evaluation: Evaluation) -> tuple:
         asked = evaluation.asked
         names = np.array(evaluation.schema.items, object)[asked.items]
@@ -81,10 +86,13 @@ def format_paired(names: list[str], evaluations: list[Evaluation]) -> str:
     rows = [[f"minus {names[0]}", "cross-entropy", "95 % interval over groups"]]
     for name, evaluation in zip(names[1:], evaluations[1:], strict=True):
         found = paired(evaluations[0], evaluation)
-        rows.append([
-            name, f"{found['mean']:+.4f} ± {found['standard_error']:.4f}",
-            f"[{found['low']:+.4f}, {found['high']:+.4f}]",
-        ])
+        rows.append(
+            [
+                name,
+                f"{found['mean']:+.4f} ± {found['standard_error']:.4f}",
+                f"[{found['low']:+.4f}, {found['high']:+.4f}]",
+            ]
+        )
     return align(rows)
 
 

@@ -43,9 +43,7 @@ class GivenContext:
     def answer(self, split: Split, questions: Questions) -> tuple[np.ndarray, np.ndarray]:
         """Log-probability (nats) and rank of each question."""
         table = self.exponent * self._log_ratios(self.smoothing)
-        return answer_linear(
-            self._indicators(split), table, self._log_popularity, questions
-        )
+        return answer_linear(self._indicators(split), table, self._log_popularity, questions)
 
     def _tune(self, validation: Split) -> None:
         questions = ask_one(validation)
@@ -114,9 +112,7 @@ def answer_linear(
     size = 256
     for start in range(0, len(questions), size):
         chosen = np.resize(np.arange(start, min(start + size, len(questions))), size)
-        parts = _score(
-            indicators[questions.rows[chosen]], table, bias, questions.items[chosen]
-        )
+        parts = _score(indicators[questions.rows[chosen]], table, bias, questions.items[chosen])
         count = min(size, len(questions) - start)
         found.append([np.asarray(part)[:count] for part in parts])
     log_probability, rank = (np.concatenate(parts) for parts in zip(*found, strict=True))

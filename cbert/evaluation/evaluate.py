@@ -96,8 +96,12 @@ def evaluate(workdir: str | pathlib.Path, options: Options) -> Evaluation:
 
 
 def answer_model(
-    workdir: pathlib.Path, config: Any, schema: Schema, split: source.Split,
-    asked: questions.Questions, which: str,
+    workdir: pathlib.Path,
+    config: Any,
+    schema: Schema,
+    split: source.Split,
+    asked: questions.Questions,
+    which: str,
 ) -> tuple[int, tuple[np.ndarray, np.ndarray]]:
     """The restored step, and the model's log-probability and rank of each question."""
     model = bert.build(config_lib.hyperparameters(config), config.model.method, schema)
@@ -105,7 +109,11 @@ def answer_model(
     with checkpoint.Checkpoints(workdir, read_only=True) as checkpoints:
         step, params = checkpoints.restore_params(which, parallel.replicated(shapes))
     answers = questions.answer_all(
-        questions.make_answer(model), params, parallel.replicate(split.columns), split, asked,
+        questions.make_answer(model),
+        params,
+        parallel.replicate(split.columns),
+        split,
+        asked,
         config.eval.batch_size,
     )
     return step, answers
@@ -163,7 +171,8 @@ def _parts(evaluation: Evaluation, parts: dict[str, np.ndarray]) -> dict[str, An
         if inside.any():
             part = {name: column[inside] for name, column in values.items()}
             found[label] = {
-                "questions": int(inside.sum()), **metrics.summarize(part, groups[inside])
+                "questions": int(inside.sum()),
+                **metrics.summarize(part, groups[inside]),
             }
     return found
 

@@ -49,8 +49,9 @@ def ask_one(split: Split) -> Questions:
     """One real item an example, chosen by a stable hash of its id."""
     real = split.items >= 0
     known = real.sum(axis=1)
-    chosen = np.array([int(uniform(f"question {name}") * n) for name, n in
-                       zip(split.ids, known, strict=True)])
+    chosen = np.array(
+        [int(uniform(f"question {name}") * n) for name, n in zip(split.ids, known, strict=True)]
+    )
     places = np.argmax(np.cumsum(real, axis=1) > chosen[:, None], axis=1)
     rows = np.nonzero(known)[0]
     return _questions(split, rows, places[rows], int((known == 0).sum()))
@@ -87,7 +88,11 @@ def make_answer(model: ContextualBert) -> Callable:
 
 
 def answer_all(
-    answer: Callable, params: dict, data: dict, split: Split, questions: Questions,
+    answer: Callable,
+    params: dict,
+    data: dict,
+    split: Split,
+    questions: Questions,
     batch_size: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Answers all questions on all devices.
@@ -116,7 +121,9 @@ def answer_all(
             pending.append((int(length), chosen))
     log_probability = np.empty(len(questions), np.float32)
     rank = np.empty(len(questions), np.int32)
-    for length, chosen in progress.bar(pending, desc="evaluating", unit=" batches", leave=False):
+    for length, chosen in progress.bar(
+        pending, desc="evaluating", unit=" batches", leave=False
+    ):
         # The last batch of a length is filled with repeats, so that nothing is recompiled.
         filled = np.resize(chosen, batch_size)
         rows, places = questions.rows[filled], questions.places[filled]

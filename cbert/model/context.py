@@ -76,7 +76,9 @@ class Bins(nn.Module):
     def __call__(self, values: Array) -> tuple[Array, Array]:
         """values `float32 [B, 2]`: observed, then the standardised number."""
         table = self.param(
-            "embedding", embedding_init(self.hyper, self.width), (len(self.edges) + 2, self.width)
+            "embedding",
+            embedding_init(self.hyper, self.width),
+            (len(self.edges) + 2, self.width),
         )
         observed = values[:, 0] > 0
         reached = values[:, 1:] >= jnp.asarray(self.edges, jnp.float32)

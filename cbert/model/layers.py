@@ -5,7 +5,6 @@ Legend: B examples, L positions, D model dimension, H heads.
 
 import dataclasses
 import zlib
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -158,5 +157,3 @@ class Attention(nn.Module):
         weights = nn.softmax(logits).astype(x.dtype)
         read = jnp.einsum("bhqk,bkhd->bqhd", weights, value).reshape(x.shape)
         return dense(self.hyper, self.hyper.dimension, "out")(read)
-
-

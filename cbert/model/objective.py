@@ -25,6 +25,7 @@ def _chunks(table: Array, bias: Array, size: int) -> tuple[Array, Array, Array]:
 
 def _log_normalizer(hidden: Array, table: Array, bias: Array, size: int) -> Array:
     """log sum_v exp(h t_v + b_v) `[Q]`."""
+
     def add(total: Array, chunk: tuple[Array, Array, Array]) -> tuple[Array, None]:
         rows, offset, _ = chunk
         logits = hidden @ rows.T + offset
@@ -72,7 +73,9 @@ def _backward(chunk, saved, gradient):
     vocabulary, dimension = table.shape
     chunk = min(chunk, vocabulary)
 
-    def step(total: Array, part: tuple[Array, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+    def step(
+        total: Array, part: tuple[Array, Array, Array]
+    ) -> tuple[Array, tuple[Array, Array]]:
         rows, offset, _ = part
         probabilities = jnp.exp(hidden @ rows.T + offset - normalizer[:, None])
         weighted = probabilities * gradient[:, None]

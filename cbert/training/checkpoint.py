@@ -38,7 +38,9 @@ class Checkpoints:
         self._best_step: int | None = None  # Unknown until the first save.
         writes = not read_only
         options = ocp.CheckpointManagerOptions(
-            create=writes, cleanup_tmp_directories=writes, read_only=read_only,
+            create=writes,
+            cleanup_tmp_directories=writes,
+            read_only=read_only,
             save_interval_steps=int(writes),
         )
         self._manager = ocp.CheckpointManager(
@@ -89,7 +91,8 @@ class Checkpoints:
         )
         restored = TrainState(
             jax.device_put(step, state.step.sharding).astype(state.step.dtype),
-            found["params"], found["opt_state"],
+            found["params"],
+            found["opt_state"],
         )
         return restored, Progress(**found["progress"])
 

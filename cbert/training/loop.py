@@ -28,7 +28,9 @@ from cbert.training.writer import Writer
 class Validation:
     """Cross-entropy on the validation split: one question an example, always the same."""
 
-    def __init__(self, split: source.Split, model: bert.ContextualBert, batch_size: int) -> None:
+    def __init__(
+        self, split: source.Split, model: bert.ContextualBert, batch_size: int
+    ) -> None:
         self._split, self._batch_size = split, batch_size
         self._asked = questions.make(split, questions.ONE)
         self._answer = questions.make_answer(model)
@@ -119,8 +121,12 @@ def train(config: ml_collections.ConfigDict, workdir: str | pathlib.Path) -> Pro
 
 
 def _loop(
-    config: ml_collections.ConfigDict, run: Run, known: Progress, checkpoints: Checkpoints,
-    writer: Writer, bar: tqdm,
+    config: ml_collections.ConfigDict,
+    run: Run,
+    known: Progress,
+    checkpoints: Checkpoints,
+    writer: Writer,
+    bar: tqdm,
 ) -> None:
     places = parallel.split(np.arange(config.train.batch_size, dtype=np.int32))
     window = _Window(known)
@@ -210,8 +216,13 @@ def _check_finite(row: dict[str, float], step: int, checkpoints: Checkpoints) ->
 def _bar(config: ml_collections.ConfigDict, first: int) -> tqdm:
     size = config.train.batch_size
     return progress.bar(
-        desc=f"training {config.model.method}", total=config.train.steps * size,
-        initial=first * size, unit=" sets", unit_scale=True, delay=0, smoothing=0.05,
+        desc=f"training {config.model.method}",
+        total=config.train.steps * size,
+        initial=first * size,
+        unit=" sets",
+        unit_scale=True,
+        delay=0,
+        smoothing=0.05,
     )
 
 

@@ -8,9 +8,7 @@ import optax
 SCHEDULES = ("cosine", "linear", "constant")
 
 
-def learning_rate(
-    schedule: str, peak: float, warmup_steps: int, steps: int
-) -> optax.Schedule:
+def learning_rate(schedule: str, peak: float, warmup_steps: int, steps: int) -> optax.Schedule:
     """Linear warm-up to the peak, then decay to zero at the last step."""
     rest = max(steps - warmup_steps, 1)
     decay = {

@@ -53,7 +53,8 @@ def replicate(tree: Any) -> Any:
 def replicated(shapes: Any) -> Any:
     """Shapes and dtypes of a tree that is placed on every device, to restore into."""
     return jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=_everywhere()), shapes
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=_everywhere()),
+        shapes,
     )
 
 

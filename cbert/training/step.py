@@ -6,7 +6,6 @@ Legend: B examples of this device's part, P hidden positions, L padded length.
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
 import optax
 from jax import lax
 
@@ -39,7 +38,11 @@ def make_train_step(
     """
 
     def train_step(
-        state: TrainState, data: dict, rows: jax.Array, places: jax.Array, key: jax.Array,
+        state: TrainState,
+        data: dict,
+        rows: jax.Array,
+        places: jax.Array,
+        key: jax.Array,
         length: int,
     ) -> tuple[TrainState, dict[str, jax.Array]]:
         """rows and places `int32 [B]`; metrics are sums over the global batch."""
@@ -49,7 +52,11 @@ def make_train_step(
         # Another noise on every device.
         noise = jax.random.bits(jax.random.fold_in(dropout_key, lax.axis_index(AXIS)))
         codes, hidden, targets, weights = masking_lib.hide(
-            hide_key, data["items"][rows, :length], places, batch_size, masking,
+            hide_key,
+            data["items"][rows, :length],
+            places,
+            batch_size,
+            masking,
             len(schema.items),
         )
         context = {name: column[rows] for name, column in data["context"].items()}

@@ -24,16 +24,12 @@ class Method(nn.Module):
         del context, noise  # Only methods that condition read them.
         return x, mask, None
 
-    def read(
-        self, layer: int, x: Array, mask: Array, g: Any, noise: Array | None
-    ) -> Array:
+    def read(self, layer: int, x: Array, mask: Array, g: Any, noise: Array | None) -> Array:
         """In block `layer`, between attention and FNN: x takes what it needs from the state."""
         del layer, mask, g, noise
         return x
 
-    def update(
-        self, layer: int, x: Array, mask: Array, g: Any, noise: Array | None
-    ) -> Any:
+    def update(self, layer: int, x: Array, mask: Array, g: Any, noise: Array | None) -> Any:
         """After block `layer`, between blocks only: the state of the next block."""
         del layer, x, mask, noise
         return g

@@ -1,0 +1,45 @@
+PYTHON ?= python3
+RUN := .venv/bin/python -m
+METHODS := none c np gs gsu
+QUICKSTART := data/stylist_quickstart/1.0.0/schema.json
+comma := ,
+space := $(subst ,, )
+
+.PHONY: help setup quickstart test format
+
+help:
+	@echo "make quickstart  train all five methods on a small data set and print one table"
+	@echo "make test        check style and run all tests"
+	@echo "make setup       only set up the virtual environment .venv"
+	@echo "make format      format the code"
+
+setup: .venv/ready
+
+.venv/ready: requirements.txt tests/requirements.txt
+	@$(PYTHON) -c "import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else \
+	'error: Python %d.%d found, 3.11 to 3.13 needed; pass PYTHON=python3.12' % sys.version_info[:2])"
+	$(PYTHON) -m venv .venv
+	.venv/bin/pip install --quiet --disable-pip-version-check \
+	  -r requirements.txt -r tests/requirements.txt
+	@touch $@
+
+$(QUICKSTART): | setup
+	$(RUN) experiments.prepare --synthetic=stylist --sets=50000 --articles=500 \
+	  --name=stylist_quickstart
+
+quickstart: setup $(QUICKSTART)
+	@for method in $(METHODS); do \
+	  $(RUN) experiments.train --config=configs/quickstart.py:$$method \
+	    --workdir=runs/quickstart/$$method || exit; \
+	done
+	$(RUN) experiments.evaluate \
+	  --workdir=$(subst $(space),$(comma),$(METHODS:%=runs/quickstart/%))
+
+test: setup
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) pytest
+
+format: setup
+	$(RUN) ruff check --fix .
+	$(RUN) ruff format .
