@@ -9,9 +9,10 @@ import pathlib
 
 from absl import flags
 
-from cbert.data import prepare, records, stylist
+from cbert import schema_file
+from cbert.data import prepare, readers, records, stylist
 from cbert.errors import UserError
-from cbert.schema import SEQUENCE, SET, Schema
+from cbert.schema import SEQUENCE, SET
 from experiments import command
 
 _INPUT = flags.DEFINE_string("input", None, "JSON Lines (plain or .gz), CSV or Parquet file.")
@@ -73,7 +74,7 @@ def main() -> None:
         drop=tuple(_DROP.value),
         overwrite=_OVERWRITE.value,
     )
-    schema = Schema.load(_SCHEMA.value) if _SCHEMA.value else None
+    schema = schema_file.load(_SCHEMA.value) if _SCHEMA.value else None
     found, skipped = _synthetic() if _SYNTHETIC.value else _read()
     if _SYNTHETIC.value and schema is None:
         schema = stylist.schema(_ARTICLES.value, found)
@@ -85,13 +86,13 @@ def main() -> None:
 
 
 def _read() -> tuple[list[records.Record], list[str]]:
-    columns = records.Columns(
+    columns = readers.Columns(
         _pairs(_COLUMNS),
         _SEPARATOR.value,
         tuple(_CATEGORICAL.value),
         tuple(_MULTI_VALUED.value),
     )
-    return records.read(_INPUT.value, _KIND.value, columns, _SKIP_BAD_ROWS.value)
+    return readers.read(_INPUT.value, _KIND.value, columns, _SKIP_BAD_ROWS.value)
 
 
 def _synthetic() -> tuple[list[records.Record], list[str]]:

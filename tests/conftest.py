@@ -44,7 +44,8 @@ def refused(module: str, *arguments: str) -> str:
     """Runs a command that must end in one line and exit code 2; returns the line."""
     done = run(module, *arguments, check=2)
     assert "Traceback" not in done.stderr
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("error: "), done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
     return done.stderr
 
 

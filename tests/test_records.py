@@ -9,7 +9,8 @@ import pyarrow.parquet
 import pytest
 
 from cbert import schema as schema_lib
-from cbert.data import inference, prepare, records, source, splits
+from cbert import schema_file
+from cbert.data import inference, prepare, readers, records, source, splits
 from cbert.errors import UserError
 
 ROWS = [
@@ -36,7 +37,7 @@ def write(path, rows):
 
 
 def read(path, **options):
-    return records.read(path, **options)[0]
+    return readers.read(path, **options)[0]
 
 
 def test_every_kind_is_recognised_and_encoded(tmp_path):
@@ -95,7 +96,7 @@ def test_csv_columns_are_mapped(tmp_path):
         "meal,person,foods,age,zip,tags\n1,p,tea|egg,34,01234,u|v\n2,p,tea,,04321,\n"
         '3,q,"tea|ham, smoked",5.5,00001,v\n'
     )
-    columns = records.Columns(
+    columns = readers.Columns(
         {"items": "foods", "group": "person", "id": "meal"},
         categorical=("zip",),
         multi_valued=("tags",),
@@ -147,7 +148,7 @@ def test_prepared_data_read_back(tmp_path):
                 expected = feature.encode([record.context[feature.name]])
                 assert (loaded.context[feature.name][row] == expected).all()
     assert total == 60 == sum(summary["sets"].values())
-    assert schema_lib.from_dict(json.loads(schema.to_json())) == schema
+    assert schema_file.load(tmp_path / "data/own/1.0.0/schema.json") == schema
 
 
 def test_long_sets_are_left_out_or_subsampled_and_counted(tmp_path):

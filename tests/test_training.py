@@ -13,6 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from cbert import config as config_lib
+from cbert import schema_file
 from cbert.model import bert
 from cbert.model.conditioning import NAMES
 from cbert.training import checkpoint, loop, optimizer, parallel
@@ -162,7 +163,7 @@ def trained(config, workdir):
     model = bert.build(
         config_lib.hyperparameters(config),
         config.model.method,
-        loop.Schema.load(workdir / "schema.json"),
+        schema_file.load(workdir / "schema.json"),
     )
     shapes = jax.eval_shape(lambda key: bert.initialize(model, key), jax.random.key(0))
     with checkpoint.Checkpoints(workdir) as checkpoints:

@@ -12,6 +12,7 @@ import pyarrow
 import pyarrow.parquet
 
 from cbert import config as config_lib
+from cbert import schema_file
 from cbert.data import source
 from cbert.errors import UserError
 from cbert.evaluation import breakdown, controls, metrics, questions
@@ -77,7 +78,7 @@ def evaluate(workdir: str | pathlib.Path, options: Options) -> Evaluation:
     """
     workdir = pathlib.Path(workdir)
     config = config_lib.load(workdir)
-    schema = Schema.load(workdir / "schema.json")
+    schema = schema_file.load(workdir / "schema.json")
     if options.by:
         schema.feature(options.by)
     data_dir, name = options.data_dir or config.data.dir, options.name or config.data.name

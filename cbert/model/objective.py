@@ -13,7 +13,7 @@ Array = jax.Array
 
 
 def _chunks(table: Array, bias: Array, size: int) -> tuple[Array, Array, Array]:
-    """Table and bias cut into `[n, size, D]` and `[n, size]`, padded; and each chunk's start."""
+    """Table `[n, size, D]` and bias `[n, size]` in padded chunks, and each chunk's start."""
     vocabulary, dimension = table.shape
     number = -(-vocabulary // size)
     padding = number * size - vocabulary

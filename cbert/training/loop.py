@@ -10,7 +10,7 @@ import optax
 from tqdm import tqdm
 
 from cbert import config as config_lib
-from cbert import progress
+from cbert import progress, schema_file
 from cbert.data import masking as masking_lib
 from cbert.data import source
 from cbert.errors import UserError
@@ -205,10 +205,10 @@ class _Window:
 def _check_finite(row: dict[str, float], step: int, checkpoints: Checkpoints) -> None:
     if np.isfinite(list(row.values())).all():
         return
-    kept = checkpoints.steps()
+    kept = (checkpoints.steps() or ["none"])[-1]
     raise UserError(
         f"the loss is not finite at step {step} (loss {row['loss']}, gradient norm "
-        f"{row['gradient_norm']}); the last checkpoint is of step {kept[-1] if kept else 'none'}; "
+        f"{row['gradient_norm']}); the last checkpoint is of step {kept}; "
         "lower --config.optimizer.learning_rate"
     )
 
@@ -234,9 +234,10 @@ def open_workdir(
         found = config_lib.differences(config_lib.load(workdir), config)
         if found:
             raise UserError(
-                f"{workdir} belongs to another config: {'; '.join(found)}; use another --workdir"
+                f"{workdir} belongs to another config: {'; '.join(found)}; "
+                "use another --workdir"
             )
-        if Schema.load(workdir / "schema.json") != schema:
+        if schema_file.load(workdir / "schema.json") != schema:
             raise UserError(
                 f"{workdir} was trained on data of another schema; use another --workdir"
             )
@@ -244,5 +245,5 @@ def open_workdir(
     if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
         raise UserError(f"{workdir} exists and is not a run's directory; use another --workdir")
     workdir.mkdir(parents=True, exist_ok=True)
-    schema.save(workdir / "schema.json")
+    schema_file.save(schema, workdir / "schema.json")
     config_lib.save(config, workdir / "config.json")
