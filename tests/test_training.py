@@ -14,6 +14,7 @@ import pytest
 
 from cbert import config as config_lib
 from cbert import schema_file
+from cbert.errors import UserError
 from cbert.model import bert
 from cbert.model.conditioning import NAMES
 from cbert.training import checkpoint, loop, optimizer, parallel
@@ -158,8 +159,7 @@ def test_four_devices_equal_one(data_dir, tmp_path):
         np.testing.assert_allclose(here, there, atol=2e-5, rtol=2e-5, err_msg=name)
 
 
-def trained(config, workdir):
-    loop.train(config, workdir)
+def restored(config, workdir):
     model = bert.build(
         config_lib.hyperparameters(config),
         config.model.method,
@@ -168,7 +168,12 @@ def trained(config, workdir):
     shapes = jax.eval_shape(lambda key: bert.initialize(model, key), jax.random.key(0))
     with checkpoint.Checkpoints(workdir) as checkpoints:
         step, params = checkpoints.restore_params("last", parallel.replicated(shapes))
-    return step, flat(params), (workdir / "metrics.jsonl").read_text()
+    return step, flat(params)
+
+
+def trained(config, workdir):
+    loop.train(config, workdir)
+    return *restored(config, workdir), (workdir / "metrics.jsonl").read_text()
 
 
 def test_resuming_equals_an_unbroken_run_bit_for_bit(data_dir, tmp_path, monkeypatch):
@@ -221,6 +226,18 @@ def test_early_stopping(data_dir, tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
     evaluated = [row["step"] for row in rows if row["split"] == "validation"]
     assert evaluated[-1] == progress.best_step + 3 * 2 < 30
+    # Starting it again does not train on.
+    assert loop.train(config, tmp_path / "run") == progress
+
+
+def test_numbers_that_are_not_finite_stop_the_run(data_dir, tmp_path):
+    config = small(data__dir=data_dir, train__steps=40, optimizer__schedule="constant")
+    config.train.update({"eval_every": 40, "checkpoint_every": 1, "log_every": 40})
+    config.optimizer.update({"learning_rate": 1e36, "warmup_steps": 0, "clip_norm": 0.0})
+    with pytest.raises(UserError, match="not finite at step"):
+        loop.train(config, tmp_path / "run")
+    params = restored(config, tmp_path / "run")[1]
+    assert all(np.isfinite(value).all() for value in params.values())
 
 
 def test_the_model_never_beats_the_known_optimum(data_dir, tmp_path):

@@ -106,13 +106,17 @@ def train(config: ml_collections.ConfigDict, workdir: str | pathlib.Path) -> Pro
     config_lib.check(config)
     workdir = pathlib.Path(workdir)
     schema = source.load_schema(config.data.dir, config.data.name)
-    open_workdir(config, schema, workdir)
+    check_workdir(config, schema, workdir)
     run = set_up(config, schema)
+    claim_workdir(config, schema, workdir)
     with Checkpoints(workdir) as checkpoints:
         run.state, known = checkpoints.restore(run.state)
         first = int(run.state.step)
         if first:
             print(f"resuming {workdir} at step {first}")
+        if _stopped(config, known):
+            print("it had stopped early")
+            return known
         writer = Writer(workdir, first)
         with _bar(config, first) as bar:
             _loop(config, run, known, checkpoints, writer, bar)
@@ -147,9 +151,10 @@ def _loop(
         improved = stop = False
         if step % config.train.eval_every == 0 or step == steps:
             improved = _validate(run, known, writer, step)
-            stop = 0 < config.train.patience <= known.waited
+            stop = _stopped(config, known)
         if improved or stop or step % config.train.checkpoint_every == 0 or step == steps:
             window.save()
+            _check_finite(known.sums, step, checkpoints)
             checkpoints.save(run.state, known)
         if stop:
             tqdm.write(f"stopped at step {step}: no better for {known.waited} evaluations")
@@ -202,7 +207,12 @@ class _Window:
         }
 
 
+def _stopped(config: ml_collections.ConfigDict, known: Progress) -> bool:
+    return 0 < config.train.patience <= known.waited
+
+
 def _check_finite(row: dict[str, float], step: int, checkpoints: Checkpoints) -> None:
+    """Refuses to go on, or to save, once the loss or a gradient is not finite."""
     if np.isfinite(list(row.values())).all():
         return
     kept = (checkpoints.steps() or ["none"])[-1]
@@ -226,10 +236,10 @@ def _bar(config: ml_collections.ConfigDict, first: int) -> tqdm:
     )
 
 
-def open_workdir(
+def check_workdir(
     config: ml_collections.ConfigDict, schema: Schema, workdir: pathlib.Path
 ) -> None:
-    """Makes the work directory, or checks that it belongs to this config and schema."""
+    """Refuses a work directory of another config or schema, or of anything else."""
     if (workdir / "config.json").exists():
         found = config_lib.differences(config_lib.load(workdir), config)
         if found:
@@ -241,9 +251,15 @@ def open_workdir(
             raise UserError(
                 f"{workdir} was trained on data of another schema; use another --workdir"
             )
-        return
-    if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
+    elif workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
         raise UserError(f"{workdir} exists and is not a run's directory; use another --workdir")
-    workdir.mkdir(parents=True, exist_ok=True)
-    schema_file.save(schema, workdir / "schema.json")
-    config_lib.save(config, workdir / "config.json")
+
+
+def claim_workdir(
+    config: ml_collections.ConfigDict, schema: Schema, workdir: pathlib.Path
+) -> None:
+    """Makes the work directory; `config.json` comes last and marks it as a run's."""
+    if not (workdir / "config.json").exists():
+        workdir.mkdir(parents=True, exist_ok=True)
+        schema_file.save(schema, workdir / "schema.json")
+        config_lib.save(config, workdir / "config.json")
