@@ -117,10 +117,8 @@ def train(config: ml_collections.ConfigDict, workdir: str | pathlib.Path) -> Pro
         if _stopped(config, known):
             print("it had stopped early")
             return known
-        writer = Writer(workdir, first)
-        with _bar(config, first) as bar:
+        with Writer(workdir, first) as writer, _bar(config, first) as bar:
             _loop(config, run, known, checkpoints, writer, bar)
-        writer.close()
     return known
 
 

@@ -8,7 +8,7 @@ from tensorboardX import SummaryWriter
 
 
 class Writer:
-    """Appends rows; what lies after the step it starts from is dropped first."""
+    """Appends rows; what lies after the step it starts from is dropped first. A context."""
 
     def __init__(self, workdir: pathlib.Path, step: int) -> None:
         self._path = workdir / "metrics.jsonl"
@@ -28,7 +28,10 @@ class Writer:
         for name, value in {**values, **rates}.items():
             self._events.add_scalar(f"{split}/{name}", value, step)
 
-    def close(self) -> None:
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._file.close()
         self._events.close()
 
