@@ -12,7 +12,7 @@ def get_config(method: str = "gsu") -> ml_collections.ConfigDict:
     config.train.update(
         {"steps": 6000, "eval_every": 500, "checkpoint_every": 1000, "length_buckets": 4}
     )
-    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": 300})
+    config.optimizer.update({"learning_rate": 3e-3, "warmup_steps": 300})
     return config
 
 
