@@ -1,4 +1,13 @@
-"""Meals: which food is missing from what a person ate, given the person and the occasion."""
+"""Meals: which food is missing from what a person ate, given the person and the occasion.
+
+    python -m experiments.prepare --input=meals.jsonl.gz --min_count=5 --name=meals
+    python -m experiments.train --config=configs/meals.py:gsu --workdir=runs/meals/gsu
+    python -m experiments.evaluate --workdir=runs/meals/gsu
+
+Two CPU cores (AMD EPYC, Zen 4): 159 s of training. Test cross-entropy 4.9915 (none 5.1389, np
+4.9806, popularity 6.5123), seed 0. Learning rate, dropout and initializer were tuned alike for
+none, np and gsu: docs/results/meals.md.
+"""
 
 import ml_collections
 

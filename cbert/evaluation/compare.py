@@ -35,11 +35,18 @@ def format_parts(parts: dict[str, Any], title: str) -> str:
     return align(cells)
 
 
-def _cell(metric: str, found: dict[str, float]) -> str:
+def _cell(metric: str, found: dict[str, float | None]) -> str:
     share = metric.startswith("recall")
     scale, digits = (100, 2) if share else (1, 4)
-    mean, error = scale * found["mean"], scale * found["standard_error"]
-    return f"{mean:.{digits}f} ± {error:.{digits}f}"
+    return plus_minus(found["mean"], found["standard_error"], scale, digits)
+
+
+def plus_minus(
+    mean: float, error: float | None, scale: float = 1, digits: int = 4, sign: str = ""
+) -> str:
+    """Mean and standard error; a single group has none, and the cell says so."""
+    shown = "none" if error is None else f"{scale * error:.{digits}f}"
+    return f"{scale * mean:{sign}.{digits}f} ± {shown}"
 
 
 def align(rows: list[list[str]]) -> str:
@@ -89,7 +96,9 @@ def format_paired(names: list[str], evaluations: list[Evaluation]) -> str:
         rows.append(
             [
                 name,
-                f"{found['mean']:+.4f} ± {found['standard_error']:.4f}",
+                plus_minus(found["mean"], found["standard_error"], form="+.4f").replace(
+                    "± +", "± "
+                ),
                 f"[{found['low']:+.4f}, {found['high']:+.4f}]",
             ]
         )

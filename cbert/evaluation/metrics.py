@@ -30,16 +30,16 @@ def group_codes(groups: list[str]) -> np.ndarray:
     return np.unique(np.asarray(groups, object).astype(str), return_inverse=True)[1]
 
 
-def mean_and_error(values: np.ndarray, groups: np.ndarray) -> tuple[float, float]:
+def mean_and_error(values: np.ndarray, groups: np.ndarray) -> tuple[float, float | None]:
     """Mean over questions and its standard error over groups.
 
     The questions of a group are not independent, so the error is that of a ratio of group
-    sums: sqrt(G / (G - 1) sum_g (s_g - m n_g)^2) / Q; NaN for a single group.
+    sums: sqrt(G / (G - 1) sum_g (s_g - m n_g)^2) / Q; None for a single group.
     """
     sums, counts = _sums(values, groups)
     mean = sums.sum() / counts.sum()
     if len(sums) < 2:
-        return float(mean), float("nan")
+        return float(mean), None
     residual = sums - mean * counts
     variance = len(sums) / (len(sums) - 1) * (residual**2).sum()
     return float(mean), float(np.sqrt(variance) / counts.sum())
@@ -59,7 +59,9 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
-def summarize(values: dict[str, np.ndarray], groups: np.ndarray) -> dict[str, dict[str, float]]:
+def summarize(
+    values: dict[str, np.ndarray], groups: np.ndarray
+) -> dict[str, dict[str, float | None]]:
     """Mean and standard error of every metric."""
     found = {name: mean_and_error(values[name], groups) for name in NAMES}
     return {
