@@ -1,0 +1,202 @@
+"""From records to prepared data, with a summary of what was found."""
+
+import collections
+import dataclasses
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from cbert import schema as schema_lib
+from cbert.data import builder, inference, splits
+from cbert.data.records import SPLITS, Record
+from cbert.errors import UserError
+from cbert.schema import Schema
+
+LONGER = ("refuse", "subsample")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What `prepare` may be told; each is a flag of the same name."""
+
+    kind: str = schema_lib.SET
+    min_count: int = 1
+    value_min_count: int = 1
+    max_items: int | None = None
+    longer: str = "refuse"
+    split_shares: tuple[int, ...] = splits.SHARES
+    widths: dict[str, int] = dataclasses.field(default_factory=dict)
+    drop: tuple[str, ...] = ()
+    overwrite: bool = False
+
+
+def prepare(
+    records: list[Record],
+    data_dir: str | pathlib.Path,
+    name: str,
+    options: Options,
+    schema: Schema | None = None,
+) -> tuple[pathlib.Path, dict[str, Any]]:
+    """Splits, infers or checks the schema, writes the data set, and summarises it.
+
+    Returns:
+      The data set's directory and the summary that `format_summary` prints.
+
+    Raises:
+      UserError: the records or the schema do not make a data set; nothing is written.
+    """
+    splits.check_shares(options.split_shares)
+    target = builder.directory(data_dir, name)
+    if target.exists() and not options.overwrite:
+        raise UserError(f"{target} exists; pass --overwrite or another --name")
+    records = _dropped(records, options.drop)
+    max_items = schema.max_items if schema else options.max_items
+    records, longer = _shortened(records, max_items, options)
+    by_split: dict[str, list[Record]] = {split: [] for split in SPLITS}
+    for record in records:
+        by_split[splits.split_of(record, options.split_shares)].append(record)
+    if schema is None:
+        schema = inference.infer(
+            by_split[SPLITS[0]], options.kind, options.min_count, options.value_min_count,
+            options.max_items, options.widths,
+        )
+    else:
+        _check_fit(schema, records)
+    by_split = {split: found for split, found in by_split.items() if found}
+    written = builder.write(data_dir, name, by_split, schema, options.overwrite)
+    return written, _summary(by_split, schema, longer)
+
+
+def _dropped(records: list[Record], names: tuple[str, ...]) -> list[Record]:
+    if not names:
+        return records
+    known = inference.columns_of(records)
+    for name in names:
+        if name not in known:
+            raise UserError(f"--drop names {name!r}; the features are: {', '.join(known)}")
+    return [
+        dataclasses.replace(
+            record, context={k: v for k, v in record.context.items() if k not in names}
+        )
+        for record in records
+    ]
+
+
+def _shortened(
+    records: list[Record], max_items: int | None, options: Options
+) -> tuple[list[Record], int]:
+    """Applies `max_items`: longer records are left out or subsampled, and counted."""
+    if max_items is None:
+        return records, 0
+    kept, longer = [], 0
+    for record in records:
+        if len(record.items) > max_items:
+            longer += 1
+            if options.longer == "refuse":
+                continue
+            record = _subsampled(record, max_items, options.kind)
+        kept.append(record)
+    if not kept:
+        raise UserError(f"every example is longer than --max_items={max_items}; raise it")
+    return kept, longer
+
+
+def _subsampled(record: Record, size: int, kind: str) -> Record:
+    """A random subset of a set, or a random window of a sequence, decided by the id."""
+    seed = int(splits.uniform(f"subsample {record.id}") * 2**53)
+    generator = np.random.default_rng(seed)
+    if kind == schema_lib.SEQUENCE:
+        start = int(generator.integers(len(record.items) - size + 1))
+        places = range(start, start + size)
+    else:
+        places = sorted(generator.choice(len(record.items), size, replace=False).tolist())
+    reference = record.reference and {
+        name: [values[place] for place in places] for name, values in record.reference.items()
+    }
+    items = [record.items[place] for place in places]
+    return dataclasses.replace(record, items=items, reference=reference)
+
+
+def _check_fit(schema: Schema, records: list[Record]) -> None:
+    if not any(item in schema.codes for record in records for item in record.items):
+        raise UserError("the schema does not fit: none of the data's items is in its vocabulary")
+    for feature in schema.features:
+        column = [record.context.get(feature.name) for record in records]
+        try:
+            feature.encode(column)
+        except UserError as error:
+            raise UserError(f"the schema does not fit: {error}") from None
+
+
+def _summary(by_split: dict[str, list[Record]], schema: Schema, longer: int) -> dict[str, Any]:
+    records = [record for found in by_split.values() for record in found]
+    lengths = np.array([len(record.items) for record in records])
+    occurrences = collections.Counter(item for record in records for item in record.items)
+    unknown = {item: n for item, n in occurrences.items() if item not in schema.codes}
+    features = {}
+    for feature in schema.features:
+        observed = sum(record.context.get(feature.name) is not None for record in records)
+        features[feature.name] = {
+            "kind": feature.kind,
+            "values": len(feature.values) if feature.is_token else feature.numbers,
+            "width": feature.width,
+            "missing": 1 - observed / len(records),
+        }
+    ignored = set(inference.columns_of(records)) - set(features)
+    return {
+        "kind": schema.kind,
+        "sets": {split: len(found) for split, found in by_split.items()},
+        "groups": len({record.group for record in records}),
+        "items": int(lengths.sum()),
+        "vocabulary": len(schema.items),
+        "unknown_items": len(unknown),
+        "unknown_occurrences": sum(unknown.values()),
+        "lengths": {
+            "min": int(lengths.min()), "mean": float(lengths.mean()), "max": int(lengths.max())
+        },
+        "longer": longer,
+        "duplicates_across_splits": _duplicates(by_split, schema.kind),
+        "features": features,
+        "ignored_features": sorted(ignored),
+    }
+
+
+def _duplicates(by_split: dict[str, list[Record]], kind: str) -> int:
+    """Examples outside training whose items make up a training example too."""
+    def signature(record: Record) -> tuple[str, ...]:
+        return tuple(sorted(record.items) if kind == schema_lib.SET else record.items)
+
+    training = {signature(record) for record in by_split[SPLITS[0]]}
+    return sum(
+        signature(record) in training
+        for split, found in by_split.items() if split != SPLITS[0] for record in found
+    )
+
+
+def format_summary(summary: dict[str, Any], options: Options) -> str:
+    """The summary as aligned text."""
+    lengths = summary["lengths"]
+    sets = "  ".join(f"{split} {count:,}" for split, count in summary["sets"].items())
+    lines = [
+        f"{summary['kind']}s        {sets}  (groups {summary['groups']:,})",
+        f"items       {summary['items']:,} of {summary['vocabulary']:,} kinds; "
+        f"{lengths['min']} to {lengths['max']} an example, mean {lengths['mean']:.2f}",
+        f"unknown     {summary['unknown_items']:,} items outside the vocabulary "
+        f"(min_count {options.min_count}), {summary['unknown_occurrences']:,} occurrences",
+        f"longer      {summary['longer']:,} examples above max_items, "
+        + ("left out" if options.longer == "refuse" else "subsampled"),
+        f"duplicates  {summary['duplicates_across_splits']:,} examples of other splits "
+        "have the items of a training example",
+    ]
+    if summary["ignored_features"]:
+        lines.append(f"ignored     {', '.join(summary['ignored_features'])} (not in the schema)")
+    names = [len(name) for name in summary["features"]]
+    wide = max(names, default=0)
+    lines.append(f"\n{'feature':<{wide}}  {'kind':<12}  values  width  missing")
+    for name, found in summary["features"].items():
+        lines.append(
+            f"{name:<{wide}}  {found['kind']:<12}  {found['values']:>6}  {found['width']:>5}"
+            f"  {found['missing']:>6.1%}"
+        )
+    return "\n".join(lines)

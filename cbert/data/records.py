@@ -1,0 +1,190 @@
+"""Records: the one form in which data enter, validated row by row."""
+
+import dataclasses
+import math
+from typing import Any
+
+
+from cbert import schema as schema_lib
+from cbert.errors import UserError
+
+SPLITS = ("train", "validation", "test")
+FIELDS = ("id", "group", "items", "context", "split", "reference")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Record:
+    """One example as the user wrote it.
+
+    Attributes:
+      id: Names the example in every output.
+      group: Examples of one group (a person, a document) stay in one split.
+      items: The set or sequence.
+      context: Feature name to string, list of strings, number, list of numbers, or None.
+      split: Overrides the hash of the group, empty where it does not.
+      reference: What is known of each item: `log_probability` (nats) and `rank` lists.
+    """
+
+    id: str
+    group: str
+    items: list[str]
+    context: dict[str, Any]
+    split: str
+    reference: dict[str, list[float]] | None
+
+
+class RowError(UserError):
+    """A row that can be skipped with `--skip_bad_rows`, without its place."""
+
+
+class Validator:
+    """Turns rows into records, and holds each context feature to one kind over all rows."""
+
+    def __init__(self, kind: str = schema_lib.SET) -> None:
+        self._kind = kind
+        self._ids: set[str] = set()
+        self._features: dict[str, tuple[str, int, int]] = {}
+
+    def __call__(self, row: Any, line: int) -> Record:
+        """Checks one row; raises `RowError`."""
+        if not isinstance(row, dict):
+            raise RowError(f"a record must be an object, not {row!r:.60}")
+        items = self._items(row)
+        context = row.get("context")
+        if context is None:
+            context = {}
+        if not isinstance(context, dict):
+            raise RowError(f"'context' must be an object, not {context!r:.60}")
+        context = {name: self._value(name, value) for name, value in context.items()}
+        identity = self._name(row, "id") or f"row-{line}"
+        if identity in self._ids:
+            raise RowError(f"id {identity!r:.60} was used before; ids must differ")
+        split = self._name(row, "split") or ""
+        if split and split not in SPLITS:
+            raise RowError(f"split is {split!r:.60}; it must be one of {', '.join(SPLITS)}")
+        reference = _reference(row.get("reference"), len(items))
+        self._remember(context, line)
+        self._ids.add(identity)
+        return Record(
+            identity, self._name(row, "group") or identity, items, context, split, reference
+        )
+
+    def _items(self, row: dict[str, Any]) -> list[str]:
+        items = row.get("items")
+        if items is None:
+            raise RowError("no 'items'; give a list of strings")
+        if not isinstance(items, list):
+            raise RowError(f"'items' must be a list of strings, not {items!r:.60}")
+        if not items:
+            raise RowError("'items' is empty; an example needs at least one item")
+        for item in items:
+            if not isinstance(item, str):
+                raise RowError(f"item {item!r:.60} is not a string")
+            _check_text(item, "item")
+        if self._kind == schema_lib.SET and len(set(items)) < len(items):
+            repeated = next(item for n, item in enumerate(items) if item in items[:n])
+            raise RowError(
+                f"item {repeated!r:.60} occurs twice in a set; remove it or use --kind=sequence"
+            )
+        return items
+
+    def _name(self, row: dict[str, Any], field: str) -> str | None:
+        value = row.get(field)
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not value:
+            raise RowError(f"{field!r} must be a string that is not empty, not {value!r:.60}")
+        _check_text(value, field)
+        return value
+
+    def _value(self, name: str, value: Any) -> Any:
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, list) and any(isinstance(v, bool) for v in value):
+            raise RowError(f"context {name!r} is {value!r:.60}; a list holds strings or numbers")
+        return value
+
+    def _remember(self, context: dict[str, Any], line: int) -> None:
+        """Compares the kinds with those seen so far; stores them once all are right."""
+        fresh = {}
+        for name, value in context.items():
+            if value is None:
+                continue
+            kind, size = kind_of(name, value)
+            before = self._features.get(name)
+            if before is None:
+                fresh[name] = (kind, size, line)
+            elif before[:2] != (kind, size):
+                raise RowError(
+                    f"context {name!r} is {value!r:.60}, {_described(kind, size)}; "
+                    f"it was {_described(*before[:2])} in line {before[2]}"
+                )
+        self._features.update(fresh)
+
+
+def kind_of(name: str, value: Any) -> tuple[str, int]:
+    """A value's feature kind, and its length if it is a vector; an empty list has no values.
+
+    Raises:
+      RowError: the value is of no kind, or a number that is not finite.
+    """
+    _check_text(name, "context feature")
+    if isinstance(value, str):
+        _check_text(value, f"context {name!r}")
+        return schema_lib.CATEGORICAL, 0
+    if isinstance(value, int | float):
+        _check_finite(name, value)
+        return schema_lib.NUMERICAL, 0
+    if not isinstance(value, list):
+        raise RowError(
+            f"context {name!r} is {value!r:.60}; use a string, a number, a list of either, or null"
+        )
+    if all(isinstance(v, str) for v in value):
+        for v in value:
+            _check_text(v, f"context {name!r}")
+        return schema_lib.MULTI_VALUED, 0
+    if all(isinstance(v, int | float) for v in value):
+        for v in value:
+            _check_finite(name, v)
+        return schema_lib.VECTOR, len(value)
+    raise RowError(f"context {name!r} is {value!r:.60}; a list holds strings or numbers, not both")
+
+
+def _described(kind: str, size: int) -> str:
+    return f"{kind} of length {size}" if size else kind
+
+
+def _check_finite(name: str, value: float) -> None:
+    try:
+        finite = math.isfinite(value) and abs(value) < 1e30
+    except OverflowError:
+        finite = False
+    if not finite:
+        raise RowError(f"context {name!r} is {value!r:.60}; use a finite number, or null")
+
+
+def _check_text(text: str, what: str) -> None:
+    if len(text) > 10_000:
+        raise RowError(f"{what} {text[:40]!r}... has {len(text)} characters, more than 10000")
+    if not text.isascii():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise RowError(f"{what} {text!r:.60} is not valid Unicode") from None
+
+
+def _reference(raw: Any, items: int) -> dict[str, list[float]] | None:
+    if raw is None:
+        return None
+    names = ("log_probability", "rank")
+    if not isinstance(raw, dict) or set(raw) != set(names):
+        raise RowError(f"'reference' must be an object of {' and '.join(names)}")
+    for name in names:
+        values = raw[name]
+        if not isinstance(values, list) or len(values) != items or not all(
+            isinstance(v, int | float) and math.isfinite(v) for v in values
+        ):
+            raise RowError(f"reference {name!r} must hold a finite number for each item")
+    return raw

@@ -1,0 +1,182 @@
+"""Prepared data in memory, as columns, and batches that are functions of (seed, step)."""
+
+import dataclasses
+import functools
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import tensorflow_datasets as tfds
+from tensorflow_datasets.proto import tf_example_pb2
+
+from cbert import schema_file
+from cbert import progress
+from cbert.data import builder
+from cbert.errors import UserError
+from cbert.schema import PAD_ITEM, Schema
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """One split, encoded by a schema. M examples of at most L items.
+
+    Attributes:
+      ids: `[M]` strings.
+      groups: `[M]` strings.
+      contexts: `[M]` the contexts as JSON text, as they were given.
+      items: `int32 [M, L]`, codes of the schema, padded at the end.
+      context: Feature name to its coded column, see `Feature.encode`.
+      reference: `log_probability` and `rank`, each `float32 [M, L]`, or None.
+    """
+
+    ids: list[str]
+    groups: list[str]
+    contexts: list[str]
+    items: np.ndarray
+    context: dict[str, np.ndarray]
+    reference: dict[str, np.ndarray] | None
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """`int32 [M]`, items of each example."""
+        return (self.items != PAD_ITEM).sum(axis=1).astype(np.int32)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """What a step reads: the arrays that are placed on the devices."""
+        return {"items": self.items, "context": self.context}
+
+
+def load_schema(data_dir: str, name: str) -> Schema:
+    """The schema of a prepared data set; raises `UserError` where there is none."""
+    return schema_file.load(_found(data_dir, name) / "schema.json")
+
+
+def _found(data_dir: str, name: str) -> pathlib.Path:
+    path = builder.directory(data_dir, name)
+    if not (path / "dataset_info.json").exists():
+        raise UserError(
+            f"{path}: no prepared data; run python -m experiments.prepare --name={name} "
+            f"--data_dir={data_dir} with --input=FILE or --synthetic=stylist"
+        )
+    return path
+
+
+def load(data_dir: str, name: str, split: str, schema: Schema) -> Split:
+    """Reads a split of prepared data and encodes it; raises `UserError` where there is none."""
+    path = _found(data_dir, name)
+    read_only = tfds.builder_from_directory(path)
+    if split not in read_only.info.splits:
+        raise UserError(
+            f"{path} has no split {split!r}; it has {', '.join(sorted(read_only.info.splits))}"
+        )
+    raw = read_only.as_data_source(split, deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES)
+    bar = progress.bar(range(0, len(raw), 1024), desc=f"loading {split}", unit=" blocks")
+    examples = [
+        tf_example_pb2.Example.FromString(text).features.feature
+        for start in bar
+        for text in raw.__getitems__(range(start, min(start + 1024, len(raw))))
+    ]
+    return encode(examples, schema)
+
+
+def encode(examples: list[Any], schema: Schema) -> Split:
+    """Encodes TFDS examples, as protocol buffer feature maps, column by column."""
+    def text(example: Any, name: str) -> str:
+        return example[name].bytes_list.value[0].decode()
+
+    contexts = [text(example, "context") for example in examples]
+    parsed = [json.loads(context) for context in contexts]
+    return Split(
+        ids=[text(example, "id") for example in examples],
+        groups=[text(example, "group") for example in examples],
+        contexts=contexts,
+        items=schema.encode_items(
+            [[item.decode() for item in e["items"].bytes_list.value] for e in examples]
+        ),
+        context={
+            feature.name: feature.encode([context.get(feature.name) for context in parsed])
+            for feature in schema.features
+        },
+        reference=_reference(examples, schema.max_items),
+    )
+
+
+def _reference(examples: list[Any], max_items: int) -> dict[str, np.ndarray] | None:
+    if not all(len(e["reference/rank"].int64_list.value) for e in examples):
+        return None
+    found = {name: np.zeros((len(examples), max_items), np.float32)
+             for name in ("log_probability", "rank")}
+    for row, example in enumerate(examples):
+        values = example["reference/log_probability"].float_list.value
+        found["log_probability"][row, : len(values)] = values
+        found["rank"][row, : len(values)] = example["reference/rank"].int64_list.value
+    return found
+
+
+class Batches:
+    """Which rows make up the batch of a step: a function of (seed, step).
+
+    An epoch sorts its sets by length and cuts them into batches, so that little is spent on
+    padding. What a step is padded to depends on the data set and the step alone; the seed
+    decides which sets of that length fill it. The sets that do not fill a last batch are
+    left out, other ones in each epoch.
+    """
+
+    def __init__(self, lengths: np.ndarray, batch_size: int, seed: int, buckets: int = 8) -> None:
+        if len(lengths) < batch_size:
+            raise UserError(
+                f"train.batch_size is {batch_size}, the training split has {len(lengths)} "
+                "sets; lower it"
+            )
+        self._lengths = lengths
+        self._batch_size = batch_size
+        self._seed = seed
+        self._bounds = bucket_bounds(lengths, buckets)
+        self.steps_per_epoch = len(lengths) // batch_size
+        self._epoch = functools.lru_cache(maxsize=2)(self._make_epoch)
+
+    def __call__(self, step: int) -> tuple[np.ndarray, int]:
+        """The rows `int32 [B]` of a step (counted from 0) and its padded length."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        rows, lengths = self._epoch(epoch)
+        return rows[place], int(lengths[place])
+
+    def _make_epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        kept = self.steps_per_epoch * self._batch_size
+        shared = np.random.default_rng([epoch])
+        chosen = shared.permutation(len(self._lengths))[:kept]
+        own = np.random.default_rng([self._seed, epoch]).permutation(len(self._lengths))
+        # The seed permutes sets of one length among each other, so lengths stay in place.
+        order = np.lexsort((own[chosen], self._lengths[chosen]))
+        rows = chosen[order].reshape(self.steps_per_epoch, self._batch_size)
+        longest = self._lengths[rows[:, -1]]
+        padded = self._bounds[np.searchsorted(self._bounds, longest)]
+        shuffled = shared.permutation(self.steps_per_epoch)
+        return rows[shuffled].astype(np.int32), padded[shuffled]
+
+
+def bucket_bounds(lengths: np.ndarray, buckets: int) -> np.ndarray:
+    """At most `buckets` padded lengths, chosen so that padding is least.
+
+    Dynamic programming over the lengths that occur; `cells[first, last]` is what a bucket
+    of all lengths from the first to the last fills, padding included.
+    """
+    values, counts = np.unique(lengths, return_counts=True)
+    shorter = np.concatenate([[0], np.cumsum(counts)])
+    cells = values * np.maximum(shorter[None, 1:] - shorter[:-1, None], 0).astype(np.float64)
+    cells[np.tril_indices(len(values), -1)] = np.inf
+    best, bounds = cells[0], [[value] for value in values]
+    for _ in range(buckets - 1):
+        total = np.concatenate([[0.0], best[:-1]])[:, None] + cells
+        first = total.argmin(axis=0)
+        bounds = [
+            [*bounds[start - 1], value] if start else [value]
+            for start, value in zip(first, values, strict=True)
+        ]
+        best = total.min(axis=0)
+    return np.array(bounds[-1])

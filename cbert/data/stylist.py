@@ -1,0 +1,198 @@
+"""Stylist: synthetic fashion outfits for customers, with a known optimum.
+
+A customer asks for an outfit; a stylist picks its types, a theme that holds it together and,
+for each type, an article that suits theme and customer. The law (`stylist_law.py`) depends
+on the customer only through the values a record shows, so that what is missing is missing
+for the optimum too. Colours preferred at an occasion depend on the customer's age.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from cbert import progress
+from cbert import schema as schema_lib
+from cbert.data import stylist_law
+from cbert.data.records import SPLITS, Record
+from cbert.errors import UserError
+from cbert.schema import Feature, Schema
+
+TYPES = (
+    "t-shirt", "shirt", "blouse", "sweater", "jacket", "coat", "jeans", "trousers", "skirt",
+    "dress", "shorts", "sneakers", "boots", "heels", "bag", "hat", "scarf", "belt",
+)
+COLOURS = ("black", "white", "grey", "navy", "blue", "green", "red", "pink", "beige", "brown")
+BRANDS = (
+    "Alba", "Borea", "Corvo", "Dune", "Elm", "Fjord", "Gala", "Haze", "Iris", "Juno",
+    "Kite", "Lumen", "Mira", "Nord", "Opal", "Pico",
+)
+STYLES = ("casual", "classic", "sporty", "street", "romantic", "minimal")
+PRICES = ("budget", "middle", "premium", "luxury")
+GENDERS = ("female", "male")
+COUNTRIES = ("DE", "FR", "GB", "IT", "NL", "PL", "SE", "ES")
+OCCASIONS = ("work", "party", "wedding", "holiday", "sport", "weekend")
+SIZES = ("XS", "S", "M", "L", "XL", "XXL")
+AGE_EDGES = tuple(float(age) for age in range(20, 72, 4))
+MISSING = 0.08
+BATCH = 256
+
+WIDTHS = {
+    "age": 64, "gender": 32, "country": 64, "colours": 96, "brands": 128, "styles": 96,
+    "no_go_types": 64, "top_size": 48, "bottom_size": 48, "shoe_size": 32, "price": 32,
+    "occasion": 32,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Catalogue:
+    """The articles, sorted by type. V articles; attributes are `int [V]` codes."""
+
+    types: np.ndarray
+    colours: np.ndarray
+    brands: np.ndarray
+    styles: np.ndarray
+    prices: np.ndarray
+    popularity: np.ndarray
+    names: tuple[str, ...]
+
+
+def make_catalogue(articles: int, seed: int = 0) -> Catalogue:
+    """Draws a catalogue; raises `UserError` when it is too small for every type."""
+    if articles < 4 * len(TYPES):
+        raise UserError(f"--articles is {articles}; it must be at least {4 * len(TYPES)}")
+    random = np.random.default_rng([seed, articles])
+    types = np.sort(np.arange(articles) % len(TYPES))
+    brands = random.integers(len(BRANDS), size=articles)
+    home_style = random.integers(len(STYLES), size=len(BRANDS))
+    home_price = random.integers(len(PRICES), size=len(BRANDS))
+    own = random.random(articles) < 0.5
+    styles = np.where(own, random.integers(len(STYLES), size=articles), home_style[brands])
+    shift = random.integers(-1, 2, size=articles)
+    prices = np.clip(home_price[brands] + shift, 0, len(PRICES) - 1)
+    colours = random.integers(len(COLOURS), size=articles)
+    place = np.concatenate([random.permutation(n) for n in np.bincount(types)])
+    names = tuple(
+        f"{COLOURS[colour]} {TYPES[kind]}, {BRANDS[brand]}, {STYLES[style]}, "
+        f"{PRICES[price]}, no. {number}"
+        for number, (colour, kind, brand, style, price) in enumerate(
+            zip(colours, types, brands, styles, prices, strict=True)
+        )
+    )
+    popularity = (place + 2.0) ** -stylist_law.TAIL
+    return Catalogue(types, colours, brands, styles, prices, popularity, names)
+
+
+def sizes(sets: int) -> list[int]:
+    """Outfits of train, validation and test for a total: 80, 10 and 10 %."""
+    held_out = max(sets // 10, 1)
+    return [sets - 2 * held_out, held_out, held_out]
+
+
+def outfits(articles: int, split_sizes: list[int], seed: int = 0) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a stylist data set; held-out ones carry their `reference`.
+
+    Args:
+      articles: Size of the catalogue.
+      split_sizes: Outfits of train, validation and test.
+      seed: Decides catalogue and outfits.
+    """
+    if len(split_sizes) != 3 or min(split_sizes) < 1:
+        raise UserError(f"--split_sets is {split_sizes}; give three counts of at least 1")
+    catalogue = make_catalogue(articles, seed)
+    law = stylist_law.Law(catalogue, seed)
+    bar = progress.bar(desc="styling", total=sum(split_sizes), unit=" sets")
+    for split, size in zip(SPLITS, split_sizes, strict=True):
+        for start in range(0, size, BATCH):
+            random = np.random.default_rng([seed, SPLITS.index(split), start])
+            customers = draw_customers(random, min(BATCH, size - start))
+            drawn = law.draw(random, [customer for _, customer in customers])
+            for number, ((group, context), items) in enumerate(zip(customers, drawn, strict=True)):
+                row = {
+                    "id": f"{split}-{start + number}",
+                    "group": f"{split}-{start}-{group}",
+                    "split": split,
+                    "items": [catalogue.names[item] for item in items],
+                    "context": context,
+                }
+                if split != SPLITS[0]:
+                    row["reference"] = law.reference(items, context)
+                bar.update()
+                yield row
+    bar.close()
+
+
+def draw_customers(random: np.random.Generator, count: int) -> list[tuple[int, dict[str, Any]]]:
+    """Customers as (number, context); some ask twice, for another occasion."""
+    customers = []
+    number = 0
+    while len(customers) < count:
+        context = _draw_customer(random)
+        for _ in range(1 + (random.random() < 0.3)):
+            asked = dict(context, occasion=str(random.choice(OCCASIONS)))
+            if random.random() < MISSING:
+                del asked["occasion"]
+            customers.append((number, asked))
+        number += 1
+    return customers[:count]
+
+
+def _draw_customer(random: np.random.Generator) -> dict[str, Any]:
+    def several(values: tuple[str, ...], least: int, most: int) -> list[str]:
+        count = random.integers(least, most + 1)
+        return [str(value) for value in random.choice(values, count, replace=False)]
+
+    gender = int(random.random() < 0.4)
+    size = int(np.clip(random.normal(2 + 0.6 * gender, 1.1), 0, len(SIZES) - 1))
+    context = {
+        "age": int(np.clip(random.normal(40, 14), 18, 80)),
+        "gender": GENDERS[gender],
+        "country": str(random.choice(COUNTRIES)),
+        "colours": several(COLOURS, 1, 3),
+        "brands": several(BRANDS, 0, 3),
+        "styles": several(STYLES, 1, 2),
+        "no_go_types": several(TYPES, 0, 3),
+        "top_size": SIZES[size],
+        "bottom_size": SIZES[int(np.clip(size + random.integers(-1, 2), 0, len(SIZES) - 1))],
+        "shoe_size": float(np.round(2 * random.normal(39 + 4 * gender, 1.5)) / 2),
+        "price": PRICES[int(random.choice(len(PRICES), p=[0.3, 0.4, 0.2, 0.1]))],
+    }
+    return {name: value for name, value in context.items() if random.random() >= MISSING}
+
+
+def schema(articles: int, records: list[Record], seed: int = 0) -> Schema:
+    """The schema of a stylist data set: the whole catalogue, features 736 wide in all."""
+    names = make_catalogue(articles, seed).names
+    counts = dict.fromkeys(names, 0)
+    for record in records:
+        if record.split == SPLITS[0]:
+            for item in record.items:
+                counts[item] += 1
+
+    def tokens(name: str, values: tuple[str, ...], several: int = 1) -> Feature:
+        kind = schema_lib.CATEGORICAL if several == 1 else schema_lib.MULTI_VALUED
+        return Feature(name, kind, WIDTHS[name], values=values, max_values=several)
+
+    def number(name: str, mean: float, scale: float, edges: tuple[float, ...]) -> Feature:
+        return Feature(
+            name, schema_lib.NUMERICAL, WIDTHS[name], mean=mean, scale=scale, edges=edges
+        )
+
+    features = (
+        number("age", 40.0, 14.0, AGE_EDGES),
+        tokens("gender", GENDERS),
+        tokens("country", COUNTRIES),
+        tokens("colours", COLOURS, 3),
+        tokens("brands", BRANDS, 3),
+        tokens("styles", STYLES, 2),
+        tokens("no_go_types", TYPES, 3),
+        tokens("top_size", SIZES),
+        tokens("bottom_size", SIZES),
+        number("shoe_size", 40.5, 2.5, tuple(float(size) for size in range(36, 47))),
+        tokens("price", PRICES),
+        tokens("occasion", OCCASIONS),
+    )
+    return Schema(
+        schema_lib.SET, stylist_law.LENGTHS[-1], names, tuple(counts.values()), features
+    )

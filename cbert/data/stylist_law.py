@@ -1,0 +1,176 @@
+"""The law of the stylist data: how outfits are drawn, and the exact optimum it implies.
+
+For a customer u, as far as the record shows them:
+
+    n          ~ LENGTHS with their shares
+    S | n, u   = prod_{t in S} w_t(u) / e_n(w(u)),  e_n the elementary symmetric polynomial
+    z | u      ~ themes, tilted by preferred styles and the occasion
+    a | t, z, u = m_z(a) f_u(a) / sum over the articles of type t
+
+Given the other articles R of an outfit and its length, the hidden article a of type t has
+
+    P(a | R, u) = w_t / sum_{t' not in R} w_t'  *  sum_z P(z | R, u) P(a | t, z, u)
+
+where e_n cancels and the theme is summed out: P(z | R, u) ~ P(z | u) prod_{b in R} P(b | z, u).
+
+Legend: N customers, V articles, T types, Z themes, n items.
+"""
+
+from typing import Any
+
+import numpy as np
+
+LENGTHS = (4, 5, 6, 7, 8)
+LENGTH_SHARES = (0.45, 0.27, 0.16, 0.07, 0.05)
+THEMES = 8
+TAIL = 1.4
+
+# Strengths, as powers of e.
+THEME_STYLE, THEME_COLOUR = 3.0, 3.0
+PREFERRED_STYLE, PREFERRED_COLOUR, PREFERRED_BRAND = 1.5, 2.0, 2.0
+MOOD_COLOUR, HOME_BRAND, PRICE_STEP, NO_GO = 2.0, 0.7, 1.2, -4.0
+AGE_BANDS = (30, 45)
+
+
+class Law:
+    """The law for one catalogue. All tables are drawn from the seed."""
+
+    def __init__(self, catalogue: Any, seed: int = 0) -> None:
+        from cbert.data import stylist
+
+        self._names = stylist
+        self._catalogue = catalogue
+        self._firsts = np.searchsorted(catalogue.types, np.arange(len(stylist.TYPES)))
+        random = np.random.default_rng([seed, 1])
+        colours, styles = len(stylist.COLOURS), len(stylist.STYLES)
+        self._theme_style = np.arange(THEMES) % styles
+        palette = np.stack([random.permutation(colours) < 3 for _ in range(THEMES)])
+        self._themed = catalogue.popularity * np.exp(
+            THEME_STYLE * (catalogue.styles == self._theme_style[:, None])
+            + THEME_COLOUR * palette[:, catalogue.colours]
+        )
+        self._type_base = random.normal(0, 0.5, len(stylist.TYPES))
+        self._type_gender = random.normal(0, 0.8, (len(stylist.GENDERS), len(stylist.TYPES)))
+        self._type_occasion = random.normal(0, 0.8, (len(stylist.OCCASIONS), len(stylist.TYPES)))
+        self._theme_occasion = random.normal(0, 0.8, (len(stylist.OCCASIONS), THEMES))
+        bands = (len(stylist.OCCASIONS), len(AGE_BANDS) + 1)
+        self._mood = np.stack([random.permutation(colours) < 2 for _ in range(np.prod(bands))])
+        self._mood = self._mood.reshape(*bands, colours)
+        self._home = np.stack(
+            [random.permutation(len(stylist.BRANDS)) < 4 for _ in stylist.COUNTRIES]
+        )
+
+    def type_weights(self, context: dict[str, Any]) -> np.ndarray:
+        """w(u) `[T]`."""
+        logits = self._type_base.copy()
+        if "gender" in context:
+            logits += self._type_gender[self._names.GENDERS.index(context["gender"])]
+        if "occasion" in context:
+            logits += self._type_occasion[self._names.OCCASIONS.index(context["occasion"])]
+        logits += NO_GO * _contains(context.get("no_go_types", ()), self._names.TYPES)
+        return np.exp(logits)
+
+    def theme_probabilities(self, context: dict[str, Any]) -> np.ndarray:
+        """P(z | u) `[Z]`."""
+        preferred = _contains(context.get("styles", ()), self._names.STYLES)
+        logits = PREFERRED_STYLE * preferred[self._theme_style]
+        if "occasion" in context:
+            logits = logits + self._theme_occasion[
+                self._names.OCCASIONS.index(context["occasion"])
+            ]
+        weights = np.exp(logits)
+        return weights / weights.sum()
+
+    def taste(self, context: dict[str, Any]) -> np.ndarray:
+        """f_u `[V]`, what the customer makes of each article, whatever the theme."""
+        names, catalogue = self._names, self._catalogue
+        colours = PREFERRED_COLOUR * _contains(context.get("colours", ()), names.COLOURS)
+        if "occasion" in context and "age" in context:
+            band = np.searchsorted(AGE_BANDS, context["age"], side="right")
+            mood = self._mood[names.OCCASIONS.index(context["occasion"]), band]
+            colours = colours + MOOD_COLOUR * mood
+        brands = PREFERRED_BRAND * _contains(context.get("brands", ()), names.BRANDS)
+        if "country" in context:
+            brands = brands + HOME_BRAND * self._home[names.COUNTRIES.index(context["country"])]
+        prices = np.zeros(len(names.PRICES))
+        if "price" in context:
+            wanted = names.PRICES.index(context["price"])
+            prices = -PRICE_STEP * np.abs(np.arange(len(prices)) - wanted)
+        return (
+            np.exp(colours)[catalogue.colours]
+            * np.exp(brands)[catalogue.brands]
+            * np.exp(prices)[catalogue.prices]
+        )
+
+    def draw(
+        self, random: np.random.Generator, contexts: list[dict[str, Any]]
+    ) -> list[np.ndarray]:
+        """One outfit a customer: `int [n]` articles in random order."""
+        drawn = []
+        for context in contexts:
+            length = int(random.choice(LENGTHS, p=LENGTH_SHARES))
+            types = draw_subset(random, self.type_weights(context), length)
+            theme = random.choice(THEMES, p=self.theme_probabilities(context))
+            cumulative = np.cumsum(self._themed[theme] * self.taste(context))
+            ends = np.append(self._firsts[1:], len(cumulative)) - 1
+            below = np.where(self._firsts > 0, cumulative[self._firsts - 1], 0.0)[types]
+            points = below + random.random(length) * (cumulative[ends][types] - below)
+            articles = np.searchsorted(cumulative, points, side="right")
+            drawn.append(random.permutation(np.minimum(articles, ends[types])))
+        return drawn
+
+    def conditional(self, items: np.ndarray, context: dict[str, Any]) -> np.ndarray:
+        """P(a | the other items, u) `[n, V]`, one row for each item hidden in turn."""
+        types = self._catalogue.types[items]
+        fitting = self._themed * self.taste(context)
+        fitting /= np.repeat(
+            np.add.reduceat(fitting, self._firsts, axis=1),
+            np.diff(np.append(self._firsts, fitting.shape[1])),
+            axis=1,
+        )
+        themes = np.log(self.theme_probabilities(context)) + _sum_of_others(
+            np.log(fitting[:, items]).T
+        )
+        themes = np.exp(themes - themes.max(axis=1, keepdims=True))
+        themes /= themes.sum(axis=1, keepdims=True)
+        weights = np.tile(self.type_weights(context), (len(items), 1))
+        for place in range(len(items)):
+            weights[place, np.delete(types, place)] = 0.0
+        weights /= weights.sum(axis=1, keepdims=True)
+        return (themes @ fitting) * weights[:, self._catalogue.types]
+
+    def reference(self, items: np.ndarray, context: dict[str, Any]) -> dict[str, list[float]]:
+        """The optimum's log-probability (nats) and rank of each item, ties against it."""
+        probabilities = self.conditional(items, context)
+        own = probabilities[np.arange(len(items)), items]
+        ranks = (probabilities >= own[:, None]).sum(axis=1)
+        return {"log_probability": np.log(own).tolist(), "rank": ranks.tolist()}
+
+
+def _contains(chosen: Any, values: tuple[str, ...]) -> np.ndarray:
+    return np.array([value in chosen for value in values], float)
+
+
+def _sum_of_others(rows: np.ndarray) -> np.ndarray:
+    """`[n, Z]`: for each row the sum of all other rows."""
+    return rows.sum(axis=0) - rows
+
+
+def elementary_symmetric(weights: np.ndarray, order: int) -> np.ndarray:
+    """e_0 to e_order of every suffix of the weights, `[T + 1, order + 1]`."""
+    table = np.zeros((len(weights) + 1, order + 1))
+    table[:, 0] = 1.0
+    for place in range(len(weights) - 1, -1, -1):
+        table[place, 1:] = table[place + 1, 1:] + weights[place] * table[place + 1, :-1]
+    return table
+
+
+def draw_subset(random: np.random.Generator, weights: np.ndarray, size: int) -> np.ndarray:
+    """Draws S with P(S) = prod w / e_size, one element after the other."""
+    table = elementary_symmetric(weights, size)
+    chosen, points = [], random.random(len(weights))
+    for place, weight in enumerate(weights):
+        left = size - len(chosen)
+        if left and points[place] * table[place, left] < weight * table[place + 1, left - 1]:
+            chosen.append(place)
+    return np.array(chosen)
