@@ -56,6 +56,8 @@ def check(config: ml_collections.ConfigDict) -> None:
                 f"{field} is {_get(config, field)!r}; it must be one of {', '.join(choices)}"
             )
     conditioning.method_class(config.model.method)
+    if config.seed >= 2**32:
+        raise UserError(f"seed is {config.seed}; it must be below 2**32")
     if not 0 < config.train.mask_rate <= 1:
         raise UserError(f"train.mask_rate is {config.train.mask_rate}; it must be in (0, 1]")
     if not 0 < config.optimizer.learning_rate < math.inf:
@@ -66,11 +68,6 @@ def check(config: ml_collections.ConfigDict) -> None:
         raise UserError(
             f"model.dimension is {config.model.dimension}, not a multiple of model.heads, "
             f"{config.model.heads}"
-        )
-    if config.optimizer.warmup_steps > config.train.steps:
-        raise UserError(
-            f"optimizer.warmup_steps is {config.optimizer.warmup_steps}, more than "
-            f"train.steps, {config.train.steps}"
         )
     if not 1 <= config.train.length_buckets <= 8:
         raise UserError(
@@ -106,13 +103,18 @@ def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
     """The config of a run; raises `UserError` when the directory holds none."""
     path = pathlib.Path(workdir) / "config.json"
     try:
-        return ml_collections.ConfigDict(json.loads(path.read_text(encoding="utf-8")))
+        config = ml_collections.ConfigDict(json.loads(path.read_text(encoding="utf-8")))
+        check(config)
+        return config
     except FileNotFoundError:
         raise UserError(
             f"{path}: no such file; {workdir} is not a run's work directory"
         ) from None
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON ({error})") from None
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        reason = " ".join(str(error).split())[:80]
+        raise UserError(f"{path}: not a run's config ({reason}); restore the file") from None
 
 
 def differences(one: ml_collections.ConfigDict, other: ml_collections.ConfigDict) -> list[str]:

@@ -88,10 +88,11 @@ class Feature:
             return isinstance(value, str)
         if self.kind == NUMERICAL:
             return isinstance(value, int | float)
-        if self.kind == VECTOR and len(value) != self.dimension:
+        if not isinstance(value, list):
             return False
-        plain = str if self.kind == MULTI_VALUED else int | float
-        return isinstance(value, list) and all(isinstance(v, plain) for v in value)
+        if self.kind == MULTI_VALUED:
+            return all(isinstance(v, str) for v in value)
+        return len(value) == self.dimension and all(isinstance(v, int | float) for v in value)
 
     def _encode_tokens(self, column: list[Any]) -> np.ndarray:
         rows = np.full((len(column), self.max_values), PAD_VALUE, np.int32)

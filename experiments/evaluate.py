@@ -39,12 +39,13 @@ def main() -> None:
         _MASKING.value or "",
         _BY.value,
     )
-    evaluations, results = [], {}
+    evaluations, results, parts = [], {}, {}
     for workdir in dict.fromkeys(_WORKDIR.value):
         evaluation = evaluate_lib.evaluate(workdir, options)
         found = evaluate_lib.summary(evaluation, options.by)
         evaluate_lib.write(evaluation, found, workdir)
         evaluations.append(evaluation)
+        parts[workdir] = found
         name = evaluation.method if len(_WORKDIR.value) == 1 else workdir
         results[name] = found["results"][evaluate_lib.MODEL]
     if not evaluations:
@@ -60,8 +61,10 @@ def main() -> None:
         print("\n" + compare.format_paired(list(results), evaluations))
     else:
         print("\n" + compare.format_parts(found["by_visible_items"], "visible items"))
-        if options.by:
-            print("\n" + compare.format_parts(found[f"by_{options.by}"], options.by))
+    if options.by:
+        for workdir, found in parts.items():
+            print(f"\n{workdir}")
+            print(compare.format_parts(found[f"by_{options.by}"], options.by))
     if evaluate_lib.OPTIMUM in controls:
         shares = [
             [name, f"{compare.share_of_the_way(evaluation):.1%}"]

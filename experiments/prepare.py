@@ -4,13 +4,14 @@ python -m experiments.prepare --input=meals.jsonl.gz --name=meals --data_dir=dat
 python -m experiments.prepare --synthetic=stylist --sets=20000 --articles=500 --name=stylist
 """
 
+import dataclasses
 import json
 import pathlib
 
 from absl import flags
 
 from cbert import schema_file
-from cbert.data import prepare, readers, records, stylist
+from cbert.data import builder, prepare, readers, records, stylist
 from cbert.errors import UserError
 from cbert.schema import SEQUENCE, SET
 from experiments import command
@@ -30,10 +31,10 @@ _NAME = flags.DEFINE_string("name", None, "Name of the prepared data set.", requ
 _DATA_DIR = flags.DEFINE_string("data_dir", "data", "Where prepared data sets lie.")
 _KIND = flags.DEFINE_enum("kind", SET, [SET, SEQUENCE], "Whether order and repeats matter.")
 _MIN_COUNT = flags.DEFINE_integer(
-    "min_count", 1, "Items that occur less often in training become unknown.", lower_bound=1
+    "min_count", 2, "Items that occur less often in training become unknown.", lower_bound=1
 )
 _VALUE_MIN_COUNT = flags.DEFINE_integer(
-    "value_min_count", 1, "The same for values of context features.", lower_bound=1
+    "value_min_count", 2, "The same for values of context features.", lower_bound=1
 )
 _MAX_ITEMS = flags.DEFINE_integer(
     "max_items", None, "The most items of an example.", lower_bound=1
@@ -74,8 +75,12 @@ def main() -> None:
         drop=tuple(_DROP.value),
         overwrite=_OVERWRITE.value,
     )
+    builder.check_new(_DATA_DIR.value, _NAME.value, _OVERWRITE.value)
     schema = schema_file.load(_SCHEMA.value) if _SCHEMA.value else None
-    found, skipped = _synthetic() if _SYNTHETIC.value else _read()
+    if schema or _SYNTHETIC.value:
+        _check_undecided("--schema" if schema else "--synthetic")
+        options = dataclasses.replace(options, kind=schema.kind if schema else SET)
+    found, skipped = _synthetic() if _SYNTHETIC.value else _read(options.kind)
     if _SYNTHETIC.value and schema is None:
         schema = stylist.schema(_ARTICLES.value, found)
     written, summary = prepare.prepare(found, _DATA_DIR.value, _NAME.value, options, schema)
@@ -85,14 +90,21 @@ def main() -> None:
     print(f"\nwritten to {written}")
 
 
-def _read() -> tuple[list[records.Record], list[str]]:
+def _check_undecided(by: str) -> None:
+    """Refuses flags about what a schema has decided already."""
+    for name in ("kind", "min_count", "value_min_count", "max_items", "widths"):
+        if flags.FLAGS[name].present:
+            raise UserError(f"--{name} has no place beside {by}, whose schema decides it")
+
+
+def _read(kind: str) -> tuple[list[records.Record], list[str]]:
     columns = readers.Columns(
         _pairs(_COLUMNS),
         _SEPARATOR.value,
         tuple(_CATEGORICAL.value),
         tuple(_MULTI_VALUED.value),
     )
-    return readers.read(_INPUT.value, _KIND.value, columns, _SKIP_BAD_ROWS.value)
+    return readers.read(_INPUT.value, kind, columns, _SKIP_BAD_ROWS.value)
 
 
 def _synthetic() -> tuple[list[records.Record], list[str]]:
@@ -101,7 +113,10 @@ def _synthetic() -> tuple[list[records.Record], list[str]]:
     if _RECORDS.value:
         rows = list(rows)
         lines = "".join(json.dumps(row) + "\n" for row in rows)
-        pathlib.Path(_RECORDS.value).write_text(lines, encoding="utf-8")
+        path = pathlib.Path(_RECORDS.value)
+        temporary = path.with_name(path.name + ".tmp")
+        temporary.write_text(lines, encoding="utf-8")
+        temporary.replace(path)
     validator = records.Validator()
     return [validator(row, line) for line, row in enumerate(rows, 1)], []
 
@@ -118,7 +133,7 @@ def _whole_numbers(flag: flags.FlagHolder) -> list[int]:
 
 
 def _whole(text: str, where: str) -> int:
-    if not text.strip().isdigit():
+    if not text.strip().isdecimal():
         raise UserError(f"{where} has {text!r} where a whole number belongs")
     return int(text)
 

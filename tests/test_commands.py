@@ -40,6 +40,10 @@ BAD_ROWS = {
     "bad split": ({"items": ["a"], "split": "dev"}, "split is 'dev'"),
     "half a surrogate": ('{"items": ["\\ud800"]}', "not valid Unicode"),
     "too many digits": ('{"items": ["a"], "context": {"x": ' + "9" * 400 + "}}", "finite"),
+    "rank of zero": (
+        {"items": ["a"], "reference": {"log_probability": [-1.0], "rank": [0]}},
+        "reference 'rank' holds 0",
+    ),
     "deep nesting": ("[" * 100_000, "not JSON"),
 }
 
@@ -84,6 +88,12 @@ def test_bad_files(tmp_path):
     assert "not readable" in refusal(tmp_path / "fake.parquet")
     (tmp_path / "latin.csv").write_bytes(b"items\ncaf\xe9\n")
     assert "not UTF-8" in refusal(tmp_path / "latin.csv")
+    broken = bytearray(whole)
+    broken[20:60] = bytes(40)
+    (tmp_path / "broken.jsonl.gz").write_bytes(broken)
+    assert "not readable" in refusal(tmp_path / "broken.jsonl.gz")
+    (tmp_path / "shifted.csv").write_text("items,day\nham, smoked,mon\n")
+    assert "shifted.csv:2: the row has more cells" in refusal(tmp_path / "shifted.csv")
     assert not (tmp_path / "data").exists() or not any((tmp_path / "data").glob("*/1.0.0"))
 
 
@@ -101,6 +111,9 @@ def test_data_that_make_no_schema(tmp_path):
     assert "'shop' is always 'x'" in refusal(other_features(shop="x"))
     assert "'shop' is missing in all" in refusal(other_features(shop=None))
     assert "no value that occurs 20 times" in refusal(other_features(), "--value_min_count=20")
+    assert "the validation split is empty" in refusal(
+        [{**row, "group": "one"} for row in other_features()]
+    )
     assert "--split_shares is 0,50,50" in refusal(other_features(), "--split_shares=0,50,50")
     assert "every example is longer" in refusal(other_features(), "--max_items=1")
     assert "the data set's name is '../x'" in refusal(other_features(), "--name=../x")
@@ -135,7 +148,12 @@ def test_a_schema_that_does_not_fit(tmp_path, data_dir):
         other.write_text(json.dumps({**written, **fields}))
         return refused("prepare", *flags, f"--schema={other}")
 
+    assert "--min_count has no place beside --schema" in refused(
+        "prepare", *flags, schema, "--min_count=3"
+    )
     numbers = {"name": "day", "kind": "numerical", "width": 4}
+    vector = {"name": "day", "kind": "vector", "width": 4, "dimension": 2}
+    assert "'day' is vector, not 'tue'" in changed(features=[vector])
     assert "'day' is numerical, not 'tue'" in changed(features=[numbers])
     assert "unknown field 'itemz'" in changed(itemz=[])
     assert "kind is 'bag'" in changed(kind="bag")
@@ -164,6 +182,7 @@ def test_configs_are_refused_before_anything_is_compiled(tmp_path, data_dir):
     assert "eval.masking is 'two'" in refusal("--config.eval.masking=two")
     assert "no prepared data" in refusal("--config.data.name=absent")
     assert "train.batch_size is 4096" in refusal("--config.train.batch_size=4096")
+    assert "seed is 4294967296" in refusal("--config.seed=4294967296")
     assert "No such file" in refusal(config="absent.py:gsu")
     assert "unexpected argument 'now'" in refusal("now")
     assert not (tmp_path / "run").exists()
@@ -222,6 +241,9 @@ def test_checkpoints_that_cannot_be_used(run_directory, tmp_path):
     absent = shutil.copytree(run_directory, tmp_path / "absent")
     shutil.rmtree(absent / "checkpoints" / "4")
     assert "no checkpoint; train first" in refusal(absent)
+    gone = shutil.copytree(run_directory, tmp_path / "gone")
+    (gone / "config.json").write_text("[]")
+    assert "not a run's config" in refusal(gone)
     damaged = shutil.copytree(run_directory, tmp_path / "damaged")
     shutil.rmtree(damaged / "checkpoints" / "4" / "params")
     assert "damaged or of another model" in refusal(damaged)
@@ -256,6 +278,22 @@ def test_a_run_evaluates_other_prepared_data(run_directory, tmp_path):
     assert "+0.0000 ± 0.0000" in done.stdout
     # The records that were written take the same road as anybody's file.
     run("prepare", f"--input={tmp_path}/records.jsonl", "--name=own", f"--data_dir={tmp_path}")
+
+
+def test_data_without_a_context_need_the_method_none(tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_text(lines(*({"items": ["a", "b", "c"][n % 2 :]} for n in range(60))))
+    run("prepare", f"--input={path}", "--name=bare", f"--data_dir={tmp_path}")
+    common = [
+        f"--config.data.dir={tmp_path}",
+        "--config.data.name=bare",
+        *SMALL,
+        "--config.train.batch_size=16",
+    ]
+    error = refused("train", "--config=configs/base.py:gs", f"--workdir={tmp_path}/gs", *common)
+    assert "the data have no context features" in error
+    run("train", "--config=configs/base.py:none", f"--workdir={tmp_path}/none", *common)
+    run("evaluate", f"--workdir={tmp_path}/none", "--split=train")
 
 
 def test_four_devices_answer_as_one(run_directory, tmp_path):

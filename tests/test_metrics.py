@@ -38,7 +38,7 @@ def test_bootstrap_interval_agrees_with_the_standard_error():
 
 
 SCHEMA = Schema(
-    SET, 3, ("a", "b", "c"), (3, 2, 1), (Feature("day", CATEGORICAL, 4, values=("mon", "tue")),)
+    SET, 3, ("a", "b", "c"), (3, 2, 2), (Feature("day", CATEGORICAL, 4, values=("mon", "tue")),)
 )
 
 
@@ -72,8 +72,8 @@ def test_one_question_depends_on_the_id_alone():
 
 def test_popularity_by_hand_with_ties_against_the_target():
     train = split([["a", "b"], ["a", "c"], ["a"]], ["mon"] * 3)
-    log_probability, rank = controls.answer_popularity(train, SCHEMA, questions.ask_each(train))
-    np.testing.assert_allclose(np.exp(log_probability[:2]), [3.5 / 6.5, 1.5 / 6.5], rtol=1e-6)
+    log_probability, rank = controls.answer_popularity(SCHEMA, questions.ask_each(train))
+    np.testing.assert_allclose(np.exp(log_probability[:2]), [3.5 / 8.5, 2.5 / 8.5], rtol=1e-6)
     assert rank.tolist() == [1, 3, 1, 3, 1]
 
 
@@ -83,7 +83,7 @@ def test_popularity_given_context_by_hand():
     control.smoothing, control.exponent = 1.0, 0.5
     asked = questions.ask_each(split([["a"], ["b"]], ["tue", None]))
     found, _ = control.answer(split([["a"], ["b"]], ["tue", None]), asked)
-    popularity = np.array([2.5, 2.5, 0.5]) / 5.5
+    popularity = np.array([3.5, 2.5, 2.5]) / 8.5
     # Of four items, one was eaten on a Tuesday: a and b are expected there half a time each.
     ratio = np.array([(0 + 1) / (0.5 + 1), (1 + 1) / (0.5 + 1), (0 + 1) / (0 + 1)])
     weights = popularity * ratio**0.5

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cbert.data import masking
+from cbert.evaluation import questions
 from cbert.model import bert
 from cbert.model.conditioning import NAMES
 from cbert.model.layers import Hyperparameters
@@ -114,6 +116,42 @@ def test_padding_never_matters(schema, train_split, method):
     padded = model.apply({"params": params}, codes, context, hidden)
     assert (codes[:, 4:] == PAD_ITEM).all()
     np.testing.assert_allclose(tight, padded, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_a_hidden_item_never_leaks(schema, train_split, method):
+    """Changing the hidden items changes nothing that the model says of them."""
+    codes, context = batch(train_split)
+    places = np.arange(6)
+    model, params = made(schema, method)
+    answer = questions.make_answer(model)
+
+    def said(codes):
+        seen, hidden, targets, _ = masking.hide(
+            jax.random.key(0), jnp.asarray(codes), places, 6, masking.Masking("rate", 0.3), 80
+        )
+        found = model.apply({"params": params}, seen, context, hidden)
+        data = {"items": codes, "context": context}
+        rows, asked = places[None].astype(np.int32), np.zeros((1, 6), np.int32)
+        one = answer(params, data, rows, asked, codes.shape[1])
+        return np.asarray(hidden), np.asarray(targets), np.asarray(found), one
+
+    hidden, targets, found, (log_probability, _) = said(codes)
+    changed = codes.copy()
+    np.put_along_axis(changed, hidden, (targets + 7) % 80, axis=1)
+    again, other_targets, other, _ = said(changed)
+    assert (again == hidden).all()
+    assert (other_targets != targets).all()
+    assert (other == found).all()
+
+    # Evaluation hides the first item: the distribution over it must not know which it was.
+    total = np.zeros(6)
+    for item in range(80):
+        replaced = codes.copy()
+        replaced[:, 0] = item
+        total += np.exp(np.asarray(said(replaced)[3][0])[0])
+    np.testing.assert_allclose(total, 1.0, atol=1e-4)
+    assert log_probability.shape == (1, 6)
 
 
 @pytest.mark.parametrize("method", NAMES)

@@ -4,9 +4,9 @@ import itertools
 
 import numpy as np
 
-from cbert.data import stylist, stylist_law
+from cbert.data import stylist, stylist_catalogue, stylist_law
 
-CATALOGUE = stylist.make_catalogue(80)
+CATALOGUE = stylist_catalogue.make_catalogue(80, stylist_law.TAIL)
 LAW = stylist_law.Law(CATALOGUE)
 CUSTOMERS = [context for _, context in stylist.draw_customers(np.random.default_rng(0), 30)]
 OUTFITS = LAW.draw(np.random.default_rng(1), CUSTOMERS)

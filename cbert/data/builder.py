@@ -8,15 +8,13 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator
 
 import numpy as np
 import tensorflow_datasets as tfds
 
-from cbert import schema_file
-from cbert import progress
+from cbert import progress, schema_file
 from cbert.data.records import Record
 from cbert.errors import UserError
 from cbert.schema import Schema
@@ -31,6 +29,14 @@ def directory(data_dir: str | pathlib.Path, name: str) -> pathlib.Path:
     return pathlib.Path(data_dir).expanduser() / name / VERSION
 
 
+def check_new(data_dir: str | pathlib.Path, name: str, overwrite: bool) -> pathlib.Path:
+    """The directory to write to; raises `UserError` where it exists and may not be replaced."""
+    target = directory(data_dir, name)
+    if target.exists() and not overwrite:
+        raise UserError(f"{target} exists; pass --overwrite or another --name")
+    return target
+
+
 def write(
     data_dir: str | pathlib.Path,
     name: str,
@@ -43,9 +49,7 @@ def write(
     Raises:
       UserError: the data set exists and `overwrite` is off, or the name is not legal.
     """
-    target = directory(data_dir, name)
-    if target.exists() and not overwrite:
-        raise UserError(f"{target} exists; pass --overwrite or another --name")
+    target = check_new(data_dir, name, overwrite)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".writing-") as temporary:
         builder = _builder_class(name)(splits, data_dir=temporary, file_format="array_record")
@@ -80,16 +84,18 @@ def _builder_class(dataset_name: str) -> type[tfds.core.GeneratorBasedBuilder]:
             return tfds.core.DatasetInfo(
                 builder=self,
                 description=self.__doc__,
-                features=features.FeaturesDict({
-                    "id": text,
-                    "group": text,
-                    "items": features.Sequence(text),
-                    "context": text,
-                    "reference": {
-                        "log_probability": features.Sequence(np.float32),
-                        "rank": features.Sequence(np.int32),
-                    },
-                }),
+                features=features.FeaturesDict(
+                    {
+                        "id": text,
+                        "group": text,
+                        "items": features.Sequence(text),
+                        "context": text,
+                        "reference": {
+                            "log_probability": features.Sequence(np.float32),
+                            "rank": features.Sequence(np.int32),
+                        },
+                    }
+                ),
             )
 
         def _split_generators(self, dl_manager: None) -> dict[str, Iterator]:
@@ -113,8 +119,3 @@ def to_example(record: Record) -> dict:
         "context": json.dumps(record.context, ensure_ascii=False),
         "reference": record.reference or {"log_probability": [], "rank": []},
     }
-
-
-def remove(data_dir: str | pathlib.Path, name: str) -> None:
-    """Deletes a prepared data set."""
-    shutil.rmtree(directory(data_dir, name).parent)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from cbert import schema_file
 from cbert import schema as schema_lib
+from cbert import schema_file
 from cbert.data.records import Record, kind_of
 from cbert.errors import UserError
 from cbert.schema import Feature, Schema
@@ -19,8 +19,8 @@ BINS = 16
 def infer(
     records: Sequence[Record],
     kind: str = schema_lib.SET,
-    min_count: int = 1,
-    value_min_count: int = 1,
+    min_count: int = 2,
+    value_min_count: int = 2,
     max_items: int | None = None,
     widths: dict[str, int] | None = None,
 ) -> Schema:
@@ -97,11 +97,13 @@ def _numbers(
     values = np.asarray(column, np.float64)
     mean, scale = float(values.mean()), float(values.std()) or 1.0
     if kind == schema_lib.VECTOR:
-        width = width or min(dimension, 64)
+        width = min(dimension, 64) if width is None else width
         return Feature(name, kind, width, mean=mean, scale=scale, dimension=dimension)
     quantiles = np.unique(np.quantile(values, np.arange(1, BINS) / BINS))
     edges = tuple(float(edge) for edge in quantiles if edge > values.min())
-    return Feature(name, kind, width or 16, mean=mean, scale=scale, edges=edges)
+    return Feature(
+        name, kind, 16 if width is None else width, mean=mean, scale=scale, edges=edges
+    )
 
 
 def _tokens(
@@ -119,7 +121,7 @@ def _tokens(
         )
     values.sort(key=lambda value: (-counts[value], value))
     most = max(len(set(values)) for values in column) if several else 1
-    width = width or _default_width(len(values))
+    width = _default_width(len(values)) if width is None else width
     return Feature(name, kind, width, values=tuple(values), max_values=max(most, 1))
 
 

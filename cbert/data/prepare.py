@@ -21,8 +21,8 @@ class Options:
     """What `prepare` may be told; each is a flag of the same name."""
 
     kind: str = schema_lib.SET
-    min_count: int = 1
-    value_min_count: int = 1
+    min_count: int = 2
+    value_min_count: int = 2
     max_items: int | None = None
     longer: str = "refuse"
     split_shares: tuple[int, ...] = splits.SHARES
@@ -47,19 +47,26 @@ def prepare(
       UserError: the records or the schema do not make a data set; nothing is written.
     """
     splits.check_shares(options.split_shares)
-    target = builder.directory(data_dir, name)
-    if target.exists() and not options.overwrite:
-        raise UserError(f"{target} exists; pass --overwrite or another --name")
+    builder.check_new(data_dir, name, options.overwrite)
     records = _dropped(records, options.drop)
     max_items = schema.max_items if schema else options.max_items
     records, longer = _shortened(records, max_items, options)
     by_split: dict[str, list[Record]] = {split: [] for split in SPLITS}
     for record in records:
         by_split[splits.split_of(record, options.split_shares)].append(record)
+    if schema is None and not by_split["validation"]:
+        raise UserError(
+            "the validation split is empty; give more groups, other --split_shares, or "
+            "records with a 'split' of their own"
+        )
     if schema is None:
         schema = inference.infer(
-            by_split[SPLITS[0]], options.kind, options.min_count, options.value_min_count,
-            options.max_items, options.widths,
+            by_split[SPLITS[0]],
+            options.kind,
+            options.min_count,
+            options.value_min_count,
+            options.max_items,
+            options.widths,
         )
     else:
         _check_fit(schema, records)
@@ -77,7 +84,10 @@ def _dropped(records: list[Record], names: tuple[str, ...]) -> list[Record]:
             raise UserError(f"--drop names {name!r}; the features are: {', '.join(known)}")
     return [
         dataclasses.replace(
-            record, context={k: v for k, v in record.context.items() if k not in names}
+            record,
+            context={k: v for k, v in record.context.items() if k not in names},
+            # What was known of the items was known with these features.
+            reference=None,
         )
         for record in records
     ]
@@ -111,16 +121,15 @@ def _subsampled(record: Record, size: int, kind: str) -> Record:
         places = range(start, start + size)
     else:
         places = sorted(generator.choice(len(record.items), size, replace=False).tolist())
-    reference = record.reference and {
-        name: [values[place] for place in places] for name, values in record.reference.items()
-    }
     items = [record.items[place] for place in places]
-    return dataclasses.replace(record, items=items, reference=reference)
+    return dataclasses.replace(record, items=items, reference=None)
 
 
 def _check_fit(schema: Schema, records: list[Record]) -> None:
     if not any(item in schema.codes for record in records for item in record.items):
-        raise UserError("the schema does not fit: none of the data's items is in its vocabulary")
+        raise UserError(
+            "the schema does not fit: none of the data's items is in its vocabulary"
+        )
     for feature in schema.features:
         column = [record.context.get(feature.name) for record in records]
         try:
@@ -153,7 +162,9 @@ def _summary(by_split: dict[str, list[Record]], schema: Schema, longer: int) -> 
         "unknown_items": len(unknown),
         "unknown_occurrences": sum(unknown.values()),
         "lengths": {
-            "min": int(lengths.min()), "mean": float(lengths.mean()), "max": int(lengths.max())
+            "min": int(lengths.min()),
+            "mean": float(lengths.mean()),
+            "max": int(lengths.max()),
         },
         "longer": longer,
         "duplicates_across_splits": _duplicates(by_split, schema.kind),
@@ -164,13 +175,16 @@ def _summary(by_split: dict[str, list[Record]], schema: Schema, longer: int) -> 
 
 def _duplicates(by_split: dict[str, list[Record]], kind: str) -> int:
     """Examples outside training whose items make up a training example too."""
+
     def signature(record: Record) -> tuple[str, ...]:
         return tuple(sorted(record.items) if kind == schema_lib.SET else record.items)
 
-    training = {signature(record) for record in by_split[SPLITS[0]]}
+    training = {signature(record) for record in by_split.get(SPLITS[0], [])}
     return sum(
         signature(record) in training
-        for split, found in by_split.items() if split != SPLITS[0] for record in found
+        for split, found in by_split.items()
+        if split != SPLITS[0]
+        for record in found
     )
 
 
@@ -190,7 +204,9 @@ def format_summary(summary: dict[str, Any], options: Options) -> str:
         "have the items of a training example",
     ]
     if summary["ignored_features"]:
-        lines.append(f"ignored     {', '.join(summary['ignored_features'])} (not in the schema)")
+        lines.append(
+            f"ignored     {', '.join(summary['ignored_features'])} (not in the schema)"
+        )
     names = [len(name) for name in summary["features"]]
     wide = max(names, default=0)
     lines.append(f"\n{'feature':<{wide}}  {'kind':<12}  values  width  missing")

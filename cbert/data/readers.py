@@ -5,6 +5,7 @@ import dataclasses
 import gzip
 import json
 import pathlib
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,10 +14,11 @@ import pyarrow.parquet
 
 from cbert import progress
 from cbert import schema as schema_lib
-from cbert.data.records import FIELDS, Record, RowError, Validator
+from cbert.data.records import Record, RowError, Validator
 from cbert.errors import UserError
 
 MAX_LINE = 64 * 2**20
+MAPPED = ("id", "group", "items", "split")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,21 +90,23 @@ def _rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Any]]:
         raise UserError(f"{path}: no such file") from None
     except EOFError:
         raise UserError(f"{path}: the gzip file is truncated; copy it again") from None
-    except (gzip.BadGzipFile, pyarrow.ArrowException, OSError, csv.Error) as error:
+    except (gzip.BadGzipFile, zlib.error, pyarrow.ArrowException, OSError, csv.Error) as error:
         raise UserError(f"{path}: not readable ({error})") from None
     except UnicodeDecodeError:
         raise UserError(f"{path}: not UTF-8 text; convert it to UTF-8") from None
 
 
 def _json_lines(path: pathlib.Path) -> Iterator[tuple[int, Callable[[], Any]]]:
-    opened = gzip.open(path) if path.suffix == ".gz" else path.open("rb")
-    with opened as file, progress.bar(desc="reading", unit=" rows") as bar:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rb") as file, progress.bar(desc="reading", unit=" rows") as bar:
         line = 0
         while text := file.readline(MAX_LINE):
             line += 1
             bar.update()
             if len(text) == MAX_LINE:
-                raise UserError(f"{path}:{line}: the line is longer than {MAX_LINE} bytes; split it")
+                raise UserError(
+                    f"{path}:{line}: the line is longer than {MAX_LINE} bytes; split it"
+                )
             if text.strip():
                 yield line, lambda text=text: _parse(text)
 
@@ -112,51 +116,64 @@ def _parse(text: bytes) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         shown = text[:60].decode("utf-8", "replace").strip()
-        raise RowError(f"not JSON ({str(error)[:80]}): {shown!r}; write one object a line") from None
+        raise RowError(
+            f"not JSON ({str(error)[:80]}): {shown!r}; write one object a line"
+        ) from None
 
 
 def _field_of(columns: Columns, available: list[str], path: pathlib.Path) -> dict[str, str]:
     """Column name to the record's field, `context` for all that are not mapped."""
     for field, column in columns.names.items():
-        if field not in FIELDS:
-            raise UserError(f"--columns maps {field!r}; the fields are {', '.join(FIELDS)}")
+        if field not in MAPPED:
+            raise UserError(f"--columns maps {field!r}; the fields are {', '.join(MAPPED)}")
         if column not in available:
             raise UserError(f"{path}: no column {column!r}; it has: {', '.join(available)}")
     mapped = {column: field for field, column in columns.names.items()}
-    plain = ("id", "group", "items", "split")
-    return {c: mapped.get(c, c if c in plain and c not in columns.names else "context")
-            for c in available}
+    unmapped = {field: field for field in MAPPED if field not in columns.names}
+    return {name: mapped.get(name) or unmapped.get(name, "context") for name in available}
 
 
-def _csv(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, dict[str, Any]]]:
+def _csv(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Callable[[], Any]]]:
     csv.field_size_limit(MAX_LINE)
-    with path.open(newline="", encoding="utf-8") as file:
+    with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file)
         field_of = _field_of(columns, list(reader.fieldnames or ()), path)
         if "items" not in field_of.values():
             raise UserError(f"{path}: no column 'items'; map one with --columns=items:COLUMN")
-        rows = [(reader.line_num, row) for row in progress.bar(reader, desc="reading", unit=" rows")]
+        bar = progress.bar(reader, desc="reading", unit=" rows")
+        rows = [(reader.line_num, row) for row in bar]
+    strings = columns.categorical + columns.multi_valued
     numerical = {
         name
         for name, field in field_of.items()
-        if field == "context" and name not in columns.categorical + columns.multi_valued
-        and all(_is_number(row[name]) for _, row in rows if row[name])
+        if field == "context" and name not in strings
+        if all(_is_number(row[name]) for _, row in rows if row[name])
     }
     for line, row in rows:
-        record: dict[str, Any] = {"context": {}}
-        for name, field in field_of.items():
-            cell = row[name]
-            if field == "items":
-                record["items"] = [c.strip() for c in (cell or "").split(columns.separator)
-                                   if c.strip()]
-            elif field != "context":
-                record[field] = cell or None
-            elif name in columns.multi_valued:
-                record["context"][name] = [c for c in cell.split(columns.separator) if c] if cell \
-                    else None
-            elif cell:
-                record["context"][name] = float(cell) if name in numerical else cell
-        yield line, record
+        yield line, lambda row=row: _csv_record(row, field_of, numerical, columns)
+
+
+def _csv_record(
+    row: dict[str, Any], field_of: dict[str, str], numerical: set[str], columns: Columns
+) -> dict[str, Any]:
+    if None in row or None in row.values():
+        raise RowError(
+            f"the row has {'more' if None in row else 'fewer'} cells than the header; "
+            "quote cells that hold a comma"
+        )
+    record: dict[str, Any] = {"context": {}}
+    for name, field in field_of.items():
+        cell = row[name]
+        parts = [part.strip() for part in cell.split(columns.separator) if part.strip()]
+        if field == "items":
+            record["items"] = parts
+        elif field != "context":
+            record[field] = cell or None
+        elif name in columns.multi_valued:
+            record["context"][name] = parts or None
+        elif cell:
+            record["context"][name] = float(cell) if name in numerical else cell
+    return record
 
 
 def _is_number(text: str) -> bool:
@@ -185,5 +202,3 @@ def _parquet(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, dict[s
                         else:
                             record["context"][name] = value
                     yield line, record
-
-

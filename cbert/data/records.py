@@ -4,12 +4,10 @@ import dataclasses
 import math
 from typing import Any
 
-
 from cbert import schema as schema_lib
 from cbert.errors import UserError
 
 SPLITS = ("train", "validation", "test")
-FIELDS = ("id", "group", "items", "context", "split", "reference")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,7 +101,9 @@ class Validator:
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, list) and any(isinstance(v, bool) for v in value):
-            raise RowError(f"context {name!r} is {value!r:.60}; a list holds strings or numbers")
+            raise RowError(
+                f"context {name!r} is {value!r:.60}; a list holds strings or numbers"
+            )
         return value
 
     def _remember(self, context: dict[str, Any], line: int) -> None:
@@ -139,7 +139,8 @@ def kind_of(name: str, value: Any) -> tuple[str, int]:
         return schema_lib.NUMERICAL, 0
     if not isinstance(value, list):
         raise RowError(
-            f"context {name!r} is {value!r:.60}; use a string, a number, a list of either, or null"
+            f"context {name!r} is {value!r:.60}; use a string, a number, a list of either, "
+            "or null"
         )
     if all(isinstance(v, str) for v in value):
         for v in value:
@@ -149,7 +150,9 @@ def kind_of(name: str, value: Any) -> tuple[str, int]:
         for v in value:
             _check_finite(name, v)
         return schema_lib.VECTOR, len(value)
-    raise RowError(f"context {name!r} is {value!r:.60}; a list holds strings or numbers, not both")
+    raise RowError(
+        f"context {name!r} is {value!r:.60}; a list holds strings or numbers, not both"
+    )
 
 
 def _described(kind: str, size: int) -> str:
@@ -178,13 +181,23 @@ def _check_text(text: str, what: str) -> None:
 def _reference(raw: Any, items: int) -> dict[str, list[float]] | None:
     if raw is None:
         return None
-    names = ("log_probability", "rank")
-    if not isinstance(raw, dict) or set(raw) != set(names):
-        raise RowError(f"'reference' must be an object of {' and '.join(names)}")
-    for name in names:
-        values = raw[name]
-        if not isinstance(values, list) or len(values) != items or not all(
-            isinstance(v, int | float) and math.isfinite(v) for v in values
-        ):
-            raise RowError(f"reference {name!r} must hold a finite number for each item")
+    if not isinstance(raw, dict) or set(raw) != {"log_probability", "rank"}:
+        raise RowError("'reference' must be an object of log_probability and rank")
+    _check_numbers(raw, "log_probability", items, float, -math.inf, 0)
+    _check_numbers(raw, "rank", items, int, 1, 2**31 - 1)
     return raw
+
+
+def _check_numbers(
+    raw: dict[str, Any], name: str, items: int, kind: type, least: float, most: float
+) -> None:
+    values = raw[name]
+    if not isinstance(values, list) or len(values) != items:
+        raise RowError(f"reference {name!r} must be a list of {items} numbers, one an item")
+    for value in values:
+        plain = isinstance(value, kind | int) and not isinstance(value, bool)
+        if not plain or not math.isfinite(value) or not least <= value <= most:
+            raise RowError(
+                f"reference {name!r} holds {value!r:.60}; a log-probability is at most 0, "
+                "a rank a whole number from 1"
+            )

@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 from tensorflow_datasets.proto import tf_example_pb2
 
-from cbert import schema_file
-from cbert import progress
+from cbert import progress, schema_file
 from cbert.data import builder
 from cbert.errors import UserError
 from cbert.schema import PAD_ITEM, Schema
@@ -66,6 +65,11 @@ def _found(data_dir: str, name: str) -> pathlib.Path:
     return path
 
 
+def split_names(data_dir: str, name: str) -> list[str]:
+    """The splits that prepared data have."""
+    return sorted(tfds.builder_from_directory(_found(data_dir, name)).info.splits)
+
+
 def load(data_dir: str, name: str, split: str, schema: Schema) -> Split:
     """Reads a split of prepared data and encodes it; raises `UserError` where there is none."""
     path = _found(data_dir, name)
@@ -74,7 +78,9 @@ def load(data_dir: str, name: str, split: str, schema: Schema) -> Split:
         raise UserError(
             f"{path} has no split {split!r}; it has {', '.join(sorted(read_only.info.splits))}"
         )
-    raw = read_only.as_data_source(split, deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES)
+    raw = read_only.as_data_source(
+        split, deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES
+    )
     bar = progress.bar(range(0, len(raw), 1024), desc=f"loading {split}", unit=" blocks")
     examples = [
         tf_example_pb2.Example.FromString(text).features.feature
@@ -86,6 +92,7 @@ def load(data_dir: str, name: str, split: str, schema: Schema) -> Split:
 
 def encode(examples: list[Any], schema: Schema) -> Split:
     """Encodes TFDS examples, as protocol buffer feature maps, column by column."""
+
     def text(example: Any, name: str) -> str:
         return example[name].bytes_list.value[0].decode()
 
@@ -109,8 +116,10 @@ def encode(examples: list[Any], schema: Schema) -> Split:
 def _reference(examples: list[Any], max_items: int) -> dict[str, np.ndarray] | None:
     if not all(len(e["reference/rank"].int64_list.value) for e in examples):
         return None
-    found = {name: np.zeros((len(examples), max_items), np.float32)
-             for name in ("log_probability", "rank")}
+    found = {
+        name: np.zeros((len(examples), max_items), np.float32)
+        for name in ("log_probability", "rank")
+    }
     for row, example in enumerate(examples):
         values = example["reference/log_probability"].float_list.value
         found["log_probability"][row, : len(values)] = values
@@ -127,7 +136,9 @@ class Batches:
     left out, other ones in each epoch.
     """
 
-    def __init__(self, lengths: np.ndarray, batch_size: int, seed: int, buckets: int = 8) -> None:
+    def __init__(
+        self, lengths: np.ndarray, batch_size: int, seed: int, buckets: int = 8
+    ) -> None:
         if len(lengths) < batch_size:
             raise UserError(
                 f"train.batch_size is {batch_size}, the training split has {len(lengths)} "

@@ -6,7 +6,6 @@ on the customer only through the values a record shows, so that what is missing 
 for the optimum too. Colours preferred at an occasion depend on the customer's age.
 """
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,72 +15,39 @@ from cbert import progress
 from cbert import schema as schema_lib
 from cbert.data import stylist_law
 from cbert.data.records import SPLITS, Record
+from cbert.data.stylist_catalogue import (
+    BRANDS,
+    COLOURS,
+    COUNTRIES,
+    GENDERS,
+    OCCASIONS,
+    PRICES,
+    SIZES,
+    STYLES,
+    TYPES,
+    make_catalogue,
+)
 from cbert.errors import UserError
 from cbert.schema import Feature, Schema
 
-TYPES = (
-    "t-shirt", "shirt", "blouse", "sweater", "jacket", "coat", "jeans", "trousers", "skirt",
-    "dress", "shorts", "sneakers", "boots", "heels", "bag", "hat", "scarf", "belt",
-)
-COLOURS = ("black", "white", "grey", "navy", "blue", "green", "red", "pink", "beige", "brown")
-BRANDS = (
-    "Alba", "Borea", "Corvo", "Dune", "Elm", "Fjord", "Gala", "Haze", "Iris", "Juno",
-    "Kite", "Lumen", "Mira", "Nord", "Opal", "Pico",
-)
-STYLES = ("casual", "classic", "sporty", "street", "romantic", "minimal")
-PRICES = ("budget", "middle", "premium", "luxury")
-GENDERS = ("female", "male")
-COUNTRIES = ("DE", "FR", "GB", "IT", "NL", "PL", "SE", "ES")
-OCCASIONS = ("work", "party", "wedding", "holiday", "sport", "weekend")
-SIZES = ("XS", "S", "M", "L", "XL", "XXL")
 AGE_EDGES = tuple(float(age) for age in range(20, 72, 4))
 MISSING = 0.08
 BATCH = 256
 
 WIDTHS = {
-    "age": 64, "gender": 32, "country": 64, "colours": 96, "brands": 128, "styles": 96,
-    "no_go_types": 64, "top_size": 48, "bottom_size": 48, "shoe_size": 32, "price": 32,
+    "age": 64,
+    "gender": 32,
+    "country": 64,
+    "colours": 96,
+    "brands": 128,
+    "styles": 96,
+    "no_go_types": 64,
+    "top_size": 48,
+    "bottom_size": 48,
+    "shoe_size": 32,
+    "price": 32,
     "occasion": 32,
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Catalogue:
-    """The articles, sorted by type. V articles; attributes are `int [V]` codes."""
-
-    types: np.ndarray
-    colours: np.ndarray
-    brands: np.ndarray
-    styles: np.ndarray
-    prices: np.ndarray
-    popularity: np.ndarray
-    names: tuple[str, ...]
-
-
-def make_catalogue(articles: int, seed: int = 0) -> Catalogue:
-    """Draws a catalogue; raises `UserError` when it is too small for every type."""
-    if articles < 4 * len(TYPES):
-        raise UserError(f"--articles is {articles}; it must be at least {4 * len(TYPES)}")
-    random = np.random.default_rng([seed, articles])
-    types = np.sort(np.arange(articles) % len(TYPES))
-    brands = random.integers(len(BRANDS), size=articles)
-    home_style = random.integers(len(STYLES), size=len(BRANDS))
-    home_price = random.integers(len(PRICES), size=len(BRANDS))
-    own = random.random(articles) < 0.5
-    styles = np.where(own, random.integers(len(STYLES), size=articles), home_style[brands])
-    shift = random.integers(-1, 2, size=articles)
-    prices = np.clip(home_price[brands] + shift, 0, len(PRICES) - 1)
-    colours = random.integers(len(COLOURS), size=articles)
-    place = np.concatenate([random.permutation(n) for n in np.bincount(types)])
-    names = tuple(
-        f"{COLOURS[colour]} {TYPES[kind]}, {BRANDS[brand]}, {STYLES[style]}, "
-        f"{PRICES[price]}, no. {number}"
-        for number, (colour, kind, brand, style, price) in enumerate(
-            zip(colours, types, brands, styles, prices, strict=True)
-        )
-    )
-    popularity = (place + 2.0) ** -stylist_law.TAIL
-    return Catalogue(types, colours, brands, styles, prices, popularity, names)
 
 
 def sizes(sets: int) -> list[int]:
@@ -100,7 +66,7 @@ def outfits(articles: int, split_sizes: list[int], seed: int = 0) -> Iterator[di
     """
     if len(split_sizes) != 3 or min(split_sizes) < 1:
         raise UserError(f"--split_sets is {split_sizes}; give three counts of at least 1")
-    catalogue = make_catalogue(articles, seed)
+    catalogue = make_catalogue(articles, stylist_law.TAIL, seed)
     law = stylist_law.Law(catalogue, seed)
     bar = progress.bar(desc="styling", total=sum(split_sizes), unit=" sets")
     for split, size in zip(SPLITS, split_sizes, strict=True):
@@ -108,7 +74,9 @@ def outfits(articles: int, split_sizes: list[int], seed: int = 0) -> Iterator[di
             random = np.random.default_rng([seed, SPLITS.index(split), start])
             customers = draw_customers(random, min(BATCH, size - start))
             drawn = law.draw(random, [customer for _, customer in customers])
-            for number, ((group, context), items) in enumerate(zip(customers, drawn, strict=True)):
+            for number, ((group, context), items) in enumerate(
+                zip(customers, drawn, strict=True)
+            ):
                 row = {
                     "id": f"{split}-{start + number}",
                     "group": f"{split}-{start}-{group}",
@@ -163,7 +131,7 @@ def _draw_customer(random: np.random.Generator) -> dict[str, Any]:
 
 def schema(articles: int, records: list[Record], seed: int = 0) -> Schema:
     """The schema of a stylist data set: the whole catalogue, features 736 wide in all."""
-    names = make_catalogue(articles, seed).names
+    names = make_catalogue(articles, stylist_law.TAIL, seed).names
     counts = dict.fromkeys(names, 0)
     for record in records:
         if record.split == SPLITS[0]:

@@ -20,6 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from cbert.data import stylist_catalogue as words
+from cbert.data.stylist_catalogue import Catalogue
+
 LENGTHS = (4, 5, 6, 7, 8)
 LENGTH_SHARES = (0.45, 0.27, 0.16, 0.07, 0.05)
 THEMES = 8
@@ -35,66 +38,61 @@ AGE_BANDS = (30, 45)
 class Law:
     """The law for one catalogue. All tables are drawn from the seed."""
 
-    def __init__(self, catalogue: Any, seed: int = 0) -> None:
-        from cbert.data import stylist
-
-        self._names = stylist
+    def __init__(self, catalogue: Catalogue, seed: int = 0) -> None:
         self._catalogue = catalogue
-        self._firsts = np.searchsorted(catalogue.types, np.arange(len(stylist.TYPES)))
+        self._firsts = np.searchsorted(catalogue.types, np.arange(len(words.TYPES)))
         random = np.random.default_rng([seed, 1])
-        colours, styles = len(stylist.COLOURS), len(stylist.STYLES)
+        colours, styles = len(words.COLOURS), len(words.STYLES)
         self._theme_style = np.arange(THEMES) % styles
         palette = np.stack([random.permutation(colours) < 3 for _ in range(THEMES)])
         self._themed = catalogue.popularity * np.exp(
             THEME_STYLE * (catalogue.styles == self._theme_style[:, None])
             + THEME_COLOUR * palette[:, catalogue.colours]
         )
-        self._type_base = random.normal(0, 0.5, len(stylist.TYPES))
-        self._type_gender = random.normal(0, 0.8, (len(stylist.GENDERS), len(stylist.TYPES)))
-        self._type_occasion = random.normal(0, 0.8, (len(stylist.OCCASIONS), len(stylist.TYPES)))
-        self._theme_occasion = random.normal(0, 0.8, (len(stylist.OCCASIONS), THEMES))
-        bands = (len(stylist.OCCASIONS), len(AGE_BANDS) + 1)
+        self._type_base = random.normal(0, 0.5, len(words.TYPES))
+        self._type_gender = random.normal(0, 0.8, (len(words.GENDERS), len(words.TYPES)))
+        self._type_occasion = random.normal(0, 0.8, (len(words.OCCASIONS), len(words.TYPES)))
+        self._theme_occasion = random.normal(0, 0.8, (len(words.OCCASIONS), THEMES))
+        bands = (len(words.OCCASIONS), len(AGE_BANDS) + 1)
         self._mood = np.stack([random.permutation(colours) < 2 for _ in range(np.prod(bands))])
         self._mood = self._mood.reshape(*bands, colours)
         self._home = np.stack(
-            [random.permutation(len(stylist.BRANDS)) < 4 for _ in stylist.COUNTRIES]
+            [random.permutation(len(words.BRANDS)) < 4 for _ in words.COUNTRIES]
         )
 
     def type_weights(self, context: dict[str, Any]) -> np.ndarray:
         """w(u) `[T]`."""
         logits = self._type_base.copy()
         if "gender" in context:
-            logits += self._type_gender[self._names.GENDERS.index(context["gender"])]
+            logits += self._type_gender[words.GENDERS.index(context["gender"])]
         if "occasion" in context:
-            logits += self._type_occasion[self._names.OCCASIONS.index(context["occasion"])]
-        logits += NO_GO * _contains(context.get("no_go_types", ()), self._names.TYPES)
+            logits += self._type_occasion[words.OCCASIONS.index(context["occasion"])]
+        logits += NO_GO * _contains(context.get("no_go_types", ()), words.TYPES)
         return np.exp(logits)
 
     def theme_probabilities(self, context: dict[str, Any]) -> np.ndarray:
         """P(z | u) `[Z]`."""
-        preferred = _contains(context.get("styles", ()), self._names.STYLES)
+        preferred = _contains(context.get("styles", ()), words.STYLES)
         logits = PREFERRED_STYLE * preferred[self._theme_style]
         if "occasion" in context:
-            logits = logits + self._theme_occasion[
-                self._names.OCCASIONS.index(context["occasion"])
-            ]
+            logits = logits + self._theme_occasion[words.OCCASIONS.index(context["occasion"])]
         weights = np.exp(logits)
         return weights / weights.sum()
 
     def taste(self, context: dict[str, Any]) -> np.ndarray:
         """f_u `[V]`, what the customer makes of each article, whatever the theme."""
-        names, catalogue = self._names, self._catalogue
-        colours = PREFERRED_COLOUR * _contains(context.get("colours", ()), names.COLOURS)
+        catalogue = self._catalogue
+        colours = PREFERRED_COLOUR * _contains(context.get("colours", ()), words.COLOURS)
         if "occasion" in context and "age" in context:
             band = np.searchsorted(AGE_BANDS, context["age"], side="right")
-            mood = self._mood[names.OCCASIONS.index(context["occasion"]), band]
+            mood = self._mood[words.OCCASIONS.index(context["occasion"]), band]
             colours = colours + MOOD_COLOUR * mood
-        brands = PREFERRED_BRAND * _contains(context.get("brands", ()), names.BRANDS)
+        brands = PREFERRED_BRAND * _contains(context.get("brands", ()), words.BRANDS)
         if "country" in context:
-            brands = brands + HOME_BRAND * self._home[names.COUNTRIES.index(context["country"])]
-        prices = np.zeros(len(names.PRICES))
+            brands = brands + HOME_BRAND * self._home[words.COUNTRIES.index(context["country"])]
+        prices = np.zeros(len(words.PRICES))
         if "price" in context:
-            wanted = names.PRICES.index(context["price"])
+            wanted = words.PRICES.index(context["price"])
             prices = -PRICE_STEP * np.abs(np.arange(len(prices)) - wanted)
         return (
             np.exp(colours)[catalogue.colours]

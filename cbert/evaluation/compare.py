@@ -77,7 +77,8 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, float]:
         names = np.array(evaluation.schema.items, object)[asked.items]
         return [evaluation.split.ids[row] for row in asked.rows], asked.places, names
 
-    if not all(np.array_equal(a, b) for a, b in zip(key(base), key(other), strict=True)):
+    same = all(np.array_equal(a, b) for a, b in zip(key(base), key(other), strict=True))
+    if not same or set(base.schema.items) != set(other.schema.items):
         raise UserError(
             "the runs were not asked the same questions; compare runs on the same data, "
             "split and vocabulary"
@@ -96,9 +97,7 @@ def format_paired(names: list[str], evaluations: list[Evaluation]) -> str:
         rows.append(
             [
                 name,
-                plus_minus(found["mean"], found["standard_error"], form="+.4f").replace(
-                    "± +", "± "
-                ),
+                plus_minus(found["mean"], found["standard_error"], sign="+"),
                 f"[{found['low']:+.4f}, {found['high']:+.4f}]",
             ]
         )

@@ -17,9 +17,9 @@ EXPONENTS = (0.25, 0.5, 0.75, 1.0)
 TUNING_SETS = 2000
 
 
-def popularity(train: Split, schema: Schema) -> np.ndarray:
-    """log p(i) `float32 [V]`, p(i) = (n_i + 1/2) / (N + V/2) with counts over training."""
-    counts = np.bincount(train.items[train.items >= 0], minlength=len(schema.items)) + 0.5
+def popularity(schema: Schema) -> np.ndarray:
+    """log p(i) `float32 [V]`, p(i) = (n_i + 1/2) / (N + V/2) with the schema's counts."""
+    counts = np.array(schema.counts) + 0.5
     return np.log(counts / counts.sum()).astype(np.float32)
 
 
@@ -34,7 +34,7 @@ class GivenContext:
 
     def __init__(self, train: Split, validation: Split | None, schema: Schema) -> None:
         self._schema = schema
-        self._log_popularity = popularity(train, schema)
+        self._log_popularity = popularity(schema)
         self._counts, self._expected = self._count(train)
         self.smoothing, self.exponent = SMOOTHINGS[2], EXPONENTS[1]
         if validation is not None and self._counts.shape[0]:
@@ -119,11 +119,9 @@ def answer_linear(
     return log_probability, rank
 
 
-def answer_popularity(
-    train: Split, schema: Schema, questions: Questions
-) -> tuple[np.ndarray, np.ndarray]:
+def answer_popularity(schema: Schema, questions: Questions) -> tuple[np.ndarray, np.ndarray]:
     """Log-probability (nats) and rank by popularity alone."""
-    log_popularity = popularity(train, schema)
+    log_popularity = popularity(schema)
     ordered = np.sort(log_popularity)
     ahead = len(ordered) - np.searchsorted(ordered, log_popularity, side="left")
     return log_popularity[questions.items], ahead[questions.items].astype(np.int32)

@@ -1,6 +1,7 @@
 """Evaluating a run from its work directory: the model beside the controls."""
 
 import dataclasses
+import functools
 import json
 import pathlib
 from collections.abc import Callable
@@ -14,7 +15,6 @@ import pyarrow.parquet
 from cbert import config as config_lib
 from cbert import schema_file
 from cbert.data import source
-from cbert.errors import UserError
 from cbert.evaluation import breakdown, controls, metrics, questions
 from cbert.model import bert
 from cbert.schema import Schema
@@ -76,19 +76,19 @@ def evaluate(workdir: str | pathlib.Path, options: Options) -> Evaluation:
     Raises:
       UserError: the work directory, the checkpoint or the data are not what they must be.
     """
-    workdir = pathlib.Path(workdir)
+    workdir = pathlib.Path(workdir).expanduser()
     config = config_lib.load(workdir)
     schema = schema_file.load(workdir / "schema.json")
     if options.by:
         schema.feature(options.by)
     data_dir, name = options.data_dir or config.data.dir, options.name or config.data.name
-    split = source.load(data_dir, name, options.split, schema)
-    asked = questions.make(split, options.masking or config.eval.masking)
+    masking = options.masking or config.eval.masking
+    split, asked, controlled = _ask(data_dir, name, options.split, masking, schema)
     step, answer = answer_model(workdir, config, schema, split, asked, options.checkpoint)
-    answers = {MODEL: answer, **_answer_controls(data_dir, name, schema, split, asked)}
+    answers = {MODEL: answer, **controlled}
     settings = {
         "split": options.split,
-        "masking": options.masking or config.eval.masking,
+        "masking": masking,
         "checkpoint": options.checkpoint,
         "data": name,
         "seed": config.seed,
@@ -120,16 +120,20 @@ def answer_model(
     return step, answers
 
 
-def _answer_controls(
-    data_dir: str, name: str, schema: Schema, split: source.Split, asked: questions.Questions
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    train = source.load(data_dir, name, "train", schema)
-    try:
-        validation = source.load(data_dir, name, "validation", schema)
-    except UserError:
+@functools.lru_cache(maxsize=1)
+def _ask(
+    data_dir: str, name: str, split_name: str, masking: str, schema: Schema
+) -> tuple[source.Split, questions.Questions, dict[str, tuple[np.ndarray, np.ndarray]]]:
+    """Split, questions and the controls' answers: the same for all runs on the same data."""
+    split = source.load(data_dir, name, split_name, schema)
+    asked = questions.make(split, masking)
+    found = {POPULARITY: controls.answer_popularity(schema, asked)}
+    splits = source.split_names(data_dir, name)
+    if schema.features and "train" in splits:
+        train = source.load(data_dir, name, "train", schema)
         validation = None
-    found = {POPULARITY: controls.answer_popularity(train, schema, asked)}
-    if schema.features:
+        if "validation" in splits:
+            validation = source.load(data_dir, name, "validation", schema)
         given_context = controls.GivenContext(train, validation, schema)
         found[GIVEN_CONTEXT] = given_context.answer(split, asked)
     if split.reference is not None:
@@ -137,7 +141,7 @@ def _answer_controls(
             split.reference[part][asked.rows, asked.places]
             for part in ("log_probability", "rank")
         )
-    return found
+    return split, asked, found
 
 
 def summary(evaluation: Evaluation, by: str = "") -> dict[str, Any]:
@@ -180,7 +184,7 @@ def _parts(evaluation: Evaluation, parts: dict[str, np.ndarray]) -> dict[str, An
 
 def write(evaluation: Evaluation, found: dict[str, Any], workdir: str | pathlib.Path) -> None:
     """Writes `eval/<split>.json` and `eval/<split>.parquet`, one row a question."""
-    folder = pathlib.Path(workdir) / "eval"
+    folder = pathlib.Path(workdir).expanduser() / "eval"
     folder.mkdir(exist_ok=True)
     name = evaluation.settings["split"]
     text = json.dumps(found, indent=1, ensure_ascii=False)

@@ -6,6 +6,7 @@ Legend: B examples, L positions, P hidden positions, D model dimension, V real i
 import jax.numpy as jnp
 from flax import linen as nn
 
+from cbert.errors import UserError
 from cbert.model import conditioning
 from cbert.model.context import ContextEncoder
 from cbert.model.layers import (
@@ -134,8 +135,16 @@ class ContextualBert(nn.Module):
 
 
 def build(hyper: Hyperparameters, method: str, schema: Schema) -> ContextualBert:
-    """The model for a data set's schema; raises `UserError` for an unknown method."""
-    conditioning.method_class(method)
+    """The model for a data set's schema.
+
+    Raises:
+      UserError: the method does not exist, or has no context to condition on.
+    """
+    if conditioning.method_class(method) is not conditioning.NoContext and not schema.features:
+        raise UserError(
+            f"model.method is {method!r}, but the data have no context features; "
+            "use the method none, or give the records a context"
+        )
     return ContextualBert(hyper, method, len(schema.items), schema.max_items, schema.features)
 
 

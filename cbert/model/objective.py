@@ -101,6 +101,7 @@ def score(
     """Log-probability (nats) and rank of the targets among all items.
 
     Shapes as in `cross_entropy`. The rank counts from 1; ties count against the target.
+    Products are full float32 on every device, for ranks hang on small differences.
     """
     chunk = min(chunk, table.shape[0])
     own = _target_logits(hidden, table, bias, targets)
@@ -108,7 +109,7 @@ def score(
     def step(carry: tuple[Array, Array], part: tuple[Array, Array, Array]):
         total, ahead = carry
         rows, offset, start = part
-        logits = hidden @ rows.T + offset
+        logits = jnp.dot(hidden, rows.T, precision=lax.Precision.HIGHEST) + offset
         other = start + jnp.arange(chunk) != targets[:, None]
         ahead += ((logits >= own[:, None]) & other).sum(axis=1)
         return (jnp.logaddexp(total, jax.nn.logsumexp(logits, axis=1)), ahead), None

@@ -111,7 +111,12 @@ class Checkpoints:
             return steps[-1]
         if which == BEST:
             best = self._restore(steps[-1], progress=ocp.args.JsonRestore())["progress"]
-            return best["best_step"] if best["best_step"] in steps else steps[-1]
+            if best["best_step"] and best["best_step"] not in steps:
+                raise UserError(
+                    f"{self._path}: the best checkpoint, of step {best['best_step']}, is gone; "
+                    f"use --checkpoint=last, step {steps[-1]}"
+                )
+            return best["best_step"] or steps[-1]
         if which.isdigit() and int(which) in steps:
             return int(which)
         known = ", ".join(map(str, steps))

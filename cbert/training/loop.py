@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import time
 
 import jax
 import ml_collections
@@ -104,7 +105,7 @@ def train(config: ml_collections.ConfigDict, workdir: str | pathlib.Path) -> Pro
       UserError: the config, the data or the work directory are not what they must be.
     """
     config_lib.check(config)
-    workdir = pathlib.Path(workdir)
+    workdir = pathlib.Path(workdir).expanduser()
     schema = source.load_schema(config.data.dir, config.data.name)
     check_workdir(config, schema, workdir)
     run = set_up(config, schema)
@@ -131,7 +132,7 @@ def _loop(
     bar: tqdm,
 ) -> None:
     places = parallel.split(np.arange(config.train.batch_size, dtype=np.int32))
-    window = _Window(known)
+    window, clock = _Window(known), _Clock(config, int(run.state.step), bar)
     steps = config.train.steps
     for step in range(int(run.state.step) + 1, steps + 1):
         rows, length = run.batches(step - 1)
@@ -144,11 +145,10 @@ def _loop(
             rate = float(run.rate(step - 1))
             row = {**window.close(), "learning_rate": rate}
             _check_finite(row, step, checkpoints)
-            bar.set_postfix(loss=f"{row['loss']:.4f}", learning_rate=f"{rate:.1e}")
-            writer.write(step, "train", row, sets_per_second=bar.format_dict["rate"] or 0.0)
+            writer.write(step, "train", row, sets_per_second=clock.report(step, row))
         improved = stop = False
         if step % config.train.eval_every == 0 or step == steps:
-            improved = _validate(run, known, writer, step)
+            improved = _validate(run, known, checkpoints, writer, step)
             stop = _stopped(config, known)
         if improved or stop or step % config.train.checkpoint_every == 0 or step == steps:
             window.save()
@@ -159,9 +159,12 @@ def _loop(
             break
 
 
-def _validate(run: Run, known: Progress, writer: Writer, step: int) -> bool:
+def _validate(
+    run: Run, known: Progress, checkpoints: Checkpoints, writer: Writer, step: int
+) -> bool:
     """Evaluates and notes whether this is the best so far."""
     found = run.validation(run.state.params)
+    _check_finite(found, step, checkpoints)
     writer.write(step, "validation", found)
     loss = found["cross_entropy"]
     improved = loss < known.best
@@ -174,6 +177,31 @@ def _validate(run: Run, known: Progress, writer: Writer, step: int) -> bool:
         f"recall@5 {found['recall@5']:.2%}{'  best' if improved else ''}"
     )
     return improved
+
+
+class _Clock:
+    """Rate and time left, on the bar or, where there is no terminal, as lines."""
+
+    def __init__(self, config: ml_collections.ConfigDict, step: int, bar: tqdm) -> None:
+        self._config, self._bar = config, bar
+        self._step, self._time = step, time.perf_counter()
+
+    def report(self, step: int, row: dict[str, float]) -> float:
+        """Shows loss and learning rate; returns the sets a second since the last report."""
+        now = time.perf_counter()
+        rate = (step - self._step) / (now - self._time)
+        self._step, self._time = step, now
+        shown = f"loss {row['loss']:.4f}  learning rate {row['learning_rate']:.1e}"
+        if self._bar.disable:
+            left = (self._config.train.steps - step) / rate
+            print(
+                f"step {step:>7}  {shown}  {rate * self._config.train.batch_size:,.0f} sets/s  "
+                f"{left:,.0f} s left",
+                flush=True,
+            )
+        else:
+            self._bar.set_postfix_str(shown)
+        return rate * self._config.train.batch_size
 
 
 class _Window:
@@ -215,8 +243,9 @@ def _check_finite(row: dict[str, float], step: int, checkpoints: Checkpoints) ->
         return
     kept = (checkpoints.steps() or ["none"])[-1]
     raise UserError(
-        f"the loss is not finite at step {step} (loss {row['loss']}, gradient norm "
-        f"{row['gradient_norm']}); the last checkpoint is of step {kept}; "
+        f"a number is not finite at step {step} ("
+        + ", ".join(f"{name} {value:g}" for name, value in row.items())
+        + f"); the last checkpoint is of step {kept}; "
         "lower --config.optimizer.learning_rate"
     )
 
@@ -249,8 +278,13 @@ def check_workdir(
             raise UserError(
                 f"{workdir} was trained on data of another schema; use another --workdir"
             )
-    elif workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
+    elif workdir.exists() and not _is_unclaimed(workdir):
         raise UserError(f"{workdir} exists and is not a run's directory; use another --workdir")
+
+
+def _is_unclaimed(workdir: pathlib.Path) -> bool:
+    """Empty, or left by a run that ended before its `config.json` was written."""
+    return workdir.is_dir() and all(path.name == "schema.json" for path in workdir.iterdir())
 
 
 def claim_workdir(

@@ -9,7 +9,11 @@ SCHEDULES = ("cosine", "linear", "constant")
 
 
 def learning_rate(schedule: str, peak: float, warmup_steps: int, steps: int) -> optax.Schedule:
-    """Linear warm-up to the peak, then decay to zero at the last step."""
+    """Linear warm-up to the peak, then decay to zero at the last step.
+
+    A run shorter than twice its warm-up warms up for half of its steps.
+    """
+    warmup_steps = min(warmup_steps, steps // 2)
     rest = max(steps - warmup_steps, 1)
     decay = {
         "cosine": optax.cosine_decay_schedule(peak, rest),

@@ -1,0 +1,95 @@
+"""The words of the stylist data, and the catalogue of its articles."""
+
+import dataclasses
+
+import numpy as np
+
+from cbert.errors import UserError
+
+TYPES = (
+    "t-shirt",
+    "shirt",
+    "blouse",
+    "sweater",
+    "jacket",
+    "coat",
+    "jeans",
+    "trousers",
+    "skirt",
+    "dress",
+    "shorts",
+    "sneakers",
+    "boots",
+    "heels",
+    "bag",
+    "hat",
+    "scarf",
+    "belt",
+)
+COLOURS = ("black", "white", "grey", "navy", "blue", "green", "red", "pink", "beige", "brown")
+BRANDS = (
+    "Alba",
+    "Borea",
+    "Corvo",
+    "Dune",
+    "Elm",
+    "Fjord",
+    "Gala",
+    "Haze",
+    "Iris",
+    "Juno",
+    "Kite",
+    "Lumen",
+    "Mira",
+    "Nord",
+    "Opal",
+    "Pico",
+)
+STYLES = ("casual", "classic", "sporty", "street", "romantic", "minimal")
+PRICES = ("budget", "middle", "premium", "luxury")
+GENDERS = ("female", "male")
+COUNTRIES = ("DE", "FR", "GB", "IT", "NL", "PL", "SE", "ES")
+OCCASIONS = ("work", "party", "wedding", "holiday", "sport", "weekend")
+SIZES = ("XS", "S", "M", "L", "XL", "XXL")
+
+
+@dataclasses.dataclass(frozen=True)
+class Catalogue:
+    """The articles, sorted by type. V articles; attributes are `int [V]` codes."""
+
+    types: np.ndarray
+    colours: np.ndarray
+    brands: np.ndarray
+    styles: np.ndarray
+    prices: np.ndarray
+    popularity: np.ndarray
+    names: tuple[str, ...]
+
+
+def make_catalogue(articles: int, tail: float, seed: int = 0) -> Catalogue:
+    """Draws a catalogue; within a type, popularity falls like rank^-tail.
+
+    Raises `UserError` when it is too small for every type.
+    """
+    if articles < 4 * len(TYPES):
+        raise UserError(f"--articles is {articles}; it must be at least {4 * len(TYPES)}")
+    random = np.random.default_rng([seed, articles])
+    types = np.sort(np.arange(articles) % len(TYPES))
+    brands = random.integers(len(BRANDS), size=articles)
+    home_style = random.integers(len(STYLES), size=len(BRANDS))
+    home_price = random.integers(len(PRICES), size=len(BRANDS))
+    own = random.random(articles) < 0.5
+    styles = np.where(own, random.integers(len(STYLES), size=articles), home_style[brands])
+    shift = random.integers(-1, 2, size=articles)
+    prices = np.clip(home_price[brands] + shift, 0, len(PRICES) - 1)
+    colours = random.integers(len(COLOURS), size=articles)
+    place = np.concatenate([random.permutation(n) for n in np.bincount(types)])
+    names = tuple(
+        f"{COLOURS[colour]} {TYPES[kind]}, {BRANDS[brand]}, {STYLES[style]}, "
+        f"{PRICES[price]}, no. {number}"
+        for number, (colour, kind, brand, style, price) in enumerate(
+            zip(colours, types, brands, styles, prices, strict=True)
+        )
+    )
+    popularity = (place + 2.0) ** -tail
+    return Catalogue(types, colours, brands, styles, prices, popularity, names)
