@@ -1,5 +1,6 @@
 """Small prepared data and small models, made once a session."""
 
+import json
 import os
 import tempfile
 
@@ -47,6 +48,11 @@ def refused(module: str, *arguments: str) -> str:
     assert done.stderr.startswith("error: "), done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
     return done.stderr
+
+
+def lines(*rows) -> str:
+    """Rows as JSON Lines; a string is taken as it is."""
+    return "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
 
 
 def small(method: str = "gsu", **overrides):

@@ -22,7 +22,7 @@ from cbert.training import optimizer as optimizer_lib
 from cbert.training import parallel
 from cbert.training import state as state_lib
 from cbert.training.checkpoint import Checkpoints, Progress
-from cbert.training.step import make_train_step
+from cbert.training.step import Task, make_train_step
 from cbert.training.writer import Writer
 
 
@@ -82,15 +82,13 @@ def set_up(config: ml_collections.ConfigDict, schema: Schema) -> Run:
     optimizer = optimizer_lib.make_optimizer(
         rate, chosen.weight_decay, chosen.clip_norm, chosen.b1, chosen.b2
     )
-    step = make_train_step(
-        model, optimizer, schema, masking, config.train.context_dropout, expected
-    )
+    task = Task(model, schema, masking, config.train.context_dropout, expected)
     key = jax.random.key(config.seed)
     params = jax.jit(lambda key: bert.initialize(model, key))(key)
     return Run(
         batches=batches,
         data=parallel.replicate(train.columns),
-        step=parallel.map_train_step(step),
+        step=parallel.map_train_step(make_train_step(task, optimizer)),
         state=parallel.replicate(state_lib.create(params, optimizer)),
         key=parallel.replicate(jax.random.fold_in(key, 1)),
         rate=rate,

@@ -1,9 +1,12 @@
 """One training step: a pure function of state, data and (seed, step).
 
-Legend: B examples of this device's part, P hidden positions, L padded length.
+Legend: B examples of this device's part, P hidden positions, L padded length, D model
+dimension.
 """
 
+import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import optax
@@ -17,19 +20,12 @@ from cbert.training.parallel import AXIS
 from cbert.training.state import TrainState
 
 
-def make_train_step(
-    model: ContextualBert,
-    optimizer: optax.GradientTransformation,
-    schema: Schema,
-    masking: masking_lib.Masking,
-    context_dropout: float,
-    expected_count: float,
-) -> Callable:
-    """The step, to be mapped over devices.
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What is asked of a model in training.
 
-    Args:
+    Attributes:
       model: The model.
-      optimizer: The optimizer.
       schema: The data's schema.
       masking: How items are hidden.
       context_dropout: Share of context features withheld.
@@ -37,9 +33,66 @@ def make_train_step(
         is divided by this constant, so grouping by length leaves its expectation unchanged.
     """
 
+    model: ContextualBert
+    schema: Schema
+    masking: masking_lib.Masking
+    context_dropout: float
+    expected_count: float
+
+    def batch(
+        self,
+        keys: jax.Array,
+        data: dict[str, Any],
+        rows: jax.Array,
+        places: jax.Array,
+        batch_size: int,
+        length: int,
+    ) -> dict[str, Any]:
+        """Reads rows, and hides items and context by two keys; see `masking`."""
+        hide_key, context_key = keys
+        codes, hidden, targets, weights = masking_lib.hide(
+            hide_key,
+            data["items"][rows, :length],
+            places,
+            batch_size,
+            self.masking,
+            len(self.schema.items),
+        )
+        context = masking_lib.withhold(
+            context_key,
+            {name: column[rows] for name, column in data["context"].items()},
+            places,
+            batch_size,
+            self.context_dropout,
+            self.schema,
+        )
+        return {
+            "codes": codes,
+            "context": context,
+            "hidden": hidden,
+            "targets": targets,
+            "weights": weights,
+        }
+
+    def loss_sum(self, params: dict, batch: dict[str, Any], noise: jax.Array) -> jax.Array:
+        """Cross-entropy summed over the batch's questions, in nats."""
+        found = self.model.apply(
+            {"params": params}, batch["codes"], batch["context"], batch["hidden"], noise
+        )
+        losses = cross_entropy(
+            found.reshape(-1, found.shape[-1]),
+            *output_layer(params),
+            batch["targets"].reshape(-1),
+        )
+        return (losses * batch["weights"].reshape(-1)).sum()
+
+
+def make_train_step(task: Task, optimizer: optax.GradientTransformation) -> Callable:
+    """The step, to be mapped over devices."""
+
     def train_step(
         state: TrainState,
-        data: dict,
+        data: dict[str, Any],
         rows: jax.Array,
         places: jax.Array,
         key: jax.Array,
@@ -47,38 +100,21 @@ def make_train_step(
     ) -> tuple[TrainState, dict[str, jax.Array]]:
         """rows and places `int32 [B]`; metrics are sums over the global batch."""
         batch_size = len(rows) * lax.psum(1, AXIS)
-        key = jax.random.fold_in(key, state.step)
-        hide_key, context_key, dropout_key = jax.random.split(key, 3)
+        keys = jax.random.split(jax.random.fold_in(key, state.step), 3)
+        batch = task.batch(keys[:2], data, rows, places, batch_size, length)
         # Another noise on every device.
-        noise = jax.random.bits(jax.random.fold_in(dropout_key, lax.axis_index(AXIS)))
-        codes, hidden, targets, weights = masking_lib.hide(
-            hide_key,
-            data["items"][rows, :length],
-            places,
-            batch_size,
-            masking,
-            len(schema.items),
-        )
-        context = {name: column[rows] for name, column in data["context"].items()}
-        context = masking_lib.withhold(
-            context_key, context, places, batch_size, context_dropout, schema
-        )
+        noise = jax.random.bits(jax.random.fold_in(keys[2], lax.axis_index(AXIS)))
 
-        def loss_sum(params: dict) -> tuple[jax.Array, jax.Array]:
-            found = model.apply({"params": params}, codes, context, hidden, noise)
-            table, bias = output_layer(params)
-            losses = cross_entropy(
-                found.reshape(-1, found.shape[-1]), table, bias, targets.reshape(-1)
-            )
-            total = (losses * weights.reshape(-1)).sum()
-            return total / (batch_size * expected_count), total
+        def scaled_loss(params: dict) -> tuple[jax.Array, jax.Array]:
+            total = task.loss_sum(params, batch, noise)
+            return total / (batch_size * task.expected_count), total
 
-        gradients, total = jax.grad(loss_sum, has_aux=True)(state.params)
+        gradients, total = jax.grad(scaled_loss, has_aux=True)(state.params)
         gradients = lax.psum(gradients, AXIS)
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         metrics = {
             "loss": lax.psum(total, AXIS),
-            "questions": lax.psum(weights.sum(), AXIS),
+            "questions": lax.psum(batch["weights"].sum(), AXIS),
             "gradient_norm": optax.tree.norm(gradients),
         }
         params = optax.apply_updates(state.params, updates)

@@ -1,0 +1,175 @@
+"""Every kind of mistake in records, files, schemas and configs: one line, exit code 2."""
+
+import gzip
+import json
+
+import pytest
+
+from tests.conftest import lines, refused, run
+
+GOOD = {"items": ["a", "b"], "context": {"day": "mon"}}
+
+BAD_ROWS = {
+    "not JSON": ("{oops", "not JSON"),
+    "not an object": ("[1, 2]", "a record must be an object"),
+    "no items": ({"context": {}}, "no 'items'"),
+    "empty set": ({"items": []}, "'items' is empty"),
+    "item not a string": ({"items": ["a", 3]}, "item 3 is not a string"),
+    "repeat in a set": ({"items": ["a", "b", "a"]}, "item 'a' occurs twice in a set"),
+    "kind changes": ({"items": ["a"], "context": {"day": 3}}, "it was categorical in line 1"),
+    "not a number": ('{"items": ["a"], "context": {"x": NaN}}', "context 'x' is nan"),
+    "infinite": ('{"items": ["a"], "context": {"x": 1e999}}', "context 'x' is inf"),
+    "mixed list": (
+        {"items": ["a"], "context": {"x": [1, "a"]}},
+        "strings or numbers, not both",
+    ),
+    "nested": ({"items": ["a"], "context": {"x": {"y": 1}}}, "use a string, a number"),
+    "bad split": ({"items": ["a"], "split": "dev"}, "split is 'dev'"),
+    "half a surrogate": ('{"items": ["\\ud800"]}', "not valid Unicode"),
+    "too many digits": ('{"items": ["a"], "context": {"x": ' + "9" * 400 + "}}", "finite"),
+    "rank of zero": (
+        {"items": ["a"], "reference": {"log_probability": [-1.0], "rank": [0]}},
+        "reference 'rank' holds 0",
+    ),
+    "deep nesting": ("[" * 100_000, "not JSON"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+def test_a_bad_row_is_named_and_nothing_is_written(tmp_path, name):
+    row, message = BAD_ROWS[name]
+    path = tmp_path / "in.jsonl"
+    path.write_text(lines(GOOD, row, GOOD))
+    error = refused("prepare", f"--input={path}", "--name=bad", f"--data_dir={tmp_path}/data")
+    assert f"{path}:2: " in error
+    assert message in error
+    assert not (tmp_path / "data" / "bad").exists()
+
+
+def other_features(**context):
+    return [
+        {"items": ["a", "b"], "context": {"day": "mon" if n % 2 else "tue", **context}}
+        for n in range(30)
+    ]
+
+
+def test_bad_files(tmp_path):
+    def refusal(path, *flags):
+        return refused(
+            "prepare", f"--input={path}", "--name=bad", f"--data_dir={tmp_path}/data", *flags
+        )
+
+    assert "no such file" in refusal(tmp_path / "none.jsonl")
+    (tmp_path / "empty.jsonl").write_text("")
+    assert "no records" in refusal(tmp_path / "empty.jsonl")
+    whole = gzip.compress(lines(*other_features()).encode() * 50)
+    (tmp_path / "cut.jsonl.gz").write_bytes(whole[:-20])
+    assert "truncated" in refusal(tmp_path / "cut.jsonl.gz")
+    (tmp_path / "fake.jsonl.gz").write_text("hello")
+    assert "not readable" in refusal(tmp_path / "fake.jsonl.gz")
+    (tmp_path / "in.xlsx").write_text("hello")
+    assert "unknown format" in refusal(tmp_path / "in.xlsx")
+    (tmp_path / "no.csv").write_text("a,b\n1,2\n")
+    assert "no column 'items'" in refusal(tmp_path / "no.csv")
+    (tmp_path / "fake.parquet").write_text("hello")
+    assert "not readable" in refusal(tmp_path / "fake.parquet")
+    (tmp_path / "latin.csv").write_bytes(b"items\ncaf\xe9\n")
+    assert "not UTF-8" in refusal(tmp_path / "latin.csv")
+    broken = bytearray(whole)
+    broken[20:60] = bytes(40)
+    (tmp_path / "broken.jsonl.gz").write_bytes(broken)
+    assert "not readable" in refusal(tmp_path / "broken.jsonl.gz")
+    (tmp_path / "shifted.csv").write_text("items,day\nham, smoked,mon\n")
+    assert "shifted.csv:2: the row has more cells" in refusal(tmp_path / "shifted.csv")
+    assert not (tmp_path / "data").exists() or not any((tmp_path / "data").glob("*/1.0.0"))
+
+
+def test_data_that_make_no_schema(tmp_path):
+    def refusal(rows, *flags):
+        path = tmp_path / "in.jsonl"
+        path.write_text(lines(*rows))
+        return refused(
+            "prepare", f"--input={path}", "--name=bad", f"--data_dir={tmp_path}/data", *flags
+        )
+
+    one = [{"items": ["a"], "context": {"day": "mon" if n % 2 else "tue"}} for n in range(30)]
+    assert "vocabulary has 1 item" in refusal(one)
+    assert "vocabulary has 0 item" in refusal(other_features(), "--min_count=100")
+    assert "'shop' is always 'x'" in refusal(other_features(shop="x"))
+    assert "'shop' is missing in all" in refusal(other_features(shop=None))
+    assert "no value that occurs 20 times" in refusal(other_features(), "--value_min_count=20")
+    assert "the validation split is empty" in refusal(
+        [{**row, "group": "one"} for row in other_features()]
+    )
+    assert "--split_shares is 0,50,50" in refusal(other_features(), "--split_shares=0,50,50")
+    assert "every example is longer" in refusal(other_features(), "--max_items=1")
+    assert "the data set's name is '../x'" in refusal(other_features(), "--name=../x")
+    assert not any((tmp_path / "data").glob("*/1.0.0"))
+
+
+def test_bad_rows_can_be_skipped_and_are_reported(tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_text(lines(*other_features(), "{oops", {"items": []}))
+    flags = [f"--input={path}", f"--data_dir={tmp_path}/data"]
+    assert f"{path}:32" in refused("prepare", *flags, "--name=one", "--skip_bad_rows=1")
+    done = run("prepare", *flags, "--name=two", "--skip_bad_rows=2")
+    assert f"skipped {path}:31: not JSON" in done.stdout
+    assert f"skipped {path}:32: 'items' is empty" in done.stdout
+    assert "exists; pass --overwrite" in refused(
+        "prepare", *flags, "--name=two", "--skip_bad_rows=2"
+    )
+    run("prepare", *flags, "--name=two", "--skip_bad_rows=2", "--overwrite")
+
+
+def test_a_schema_that_does_not_fit(tmp_path, data_dir):
+    path = tmp_path / "in.jsonl"
+    path.write_text(lines(*other_features()))
+    schema = f"--schema={data_dir}/small/1.0.0/schema.json"
+    flags = [f"--input={path}", f"--data_dir={tmp_path}/data", "--name=bad"]
+    assert "none of the data's items is in its vocabulary" in refused("prepare", *flags, schema)
+    run("prepare", f"--input={path}", f"--data_dir={tmp_path}/data", "--name=good")
+    written = json.loads((tmp_path / "data/good/1.0.0/schema.json").read_text())
+
+    def changed(**fields):
+        other = tmp_path / "schema.json"
+        other.write_text(json.dumps({**written, **fields}))
+        return refused("prepare", *flags, f"--schema={other}")
+
+    assert "--min_count has no place beside --schema" in refused(
+        "prepare", *flags, schema, "--min_count=3"
+    )
+    numbers = {"name": "day", "kind": "numerical", "width": 4}
+    vector = {"name": "day", "kind": "vector", "width": 4, "dimension": 2}
+    assert "'day' is vector, not 'tue'" in changed(features=[vector])
+    assert "'day' is numerical, not 'tue'" in changed(features=[numbers])
+    assert "unknown field 'itemz'" in changed(itemz=[])
+    assert "kind is 'bag'" in changed(kind="bag")
+    assert "must be a whole number, not 'x'" in changed(max_items="x")
+    assert "'a' is listed twice" in changed(items=["a", "a"])
+
+
+def test_configs_are_refused_before_anything_is_compiled(tmp_path, data_dir):
+    def refusal(*overrides, config="base.py:gsu"):
+        return refused(
+            "train",
+            f"--config=configs/{config}",
+            f"--workdir={tmp_path}/run",
+            f"--config.data.dir={data_dir}",
+            "--config.data.name=small",
+            *overrides,
+        )
+
+    assert 'Did you mean "steps"' in refusal("--config.train.step=3")
+    assert "invalid literal for int" in refusal("--config.train.steps=many")
+    assert "train.steps is 0; it must be at least 1" in refusal("--config.train.steps=0")
+    assert "model.dropout is 1.0" in refusal("--config.model.dropout=1")
+    assert "learning_rate is nan" in refusal("--config.optimizer.learning_rate=nan")
+    assert "model.method is 'gsx'" in refusal(config="base.py:gsx")
+    assert "not a multiple of model.heads, 3" in refusal("--config.model.heads=3")
+    assert "eval.masking is 'two'" in refusal("--config.eval.masking=two")
+    assert "no prepared data" in refusal("--config.data.name=absent")
+    assert "train.batch_size is 4096" in refusal("--config.train.batch_size=4096")
+    assert "seed is 4294967296" in refusal("--config.seed=4294967296")
+    assert "No such file" in refusal(config="absent.py:gsu")
+    assert "unexpected argument 'now'" in refusal("now")
+    assert not (tmp_path / "run").exists()
