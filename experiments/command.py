@@ -23,6 +23,9 @@ def run(main: Callable[[], None]) -> None:
             main()
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except KeyboardInterrupt:
+            print("interrupted; a run goes on with the same command", file=sys.stderr)
+            sys.exit(130)
         except (UserError, OSError) as error:
             fail(error)
 
