@@ -24,8 +24,11 @@ def run(main: Callable[[], None]) -> None:
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except KeyboardInterrupt:
-            print("interrupted; a run goes on with the same command", file=sys.stderr)
-            sys.exit(130)
+            print(
+                "interrupted; a run goes on with the same command", file=sys.stderr, flush=True
+            )
+            # A step may still be computing: Python's own end would crash under its threads.
+            os._exit(130)
         except (UserError, OSError) as error:
             fail(error)
 
