@@ -8,6 +8,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from absl import app, flags, logging
 
+from cbert import runtime
 from cbert.errors import UserError
 
 
@@ -33,6 +34,7 @@ def run(main: Callable[[], None]) -> None:
             fail(error)
 
     logging.set_verbosity(logging.ERROR)
+    runtime.set_up()
     app.run(guarded, flags_parser=_parse)
 
 

@@ -11,7 +11,7 @@ from cbert import progress
 from cbert.data.source import Split, bucket_bounds
 from cbert.data.splits import uniform
 from cbert.errors import UserError
-from cbert.model.bert import ContextualBert, output_layer
+from cbert.model.bert import ContextualBert
 from cbert.model.objective import score
 from cbert.schema import MASK_ITEM
 from cbert.training import parallel
@@ -81,8 +81,8 @@ def make_answer(model: ContextualBert) -> Callable:
         items = codes[here, places]
         codes = codes.at[here, places].set(MASK_ITEM)
         context = {name: column[rows] for name, column in data["context"].items()}
-        hidden = model.apply({"params": params}, codes, context, places[:, None])[:, 0]
-        return score(hidden, *output_layer(params), items)
+        found, table, bias = model.apply({"params": params}, codes, context, places[:, None])
+        return score(found[:, 0], table, bias, items)
 
     return parallel.map_questions(answer)
 

@@ -3,17 +3,18 @@
 Legend: B examples, L positions, P hidden positions, D model dimension, V real items.
 """
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from cbert.errors import UserError
 from cbert.model import conditioning
+from cbert.model.attention import Attention
 from cbert.model.context import ContextEncoder
 from cbert.model.layers import (
     FNN,
     AddAndNorm,
     Array,
-    Attention,
     Dropout,
     Hyperparameters,
     dense,
@@ -41,14 +42,36 @@ class Embedding(nn.Module):
         if self.hyper.positions:
             self.positions = self.param("positions", init, (self.max_items, size))
 
-    def __call__(self, codes: Array) -> Array:
-        """codes `int32 [B, L]` to `[B, L, D]`."""
-        real = self.items[jnp.maximum(codes, 0)]
+    def __call__(self, codes: Array) -> tuple[Array, Array]:
+        """codes `int32 [B, L]` to `[B, L, D]`, and the table for the output layer."""
+        real, table = look_up(self.items, jnp.maximum(codes, 0))
         special = self.special[jnp.maximum(-1 - codes, 0)]
         x = jnp.where((codes >= 0)[..., None], real, special)
         if self.hyper.positions:
             x = x + self.positions[: codes.shape[1]]
-        return x.astype(self.hyper.dtype)
+        return x.astype(self.hyper.dtype), table
+
+
+@jax.custom_vjp
+def look_up(table: Array, codes: Array) -> tuple[Array, Array]:
+    """`table[codes]`, and the table again for whatever else uses it.
+
+    Through that second result its gradient comes back first, and the rows' are added into it:
+    there is never another gradient of the table's size.
+    """
+    return table[codes], table
+
+
+def _look_up_forward(table, codes):
+    return look_up(table, codes), codes
+
+
+def _look_up_backward(codes, gradients):
+    d_rows, d_table = gradients
+    return d_table.at[codes].add(d_rows), None
+
+
+look_up.defvjp(_look_up_forward, _look_up_backward)
 
 
 class Block(nn.Module):
@@ -62,8 +85,8 @@ class Block(nn.Module):
         self.fnn = FNN(self.hyper, self.hyper.feed_forward)
         self.fnn_norm = AddAndNorm(self.hyper)
 
-    def attend(self, x: Array, mask: Array, noise: Array | None) -> Array:
-        return self.attention_norm(x, self.attention(x, mask), noise)
+    def attend(self, queries: Array, x: Array, mask: Array, noise: Array | None) -> Array:
+        return self.attention_norm(queries, self.attention(queries, x, mask), noise)
 
     def feed_forward(self, x: Array, noise: Array | None) -> Array:
         return self.fnn_norm(x, self.fnn(x), noise)
@@ -100,8 +123,8 @@ class ContextualBert(nn.Module):
         context: dict[str, Array],
         hidden: Array,
         noise: Array | None = None,
-    ) -> Array:
-        """What the model holds of each hidden item, to be compared with the output table.
+    ) -> tuple[Array, Array, Array]:
+        """What the model holds of each hidden item, and what to compare it with.
 
         Args:
           codes: `int32 [B, L]` item codes, hidden ones masked, padded with -1.
@@ -110,23 +133,33 @@ class ContextualBert(nn.Module):
           noise: `uint32 []` for dropout, None to leave it off.
 
         Returns:
-          `float32 [B, P, D]`.
+          `float32 [B, P, D]`, and the last dense layer, tied to the embedding: table
+          `[V, D]` and bias `[V]`.
         """
-        x = self.encode(codes, context, noise)
-        x = jnp.take_along_axis(x, hidden[..., None], axis=1)
+        x, table = self.embedding(codes)
+        x = self.encode(x, codes != PAD_ITEM, context, hidden, noise)
         activation = nn.relu if self.hyper.transform_activation == "relu" else nn.gelu
-        return activation(self.transform(x)).astype(jnp.float32)
+        x = activation(self.transform(x)).astype(jnp.float32)
+        return x, table, self.embedding.bias
 
     def encode(
-        self, codes: Array, context: dict[str, Array], noise: Array | None = None
+        self,
+        x: Array,
+        mask: Array,
+        context: dict[str, Array],
+        hidden: Array,
+        noise: Array | None = None,
     ) -> Array:
-        """The last block's output `[B, L, D]`."""
+        """Embedded items `[B, L, D]` to the last block's output where asked, `[B, P, D]`."""
         method, last = self.conditioning, self.hyper.layers - 1
-        mask = codes != PAD_ITEM
-        x = self.dropout(self.embedding(codes), noise)
+        x = self.dropout(x, noise)
         x, mask, g = method.enter(x, mask, self.context_encoder(context), noise)
         for layer, block in enumerate(self.blocks):
-            x = block.attend(x, mask, noise)
+            shown, queries = mask, x
+            if layer == last:  # Of the other positions only keys and values are needed.
+                queries = jnp.take_along_axis(x, hidden[..., None], axis=1)
+                mask = jnp.take_along_axis(mask, hidden, axis=1)
+            x = block.attend(queries, x, shown, noise)
             x = method.read(layer, x, mask, g, noise)
             x = block.feed_forward(x, noise)
             if layer < last:
@@ -153,11 +186,6 @@ def initialize(model: ContextualBert, key: Array) -> dict:
     codes = jnp.zeros((1, 2), jnp.int32)
     context = {feature.name: jnp.asarray(feature.encode([None])) for feature in model.features}
     return model.init(key, codes, context, codes[:, :1])["params"]
-
-
-def output_layer(params: dict) -> tuple[Array, Array]:
-    """The tied table `[V, D]` and bias `[V]` of the last dense layer."""
-    return params["embedding"]["items"], params["embedding"]["bias"]
 
 
 def counted(path: tuple[str, ...]) -> bool:

@@ -1,6 +1,6 @@
 """The parts that every encoder block and every conditioning method is made of.
 
-Legend: B examples, L positions, D model dimension, H heads.
+Legend: B examples, L positions, D model dimension.
 """
 
 import dataclasses
@@ -108,7 +108,8 @@ class Dropout(nn.Module):
         if noise is None or not self.rate:
             return x
         place = zlib.crc32("/".join(self.path).encode())
-        key = mix(noise ^ jnp.uint32(place))
+        # Behind a barrier the key is no constant, and one compiled loop serves all layers.
+        key = jax.lax.optimization_barrier(mix(noise ^ jnp.uint32(place)))
         entries = jax.lax.iota(jnp.uint32, x.size).reshape(x.shape)
         bits = mix(mix(entries + key) ^ noise)
         kept = bits >= jnp.uint32(int(self.rate * 2**32))
@@ -138,22 +139,3 @@ class AddAndNorm(nn.Module):
     def __call__(self, x: Array, y: Array, noise: Array | None) -> Array:
         y = Dropout(self.hyper.dropout)(y, noise)
         return norm(self.hyper, self.scale, self.bias)(x + y)
-
-
-class Attention(nn.Module):
-    """Multi-head self-attention over the positions that the mask shows."""
-
-    hyper: Hyperparameters
-
-    @nn.compact
-    def __call__(self, x: Array, mask: Array) -> Array:
-        """x `[B, L, D]`, mask `bool [B, L]`, True where there is something to attend to."""
-        heads, size = self.hyper.heads, self.hyper.dimension // self.hyper.heads
-        query_key_value = dense(self.hyper, 3 * self.hyper.dimension, "query_key_value")(x)
-        split = query_key_value.reshape(*x.shape[:-1], 3, heads, size)
-        query, key, value = split[..., 0, :, :], split[..., 1, :, :], split[..., 2, :, :]
-        logits = jnp.einsum("bqhd,bkhd->bhqk", query, key) * size**-0.5
-        logits = jnp.where(mask[:, None, None, :], logits.astype(jnp.float32), -1e9)
-        weights = nn.softmax(logits).astype(x.dtype)
-        read = jnp.einsum("bhqk,bkhd->bqhd", weights, value).reshape(x.shape)
-        return dense(self.hyper, self.hyper.dimension, "out")(read)

@@ -1,47 +1,67 @@
-"""The objective over the whole vocabulary, in chunks: logits are never stored whole.
+"""The objective over the whole vocabulary, in chunks: logits are never held all at once.
 
-Legend: Q questions, V items, D model dimension.
+Legend: Q questions, V items, D model dimension, K items of a chunk.
 """
 
 import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 Array = jax.Array
 
-
-def _chunks(table: Array, bias: Array, size: int) -> tuple[Array, Array, Array]:
-    """Table `[n, size, D]` and bias `[n, size]` in padded chunks, and each chunk's start."""
-    vocabulary, dimension = table.shape
-    number = -(-vocabulary // size)
-    padding = number * size - vocabulary
-    table = jnp.pad(table, ((0, padding), (0, 0)))
-    bias = jnp.pad(bias, (0, padding), constant_values=-jnp.inf)
-    starts = jnp.arange(number) * size
-    return table.reshape(number, size, dimension), bias.reshape(number, size), starts
+CHUNK = 4096
+# So many chunks are written out, if that makes at most so many probabilities, which are then
+# kept for the gradient. More chunks become a loop that makes them again.
+FEW, KEPT = 16, 2**26
 
 
-def _log_normalizer(hidden: Array, table: Array, bias: Array, size: int) -> Array:
-    """log sum_v exp(h t_v + b_v) `[Q]`."""
+def _chunks(vocabulary: int, chunk: int) -> tuple[int, np.ndarray, np.ndarray]:
+    """Chunks of equal size that cover all items, the last one overlapping where it must.
 
-    def add(total: Array, chunk: tuple[Array, Array, Array]) -> tuple[Array, None]:
-        rows, offset, _ = chunk
-        logits = hidden @ rows.T + offset
-        return jnp.logaddexp(total, jax.nn.logsumexp(logits, axis=1)), None
+    Returns:
+      The size K, each chunk's start, and 1 for the items that no chunk before holds, else 0.
+    """
+    number = -(-vocabulary // chunk)
+    size = -(-vocabulary // number)
+    covered = np.arange(number) * size
+    starts = np.minimum(covered, vocabulary - size)
+    fresh = starts[:, None] + np.arange(size) >= covered[:, None]
+    return size, starts, fresh.astype(np.float32)
 
-    start = jnp.full(hidden.shape[0], -jnp.inf)
-    return lax.scan(add, start, _chunks(table, bias, size))[0]
+
+def _scan(few: bool, step: Callable, carry: Any, chunks: Sequence) -> tuple[Any, list | None]:
+    """`lax.scan`, written out for few chunks: nothing is cleared, stacked or copied."""
+    if not few:
+        return lax.scan(step, carry, tuple(chunks))
+    made = []
+    for chunk in zip(*chunks, strict=True):
+        carry, out = step(carry, chunk)
+        made.append(out)
+    return carry, made
+
+
+def _part(table: Array, bias: Array, start: Array, size: int) -> tuple[Array, Array]:
+    rows = lax.dynamic_slice_in_dim(table, start, size)
+    return rows, lax.dynamic_slice_in_dim(bias, start, size)
 
 
 def _target_logits(hidden: Array, table: Array, bias: Array, targets: Array) -> Array:
     return (hidden * table[targets]).sum(axis=1) + bias[targets]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
 def cross_entropy(
-    hidden: Array, table: Array, bias: Array, targets: Array, chunk: int = 4096
+    hidden: Array,
+    table: Array,
+    bias: Array,
+    targets: Array,
+    chunk: int = CHUNK,
+    kept: int = KEPT,
 ) -> Array:
     """-log softmax(hidden table^T + bias) at the targets.
 
@@ -50,43 +70,69 @@ def cross_entropy(
       table: `float32 [V, D]`.
       bias: `float32 [V]`.
       targets: `int32 [Q]`, from 0 to V - 1.
-      chunk: Items whose logits are held at once.
+      chunk: The most items whose logits are made at once.
+      kept: The most probabilities that are kept for the gradient.
 
     Returns:
       `float32 [Q]`, nats.
     """
-    chunk = min(chunk, table.shape[0])
-    return _log_normalizer(hidden, table, bias, chunk) - _target_logits(
-        hidden, table, bias, targets
-    )
+    return _forward(hidden, table, bias, targets, chunk, kept)[0]
 
 
-def _forward(hidden, table, bias, targets, chunk):
-    chunk = min(chunk, table.shape[0])
-    normalizer = _log_normalizer(hidden, table, bias, chunk)
+def _forward(hidden, table, bias, targets, chunk, kept):
+    """One pass over the table: the normalizer, and the row that each question expects.
+
+    That row, sum_v p_v t_v, is the gradient of the normalizer by `hidden`. Both are summed
+    relative to the largest logit so far.
+    """
+    size, starts, fresh = _chunks(len(table), chunk)
+    few = len(starts) <= FEW and len(hidden) * len(table) <= kept
+
+    def add(carry, chunk):
+        most, total, expected = carry
+        start, fresh = chunk
+        rows, offset = _part(table, bias, start, size)
+        logits = hidden @ rows.T + offset
+        now = jnp.maximum(most, logits.max(axis=1))
+        weights = jnp.exp(logits - now[:, None])
+        shrink = jnp.exp(most - now)
+        total = total * shrink + (weights * fresh).sum(axis=1)
+        expected = expected * shrink[:, None] + weights @ (rows * fresh[:, None])
+        return (now, total, expected), (weights, now) if few else None
+
+    first = (jnp.full(len(hidden), -jnp.inf), jnp.zeros(len(hidden)), jnp.zeros_like(hidden))
+    (most, total, expected), saved = _scan(few, add, first, (starts, fresh))
+    normalizer = most + jnp.log(total)
     loss = normalizer - _target_logits(hidden, table, bias, targets)
-    return loss, (hidden, table, bias, targets, normalizer)
+    expected = expected / total[:, None]
+    return loss, (hidden, table, bias, targets, normalizer, expected, saved)
 
 
-def _backward(chunk, saved, gradient):
-    hidden, table, bias, targets, normalizer = saved
-    vocabulary, dimension = table.shape
-    chunk = min(chunk, vocabulary)
+def _backward(chunk, kept, residuals, gradient):
+    del kept
+    hidden, table, bias, targets, normalizer, expected, saved = residuals
+    size, starts, _ = _chunks(len(table), chunk)
+    few = saved is not None
 
-    def step(
-        total: Array, part: tuple[Array, Array, Array]
-    ) -> tuple[Array, tuple[Array, Array]]:
-        rows, offset, _ = part
-        probabilities = jnp.exp(hidden @ rows.T + offset - normalizer[:, None])
-        weighted = probabilities * gradient[:, None]
-        return total + weighted @ rows, (weighted.T @ hidden, weighted.sum(axis=0))
+    def write(carry, chunk):
+        d_table, d_bias = carry
+        start, scale = chunk[0], gradient
+        if few:
+            weights, most = chunk[1]
+            scale = gradient * jnp.exp(most - normalizer)
+        else:
+            rows, offset = _part(table, bias, start, size)
+            weights = jnp.exp(hidden @ rows.T + offset - normalizer[:, None])
+        d_rows = weights.T @ (hidden * scale[:, None])
+        # Where chunks overlap, the same values are written twice.
+        d_table = lax.dynamic_update_slice_in_dim(d_table, d_rows, start, 0)
+        d_bias = lax.dynamic_update_slice_in_dim(d_bias, scale @ weights, start, 0)
+        return (d_table, d_bias), None
 
-    d_hidden, (d_table, d_bias) = lax.scan(
-        step, jnp.zeros_like(hidden), _chunks(table, bias, chunk)
-    )
-    d_table = d_table.reshape(-1, dimension)[:vocabulary]
-    d_bias = d_bias.reshape(-1)[:vocabulary]
-    d_hidden = d_hidden - gradient[:, None] * table[targets]
+    first = (lax.empty(table.shape, table.dtype), lax.empty(bias.shape, bias.dtype))
+    chunks = (starts, saved) if few else (starts,)
+    (d_table, d_bias), _ = _scan(few, write, first, chunks)
+    d_hidden = gradient[:, None] * (expected - table[targets])
     d_table = d_table.at[targets].add(-gradient[:, None] * hidden)
     d_bias = d_bias.at[targets].add(-gradient)
     return d_hidden, d_table, d_bias, None
@@ -96,24 +142,29 @@ cross_entropy.defvjp(_forward, _backward)
 
 
 def score(
-    hidden: Array, table: Array, bias: Array, targets: Array, chunk: int = 4096
+    hidden: Array, table: Array, bias: Array, targets: Array, chunk: int = CHUNK
 ) -> tuple[Array, Array]:
     """Log-probability (nats) and rank of the targets among all items.
 
     Shapes as in `cross_entropy`. The rank counts from 1; ties count against the target.
     Products are full float32 on every device, for ranks hang on small differences.
     """
-    chunk = min(chunk, table.shape[0])
+    size, starts, fresh = _chunks(len(table), chunk)
     own = _target_logits(hidden, table, bias, targets)
 
-    def step(carry: tuple[Array, Array], part: tuple[Array, Array, Array]):
-        total, ahead = carry
-        rows, offset, start = part
+    def add(carry: tuple[Array, Array, Array], chunk: tuple[Array, Array]):
+        most, total, ahead = carry
+        start, fresh = chunk
+        rows, offset = _part(table, bias, start, size)
         logits = jnp.dot(hidden, rows.T, precision=lax.Precision.HIGHEST) + offset
-        other = start + jnp.arange(chunk) != targets[:, None]
+        now = jnp.maximum(most, logits.max(axis=1))
+        weights = jnp.exp(logits - now[:, None]) * fresh
+        total = total * jnp.exp(most - now) + weights.sum(axis=1)
+        other = (start + jnp.arange(size) != targets[:, None]) & (fresh > 0)
         ahead += ((logits >= own[:, None]) & other).sum(axis=1)
-        return (jnp.logaddexp(total, jax.nn.logsumexp(logits, axis=1)), ahead), None
+        return (now, total, ahead), None
 
-    start = (jnp.full(hidden.shape[0], -jnp.inf), jnp.zeros(hidden.shape[0], jnp.int32))
-    (normalizer, ahead), _ = lax.scan(step, start, _chunks(table, bias, chunk))
-    return own - normalizer, ahead + 1
+    rows = len(hidden)
+    first = (jnp.full(rows, -jnp.inf), jnp.zeros(rows), jnp.zeros(rows, jnp.int32))
+    (most, total, ahead), _ = _scan(len(starts) <= FEW, add, first, (starts, fresh))
+    return own - most - jnp.log(total), ahead + 1

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import time
+from collections.abc import Callable
 
 import jax
 import ml_collections
@@ -47,11 +48,15 @@ class Validation:
 
 @dataclasses.dataclass
 class Run:
-    """What a training run is made of, before its first step."""
+    """What a training run is made of, before its first step.
+
+    `pure_step` is the step before it is mapped over devices.
+    """
 
     batches: source.Batches
     data: dict
-    step: object
+    pure_step: Callable
+    step: Callable
     state: state_lib.TrainState
     key: jax.Array
     rate: optax.Schedule
@@ -85,10 +90,12 @@ def set_up(config: ml_collections.ConfigDict, schema: Schema) -> Run:
     task = Task(model, schema, masking, config.train.context_dropout, expected)
     key = jax.random.key(config.seed)
     params = jax.jit(lambda key: bert.initialize(model, key))(key)
+    step = make_train_step(task, optimizer)
     return Run(
         batches=batches,
         data=parallel.replicate(train.columns),
-        step=parallel.map_train_step(make_train_step(task, optimizer)),
+        pure_step=step,
+        step=parallel.map_train_step(step),
         state=parallel.replicate(state_lib.create(params, optimizer)),
         key=parallel.replicate(jax.random.fold_in(key, 1)),
         rate=rate,

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 AXIS = "devices"
@@ -16,6 +18,16 @@ AXIS = "devices"
 
 def device_count() -> int:
     return jax.local_device_count()
+
+
+def device_index() -> jax.Array:
+    """Inside a mapped function: which device this is."""
+    return lax.axis_index(AXIS)
+
+
+def total(tree: Any) -> Any:
+    """Inside a mapped function: the sum over all devices; one device need not copy."""
+    return lax.psum(tree, AXIS) if device_count() > 1 else tree
 
 
 def map_train_step(step: Callable) -> Callable:
@@ -32,6 +44,27 @@ def map_train_step(step: Callable) -> Callable:
         static_broadcasted_argnums=5,
         donate_argnums=0,
     )
+
+
+def over_seeds(step: Callable) -> Callable:
+    """The step of several seeds in one program, to be mapped over devices.
+
+    State, key and results have a leading seed axis, `rows` is `[seeds, B]`, and the data and
+    the padded length are the same for all. Each seed's numbers are those of its own run.
+    """
+
+    def step_all(state, data, rows, places, key, length):
+        def step_one(state: Any, rows: jax.Array, key: jax.Array) -> Any:
+            return step(state, data, rows, places, key, length)
+
+        return jax.vmap(step_one)(state, rows, key)
+
+    return step_all
+
+
+def stack(trees: list[Any]) -> Any:
+    """One tree with a leading axis over the given ones, on every device."""
+    return replicate(jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees))
 
 
 def map_questions(ask: Callable) -> Callable:

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
+from cbert.training.optimizer import pack
+
 
 @struct.dataclass
 class TrainState:
@@ -24,5 +26,5 @@ class TrainState:
 
 
 def create(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
-    """The state before the first step."""
-    return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
+    """The state before the first step; the optimizer sees packed parameters."""
+    return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(pack(params)))

@@ -10,13 +10,13 @@ from typing import Any
 
 import jax
 import optax
-from jax import lax
 
 from cbert.data import masking as masking_lib
-from cbert.model.bert import ContextualBert, output_layer
+from cbert.model.bert import ContextualBert
 from cbert.model.objective import cross_entropy
 from cbert.schema import Schema
-from cbert.training.parallel import AXIS
+from cbert.training import parallel
+from cbert.training.optimizer import pack, unpack
 from cbert.training.state import TrainState
 
 
@@ -76,13 +76,11 @@ class Task:
 
     def loss_sum(self, params: dict, batch: dict[str, Any], noise: jax.Array) -> jax.Array:
         """Cross-entropy summed over the batch's questions, in nats."""
-        found = self.model.apply(
+        found, table, bias = self.model.apply(
             {"params": params}, batch["codes"], batch["context"], batch["hidden"], noise
         )
         losses = cross_entropy(
-            found.reshape(-1, found.shape[-1]),
-            *output_layer(params),
-            batch["targets"].reshape(-1),
+            found.reshape(-1, found.shape[-1]), table, bias, batch["targets"].reshape(-1)
         )
         return (losses * batch["weights"].reshape(-1)).sum()
 
@@ -99,25 +97,26 @@ def make_train_step(task: Task, optimizer: optax.GradientTransformation) -> Call
         length: int,
     ) -> tuple[TrainState, dict[str, jax.Array]]:
         """rows and places `int32 [B]`; metrics are sums over the global batch."""
-        batch_size = len(rows) * lax.psum(1, AXIS)
+        batch_size = len(rows) * parallel.device_count()
         keys = jax.random.split(jax.random.fold_in(key, state.step), 3)
         batch = task.batch(keys[:2], data, rows, places, batch_size, length)
         # Another noise on every device.
-        noise = jax.random.bits(jax.random.fold_in(keys[2], lax.axis_index(AXIS)))
+        noise = jax.random.bits(jax.random.fold_in(keys[2], parallel.device_index()))
 
         def scaled_loss(params: dict) -> tuple[jax.Array, jax.Array]:
             total = task.loss_sum(params, batch, noise)
             return total / (batch_size * task.expected_count), total
 
         gradients, total = jax.grad(scaled_loss, has_aux=True)(state.params)
-        gradients = lax.psum(gradients, AXIS)
-        updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
+        gradients = parallel.total(pack(gradients))
+        packed = pack(state.params)
+        updates, opt_state = optimizer.update(gradients, state.opt_state, packed)
+        params = unpack(optax.apply_updates(packed, updates), state.params)
         metrics = {
-            "loss": lax.psum(total, AXIS),
-            "questions": lax.psum(batch["weights"].sum(), AXIS),
+            "loss": parallel.total(total),
+            "questions": parallel.total(batch["weights"].sum()),
             "gradient_norm": optax.tree.norm(gradients),
         }
-        params = optax.apply_updates(state.params, updates)
         return TrainState(state.step + 1, params, opt_state), metrics
 
     return train_step

@@ -20,7 +20,11 @@ class Method(nn.Module):
     def enter(
         self, x: Array, mask: Array, context: Any, noise: Array | None
     ) -> tuple[Array, Array, Any]:
-        """Before the first block: x `[B, L, D]`, mask `bool [B, L]` and the `Context`."""
+        """Before the first block: x `[B, L, D]`, mask `bool [B, L]` and the `Context`.
+
+        Positions may be added after the items. In the last block x and mask are those of the
+        hidden positions alone, `[B, P, D]` and `[B, P]`.
+        """
         del context, noise  # Only methods that condition read them.
         return x, mask, None
 
@@ -35,6 +39,6 @@ class Method(nn.Module):
         return g
 
     def leave(self, x: Array, g: Any) -> Array:
-        """After the last block: back to the positions that came in, `[B, L, D]`."""
+        """After the last block, `[B, P, D]`."""
         del g
         return x

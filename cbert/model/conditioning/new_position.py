@@ -7,17 +7,17 @@ from cbert.model.layers import dense
 
 
 class NewPosition(Method):
-    """I = [W c, x_1, ..., x_n]; every position may attend to the new first one."""
+    """I = [x_1, ..., x_n, W c]; every position may attend to the new one.
+
+    The paper writes it first. The place makes no difference, for positions are embedded before,
+    and last it leaves the items where they are.
+    """
 
     def setup(self) -> None:
         self.project = dense(self.hyper, self.hyper.dimension)
 
     def enter(self, x, mask, context, noise):
         del noise
-        x = jnp.concatenate([self.project(context.vector)[:, None], x], axis=1)
-        mask = jnp.pad(mask, ((0, 0), (1, 0)), constant_values=True)
+        x = jnp.concatenate([x, self.project(context.vector)[:, None]], axis=1)
+        mask = jnp.pad(mask, ((0, 0), (0, 1)), constant_values=True)
         return x, mask, None
-
-    def leave(self, x, g):
-        del g
-        return x[:, 1:]
