@@ -22,7 +22,7 @@ SMALL = Hyperparameters(dimension=16, heads=4, layers=3, feed_forward=24, dropou
 
 def made(schema, method, hyper=SMALL, seed=0):
     model = bert.build(hyper, method, schema)
-    params = jax.jit(functools.partial(bert.initialize, model))(jax.random.key(seed))
+    params = bert.initialize(model, jax.random.key(seed))
     # Biases and scales away from 0 and 1, so that none of them can be forgotten unseen.
     noise = np.random.default_rng(1)
     params = jax.tree.map(

@@ -185,7 +185,7 @@ def initialize(model: ContextualBert, key: Array) -> dict:
     """Fresh parameters, float32."""
     codes = jnp.zeros((1, 2), jnp.int32)
     context = {feature.name: jnp.asarray(feature.encode([None])) for feature in model.features}
-    return model.init(key, codes, context, codes[:, :1])["params"]
+    return jax.jit(model.init)(key, codes, context, codes[:, :1])["params"]
 
 
 def counted(path: tuple[str, ...]) -> bool:

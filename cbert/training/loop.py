@@ -35,12 +35,12 @@ class Validation:
     ) -> None:
         self._split, self._batch_size = split, batch_size
         self._asked = questions.make(split, questions.ONE)
-        self._answer = questions.make_answer(model)
+        self.answer = questions.make_answer(model)
         self._data = parallel.replicate(split.columns)
 
     def __call__(self, params: dict) -> dict[str, float]:
         answers = questions.answer_all(
-            self._answer, params, self._data, self._split, self._asked, self._batch_size
+            self.answer, params, self._data, self._split, self._asked, self._batch_size
         )
         values = metrics.per_question(*answers)
         return {name: float(values[name].mean()) for name in metrics.NAMES}
@@ -64,9 +64,23 @@ class Run:
 
 
 def set_up(config: ml_collections.ConfigDict, schema: Schema) -> Run:
-    """Loads the data and builds model, optimizer and step; compiles nothing large."""
+    """Loads the data and assembles a run."""
     train = source.load(config.data.dir, config.data.name, "train", schema)
     validation = source.load(config.data.dir, config.data.name, "validation", schema)
+    return assemble(config, schema, train, validation)
+
+
+def assemble(
+    config: ml_collections.ConfigDict,
+    schema: Schema,
+    train: source.Split,
+    validation: source.Split,
+) -> Run:
+    """Builds model, optimizer and step; compiles nothing large.
+
+    Raises:
+      UserError: the batch does not fit the devices or the data, or there is nothing to hide.
+    """
     if config.train.batch_size % parallel.device_count():
         raise UserError(
             f"train.batch_size is {config.train.batch_size}; it must be a multiple of the "
@@ -89,7 +103,7 @@ def set_up(config: ml_collections.ConfigDict, schema: Schema) -> Run:
     )
     task = Task(model, schema, masking, config.train.context_dropout, expected)
     key = jax.random.key(config.seed)
-    params = jax.jit(lambda key: bert.initialize(model, key))(key)
+    params = bert.initialize(model, key)
     step = make_train_step(task, optimizer)
     return Run(
         batches=batches,

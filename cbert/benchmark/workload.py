@@ -1,0 +1,115 @@
+"""What the benchmark trains on: random sets of the sizes of a config, in memory.
+
+Legend: B examples, L padded length, M sets, D model dimension, V items, C context width.
+"""
+
+import dataclasses
+
+import ml_collections
+import numpy as np
+
+from cbert import config as config_lib
+from cbert.data import source
+from cbert.data.masking import Masking
+from cbert.model import bert
+from cbert.schema import CATEGORICAL, PAD_ITEM, SET, Feature, Schema
+from cbert.training import loop
+
+SETS = 8192
+# The paper's sets have four to eight items, five in the mean.
+LENGTH_SHARES = {4: 0.46, 5: 0.26, 6: 0.14, 7: 0.09, 8: 0.05}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """What a workload measures along.
+
+    Attributes:
+      items: V.
+      context: C; features of 92 and what is left over.
+      length: Items of each set, 0 for the paper's four to eight.
+    """
+
+    items: int = 30_000
+    context: int = 736
+    length: int = 0
+
+    def lengths(self) -> np.ndarray:
+        """`int [SETS]`."""
+        if self.length:
+            return np.full(SETS, self.length)
+        values, shares = zip(*LENGTH_SHARES.items(), strict=True)
+        return np.repeat(values, np.round(np.array(shares) * SETS).astype(int))
+
+
+def make_schema(sizes: Sizes) -> Schema:
+    """Categorical features of up to 92 dimensions and 100 values each."""
+    widths = [92] * (sizes.context // 92)
+    if sizes.context % 92:
+        widths.append(sizes.context % 92)
+    values = tuple(str(value) for value in range(100))
+    features = tuple(
+        Feature(f"feature_{place}", CATEGORICAL, width, values)
+        for place, width in enumerate(widths)
+    )
+    names = tuple(str(item) for item in range(sizes.items))
+    longest = int(sizes.lengths().max())
+    return Schema(SET, longest, names, (1,) * sizes.items, features)
+
+
+def make_split(sizes: Sizes, schema: Schema) -> source.Split:
+    """Sets of uniform items; targets do not matter to speed."""
+    random = np.random.default_rng(0)
+    lengths = sizes.lengths()
+    count = len(lengths)
+    items = random.integers(0, sizes.items, (count, schema.max_items), np.int32)
+    items[np.arange(schema.max_items) >= lengths[:, None]] = PAD_ITEM
+    context = {
+        feature.name: random.integers(3, 103, (count, 1), np.int32)
+        for feature in schema.features
+    }
+    names = [str(row) for row in range(count)]
+    return source.Split(names, names, ["{}"] * count, items, context, None)
+
+
+def make_run(config: ml_collections.ConfigDict, sizes: Sizes) -> tuple[loop.Run, source.Split]:
+    """A training run on the workload, and the sets it trains on."""
+    config_lib.check(config)
+    schema = make_schema(sizes)
+    split = make_split(sizes, schema)
+    return loop.assemble(config, schema, split, split), split
+
+
+def operations(
+    config: ml_collections.ConfigDict, sizes: Sizes, length: float, masking: Masking
+) -> float:
+    """Multiplications and additions that training one set of `length` items needs.
+
+    Matrix products alone, no padding, nothing computed twice; of the last block only what the
+    hidden positions need; the backward pass is twice the forward pass.
+    """
+    schema, hyper = make_schema(sizes), config_lib.hyperparameters(config)
+    model = bert.build(hyper, config.model.method, schema)
+    asked = float(masking.count(np.array([round(length)]))[0])
+    return 3 * 2 * (_encoder(model, length, asked) + asked * hyper.dimension * sizes.items)
+
+
+def _encoder(model: bert.ContextualBert, length: float, asked: float) -> float:
+    """Multiply-adds of the encoder and the transform after it, forward, for one set."""
+    hyper, context = model.hyper, sum(feature.width for feature in model.features)
+    size, width = hyper.dimension, hyper.feed_forward
+    attended = length + (model.method == "np")
+    total = asked * size**2
+    for layer in range(hyper.layers):
+        queries = attended if layer < hyper.layers - 1 else asked
+        total += attended * 2 * size**2 + queries * (2 * size**2 + 2 * size * width)
+        total += 2 * queries * attended * size
+    if model.method == "c":
+        total += context * size + length * 2 * size**2
+    if model.method == "np":
+        total += context * size
+    if model.method in ("gs", "gsu"):
+        total += context * size + size**2 + hyper.layers * size**2
+    if model.method == "gsu":
+        total += (hyper.layers - 1) * 4 * size**2
+    return total
