@@ -27,6 +27,7 @@ _LEAST = {
     "train.checkpoint_every": 1,
     "train.log_every": 1,
     "train.patience": 0,
+    "train.sampled_items": 0,
     "optimizer.warmup_steps": 0,
     "optimizer.weight_decay": 0.0,
     "optimizer.clip_norm": 0.0,

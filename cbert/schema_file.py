@@ -11,10 +11,14 @@ from cbert.errors import UserError
 from cbert.schema import KINDS, SEQUENCE, SET, VECTOR, Feature, Schema
 
 
+def text(schema: Schema) -> str:
+    """A schema as JSON."""
+    return json.dumps(dataclasses.asdict(schema), indent=1, ensure_ascii=False) + "\n"
+
+
 def save(schema: Schema, path: pathlib.Path) -> None:
     """Writes a schema as JSON."""
-    text = json.dumps(dataclasses.asdict(schema), indent=1, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    path.write_text(text(schema), encoding="utf-8")
 
 
 def load(path: str | pathlib.Path) -> Schema:

@@ -31,6 +31,7 @@ def get_config(method: str = "gsu") -> ml_collections.ConfigDict:
             "corrupt": False,
             "context_dropout": 0.0,
             "length_buckets": 8,
+            "sampled_items": 0,
             "log_every": 100,
             "eval_every": 1000,
             "checkpoint_every": 1000,

@@ -1,10 +1,13 @@
-"""Batches are functions of (seed, step)."""
+"""Batches are functions of (seed, step); a split is the same from its cache."""
 
+import dataclasses
 import itertools
+import shutil
 
 import numpy as np
 import pytest
 
+from cbert.data import builder, columns, source
 from cbert.data.source import Batches, bucket_bounds
 from cbert.errors import UserError
 
@@ -54,3 +57,37 @@ def test_a_batch_larger_than_the_split_is_refused():
         UserError, match=r"train\.batch_size is 2000, the training split has 1003"
     ):
         Batches(LENGTHS, 2000, 0)
+
+
+def same(one, other):
+    for name in ("ids", "groups", "contexts"):
+        assert getattr(one, name) == getattr(other, name)
+    np.testing.assert_array_equal(one.items, other.items)
+    for part in ("context", "reference"):
+        here, there = getattr(one, part), getattr(other, part)
+        assert here.keys() == there.keys()
+        for name in here:
+            np.testing.assert_array_equal(here[name], there[name])
+
+
+def test_a_split_is_the_same_from_its_cache(data_dir, schema, tmp_path, capsys):
+    prepared = tmp_path / "small" / builder.VERSION
+    shutil.copytree(builder.directory(data_dir, "small"), prepared)
+    shutil.rmtree(prepared / "columns", ignore_errors=True)
+    fresh = source.load(tmp_path, "small", "test", schema)
+    (cache,) = (prepared / "columns").iterdir()
+    assert fresh.contexts[0].startswith("{")
+    same(columns.read(cache), fresh)
+
+    # One flipped bit in the middle is noticed, said, and mended.
+    content = bytearray(cache.read_bytes())
+    content[len(content) // 2] ^= 1
+    cache.write_bytes(content)
+    same(source.load(tmp_path, "small", "test", schema), fresh)
+    assert "damaged" in capsys.readouterr().out
+    same(columns.read(cache), fresh)
+
+    # Another schema has another cache.
+    fewer = dataclasses.replace(schema, features=schema.features[:1])
+    assert source.load(tmp_path, "small", "test", fewer).context.keys() != fresh.context.keys()
+    assert len(list((prepared / "columns").iterdir())) == 2

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cbert.model import sampled
 from cbert.model.objective import cross_entropy, score
 
 
@@ -69,3 +70,42 @@ def test_large_logits_do_not_overflow():
     bias = np.zeros(2, np.float32)
     assert cross_entropy(hidden, table, bias, np.array([1]), 1)[0] == pytest.approx(1e4)
     assert cross_entropy(hidden, table, bias, np.array([0]), 1)[0] == 0
+
+
+COUNTS = (50, 9, 0, 3, 3, 20, 1, 1, 7, 2)
+
+
+def test_sampled_items_are_drawn_in_proportion_to_counts():
+    cumulative = sampled.cumulative(COUNTS)
+    assert cumulative.tolist() == np.cumsum(np.array(COUNTS) + 1).tolist()
+    drawn = sampled.draw(jax.random.key(0), cumulative, 20_000)
+    share = np.bincount(drawn, minlength=10) / 20_000
+    expected = (np.array(COUNTS) + 1) / 106
+    np.testing.assert_allclose(share, expected, atol=4 * np.sqrt(0.25 / 20_000))
+    found = sampled.log_expected(cumulative, jnp.arange(10), 32)
+    np.testing.assert_allclose(np.exp(found), 32 * expected, rtol=1e-5)
+
+
+def test_the_sampled_normalizer_is_right_on_average_and_its_logarithm_low():
+    hidden, table, bias, targets = case(questions=3, items=10, size=4)
+    hidden, table, bias = (jnp.asarray(part) for part in (hidden / 3, table, bias))
+    cumulative = jnp.asarray(sampled.cumulative(COUNTS))
+    full = np.asarray(cross_entropy(hidden, table, bias, targets))
+
+    def losses(number):
+        def one(key):
+            drawn = sampled.draw(key, cumulative, number)
+            return sampled.sampled_cross_entropy(
+                hidden, table, bias, targets, drawn, cumulative
+            )
+
+        return np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(1), 4000)))
+
+    few, many = losses(8), losses(2048)
+    # exp(loss) is the normalizer over exp(own logit).
+    error = np.exp(few).std(axis=0) / np.sqrt(4000)
+    assert (np.abs(np.exp(few).mean(axis=0) - np.exp(full)) < 4 * error).all()
+    assert (few.mean(axis=0) < full - 0.01).all()
+    # The bias falls as one over the sample's size, here by 256.
+    left = np.abs(many.mean(axis=0) - full) / (full - few.mean(axis=0))
+    assert (left < 1 / 50).all(), left

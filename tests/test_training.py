@@ -75,6 +75,7 @@ def test_other_options_take_a_step(data_dir, schema):
         train__masking="rate",
         train__corrupt=True,
         train__context_dropout=0.3,
+        train__sampled_items=16,
         optimizer__clip_norm=0.0,
         optimizer__schedule="linear",
     )

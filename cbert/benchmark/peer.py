@@ -128,7 +128,7 @@ def pairs(training: measure.Training) -> dict[str, tuple[Any, Any]]:
 
 
 def summarize(found: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
-    """Medians and quartiles of the ratios of sets a second, ours over theirs, and both rates."""
+    """Medians and quartiles of our sets a second over theirs, and both rates."""
     summary = {}
     for name, (ours, theirs) in found.items():
         ours_rate = ours.sets / np.array(ours.timing.seconds)

@@ -1,6 +1,5 @@
 """Prepared data in memory, as columns, and batches that are functions of (seed, step)."""
 
-import dataclasses
 import functools
 import json
 import pathlib
@@ -11,43 +10,10 @@ import tensorflow_datasets as tfds
 from tensorflow_datasets.proto import tf_example_pb2
 
 from cbert import progress, schema_file
-from cbert.data import builder
+from cbert.data import builder, columns
+from cbert.data.columns import Split
 from cbert.errors import UserError
-from cbert.schema import PAD_ITEM, Schema
-
-
-@dataclasses.dataclass(frozen=True)
-class Split:
-    """One split, encoded by a schema. M examples of at most L items.
-
-    Attributes:
-      ids: `[M]` strings.
-      groups: `[M]` strings.
-      contexts: `[M]` the contexts as JSON text, as they were given.
-      items: `int32 [M, L]`, codes of the schema, padded at the end.
-      context: Feature name to its coded column, see `Feature.encode`.
-      reference: `log_probability` and `rank`, each `float32 [M, L]`, or None.
-    """
-
-    ids: list[str]
-    groups: list[str]
-    contexts: list[str]
-    items: np.ndarray
-    context: dict[str, np.ndarray]
-    reference: dict[str, np.ndarray] | None
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    @functools.cached_property
-    def lengths(self) -> np.ndarray:
-        """`int32 [M]`, items of each example."""
-        return (self.items != PAD_ITEM).sum(axis=1).astype(np.int32)
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """What a step reads: the arrays that are placed on the devices."""
-        return {"items": self.items, "context": self.context}
+from cbert.schema import Schema
 
 
 def load_schema(data_dir: str, name: str) -> Schema:
@@ -71,23 +37,36 @@ def split_names(data_dir: str, name: str) -> list[str]:
 
 
 def load(data_dir: str, name: str, split: str, schema: Schema) -> Split:
-    """Reads a split of prepared data and encodes it; raises `UserError` where there is none."""
+    """A split of prepared data, encoded by a schema; quick from its second use on.
+
+    Raises:
+      UserError: there is no such split.
+    """
     path = _found(data_dir, name)
     read_only = tfds.builder_from_directory(path)
     if split not in read_only.info.splits:
         raise UserError(
             f"{path} has no split {split!r}; it has {', '.join(sorted(read_only.info.splits))}"
         )
+    cache = columns.location(path, split, schema)
+    found = columns.read(cache)
+    if found is None:
+        found = encode(_examples(read_only, split), schema)
+        columns.write(cache, found)
+    return found
+
+
+def _examples(read_only: tfds.core.DatasetBuilder, split: str) -> list[Any]:
+    """The records of a split as protocol buffer feature maps."""
     raw = read_only.as_data_source(
         split, deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES
     )
     bar = progress.bar(range(0, len(raw), 1024), desc=f"loading {split}", unit=" blocks")
-    examples = [
+    return [
         tf_example_pb2.Example.FromString(text).features.feature
         for start in bar
         for text in raw.__getitems__(range(start, min(start + 1024, len(raw))))
     ]
-    return encode(examples, schema)
 
 
 def encode(examples: list[Any], schema: Schema) -> Split:

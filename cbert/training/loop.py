@@ -17,7 +17,7 @@ from cbert.data import masking as masking_lib
 from cbert.data import source
 from cbert.errors import UserError
 from cbert.evaluation import metrics, questions
-from cbert.model import bert
+from cbert.model import bert, sampled
 from cbert.schema import Schema
 from cbert.training import optimizer as optimizer_lib
 from cbert.training import parallel
@@ -101,13 +101,17 @@ def assemble(
     optimizer = optimizer_lib.make_optimizer(
         rate, chosen.weight_decay, chosen.clip_norm, chosen.b1, chosen.b2
     )
-    task = Task(model, schema, masking, config.train.context_dropout, expected)
+    number = config.train.sampled_items
+    task = Task(model, schema, masking, config.train.context_dropout, expected, number)
+    data = train.columns
+    if number:
+        data["cumulative"] = sampled.cumulative(schema.counts)
     key = jax.random.key(config.seed)
     params = bert.initialize(model, key)
     step = make_train_step(task, optimizer)
     return Run(
         batches=batches,
-        data=parallel.replicate(train.columns),
+        data=parallel.replicate(data),
         pure_step=step,
         step=parallel.map_train_step(step),
         state=parallel.replicate(state_lib.create(params, optimizer)),

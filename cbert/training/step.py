@@ -12,6 +12,7 @@ import jax
 import optax
 
 from cbert.data import masking as masking_lib
+from cbert.model import sampled
 from cbert.model.bert import ContextualBert
 from cbert.model.objective import cross_entropy
 from cbert.schema import Schema
@@ -31,6 +32,7 @@ class Task:
       context_dropout: Share of context features withheld.
       expected_count: Mean number of hidden items an example in the whole data set. The loss
         is divided by this constant, so grouping by length leaves its expectation unchanged.
+      sampled_items: Items that stand for the whole vocabulary in the loss, 0 to use all.
     """
 
     model: ContextualBert
@@ -38,6 +40,7 @@ class Task:
     masking: masking_lib.Masking
     context_dropout: float
     expected_count: float
+    sampled_items: int = 0
 
     def batch(
         self,
@@ -66,22 +69,32 @@ class Task:
             self.context_dropout,
             self.schema,
         )
-        return {
+        batch = {
             "codes": codes,
             "context": context,
             "hidden": hidden,
             "targets": targets,
             "weights": weights,
         }
+        if self.sampled_items:
+            # The same on every device.
+            key, cumulative = jax.random.fold_in(hide_key, 1), data["cumulative"]
+            batch["sampled"] = sampled.draw(key, cumulative, self.sampled_items)
+            batch["cumulative"] = cumulative
+        return batch
 
     def loss_sum(self, params: dict, batch: dict[str, Any], noise: jax.Array) -> jax.Array:
         """Cross-entropy summed over the batch's questions, in nats."""
         found, table, bias = self.model.apply(
             {"params": params}, batch["codes"], batch["context"], batch["hidden"], noise
         )
-        losses = cross_entropy(
-            found.reshape(-1, found.shape[-1]), table, bias, batch["targets"].reshape(-1)
-        )
+        found, targets = found.reshape(-1, found.shape[-1]), batch["targets"].reshape(-1)
+        if self.sampled_items:
+            losses = sampled.sampled_cross_entropy(
+                found, table, bias, targets, batch["sampled"], batch["cumulative"]
+            )
+        else:
+            losses = cross_entropy(found, table, bias, targets)
         return (losses * batch["weights"].reshape(-1)).sum()
 
 

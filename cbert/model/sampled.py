@@ -1,0 +1,70 @@
+"""The objective over a sample of the items, for vocabularies too large to go through.
+
+Legend: Q questions, S sampled items, V items, D model dimension.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cbert.errors import UserError
+
+Array = jax.Array
+
+
+def cumulative(counts: tuple[int, ...]) -> np.ndarray:
+    """Running sum of (count + 1) `int32 [V]`: what items are drawn in proportion to.
+
+    Raises:
+      UserError: the counts sum to more than an int32 holds.
+    """
+    total = np.cumsum(np.array(counts, np.int64) + 1)
+    if total[-1] >= 2**31:
+        raise UserError("the schema's counts sum to 2**31 or more; set train.sampled_items=0")
+    return total.astype(np.int32)
+
+
+def draw(key: Array, cumulative: Array, number: int) -> Array:
+    """S items `int32 [S]`, with replacement, in proportion to (count + 1)."""
+    places = jax.random.randint(key, (number,), 0, cumulative[-1])
+    return jnp.searchsorted(cumulative, places, side="right").astype(jnp.int32)
+
+
+def log_expected(cumulative: Array, items: Array, number: int) -> Array:
+    """log of how often each item is expected among `number` draws."""
+    before = jnp.where(items > 0, cumulative[items - 1], 0)
+    share = (cumulative[items] - before).astype(jnp.float32) / cumulative[-1]
+    return jnp.log(share * number)
+
+
+def sampled_cross_entropy(
+    hidden: Array,
+    table: Array,
+    bias: Array,
+    targets: Array,
+    sampled: Array,
+    cumulative: Array,
+) -> Array:
+    """Cross-entropy over the target and a sample, the sampled logits lowered by log-Q.
+
+    The target counts itself and a drawn item, if it is another one, exp(logit) / (S q): their
+    sum is the full normalizer in expectation. Its logarithm is too small on average, less so
+    the more items are drawn.
+
+    Args:
+      hidden: `float32 [Q, D]`.
+      table: `float32 [V, D]`.
+      bias: `float32 [V]`.
+      targets: `int32 [Q]`.
+      sampled: `int32 [S]`, from `draw`, the same for all questions.
+      cumulative: `int32 [V]`.
+
+    Returns:
+      `float32 [Q]`, nats.
+    """
+    number = len(sampled)
+    own = (hidden * table[targets]).sum(axis=1) + bias[targets]
+    others = hidden @ table[sampled].T + bias[sampled]
+    others = others - log_expected(cumulative, sampled, number)
+    others = jnp.where(sampled == targets[:, None], -jnp.inf, others)
+    return jnp.logaddexp(own, jax.nn.logsumexp(others, axis=1)) - own
