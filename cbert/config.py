@@ -28,6 +28,7 @@ _LEAST = {
     "train.log_every": 1,
     "train.patience": 0,
     "train.sampled_items": 0,
+    "train.steps_per_dispatch": 1,
     "optimizer.warmup_steps": 0,
     "optimizer.weight_decay": 0.0,
     "optimizer.clip_norm": 0.0,

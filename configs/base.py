@@ -32,6 +32,7 @@ def get_config(method: str = "gsu") -> ml_collections.ConfigDict:
             "context_dropout": 0.0,
             "length_buckets": 8,
             "sampled_items": 0,
+            "steps_per_dispatch": 1,
             "log_every": 100,
             "eval_every": 1000,
             "checkpoint_every": 1000,

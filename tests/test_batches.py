@@ -59,6 +59,19 @@ def test_a_batch_larger_than_the_split_is_refused():
         Batches(LENGTHS, 2000, 0)
 
 
+def test_steps_of_one_length_follow_each_other():
+    batches = Batches(LENGTHS, 8, seed=0)
+    padded = [batches(step)[1] for step in range(batches.steps_per_epoch)]
+    runs = [len(list(group)) for _, group in itertools.groupby(padded)]
+    # 125 batches of 8 lengths: 20 blocks at least, and no more than one rest a length.
+    assert len(runs) <= 125 // source.BLOCK + 8
+    for step in range(100):
+        rows, length = batches.several(step, 4)
+        assert len(rows) == (4 if len(set(padded[step : step + 4])) == 1 else 1)
+        assert length == padded[step]
+        np.testing.assert_array_equal(rows[-1], batches(step + len(rows) - 1)[0])
+
+
 def same(one, other):
     for name in ("ids", "groups", "contexts"):
         assert getattr(one, name) == getattr(other, name)

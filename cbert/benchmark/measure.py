@@ -48,7 +48,6 @@ class Training:
         self.run, self.split = workload.make_run(config, sizes)
         self.config, self.sizes, self.seeds = config, sizes, seeds
         self.steps = steps or self.run.batches.steps_per_epoch
-        self._places = parallel.split(np.arange(config.train.batch_size, dtype=np.int32))
         if seeds > 1:
             run = self.run
             run.step = parallel.map_train_step(parallel.over_seeds(run.pure_step))
@@ -73,8 +72,8 @@ class Training:
         seen, found = set(), []
         for step in range(self.run.batches.steps_per_epoch):
             rows, length = self._batch(step)
-            if length not in seen:
-                seen.add(length)
+            if (len(rows[0]), length) not in seen:
+                seen.add((len(rows[0]), length))
                 start = time.perf_counter()
                 self._step(rows, length)
                 jax.block_until_ready(self.run.state)
@@ -82,24 +81,29 @@ class Training:
         return found
 
     def _batch(self, step: int) -> tuple[np.ndarray, int]:
-        rows, length = self.run.batches(step)
-        rows = parallel.split(rows)
-        return (np.stack([rows] * self.seeds, axis=1) if self.seeds > 1 else rows), length
+        """Rows `[devices, steps, B]`, or `[devices, steps, seeds, B]`, and their length."""
+        rows, length = self.run.batches.several(step, self.config.train.steps_per_dispatch)
+        rows = parallel.split(rows, 1)
+        return (np.stack([rows] * self.seeds, axis=2) if self.seeds > 1 else rows), length
 
     def _step(self, rows: np.ndarray, length: int) -> None:
         run = self.run
-        run.state, _ = run.step(run.state, run.data, rows, self._places, run.key, length)
+        run.state, _ = run.step(run.state, run.data, rows, run.places, run.key, length)
 
     def round(self) -> None:
-        host, first = 0.0, len(self.timing.seconds) * self.steps
+        host, step = 0.0, len(self.timing.seconds) * self.steps
+        last = step + self.steps
         start = time.perf_counter()
-        for step in range(first, first + self.steps):
+        while step < last:
             began = time.perf_counter()
             rows, length = self._batch(step)
             host += time.perf_counter() - began
             self._step(rows, length)
+            step += len(rows[0])
         jax.block_until_ready(self.run.state)
-        self.timing.seconds.append(time.perf_counter() - start)
+        # A dispatch may go beyond the round's last step.
+        seconds = (time.perf_counter() - start) * self.steps / (step - last + self.steps)
+        self.timing.seconds.append(seconds)
         self._host_seconds.append(host)
 
     def operations(self) -> float:

@@ -106,13 +106,17 @@ def _reference(examples: list[Any], max_items: int) -> dict[str, np.ndarray] | N
     return found
 
 
+# Steps of one padded length that follow each other, so that one dispatch can take them.
+BLOCK = 8
+
+
 class Batches:
     """Which rows make up the batch of a step: a function of (seed, step).
 
     An epoch sorts its sets by length and cuts them into batches, so that little is spent on
-    padding. What a step is padded to depends on the data set and the step alone; the seed
-    decides which sets of that length fill it. The sets that do not fill a last batch are
-    left out, other ones in each epoch.
+    padding, and shuffles the batches in blocks of one padded length. What a step is padded to
+    depends on the data set and the step alone; the seed decides which sets of that length fill
+    it. The sets that do not fill a last batch are left out, other ones in each epoch.
     """
 
     def __init__(
@@ -136,6 +140,15 @@ class Batches:
         rows, lengths = self._epoch(epoch)
         return rows[place], int(lengths[place])
 
+    def several(self, step: int, most: int) -> tuple[np.ndarray, int]:
+        """The rows of `most` steps, `int32 [most, B]`, if they have one padded length, else of
+        the first alone, `[1, B]`; and that length.
+        """
+        found = [self(number) for number in range(step, step + most)]
+        rows, lengths = zip(*found, strict=True)
+        count = most if len(set(lengths)) == 1 else 1
+        return np.stack(rows[:count]), lengths[0]
+
     def _make_epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         kept = self.steps_per_epoch * self._batch_size
         shared = np.random.default_rng([epoch])
@@ -146,8 +159,18 @@ class Batches:
         rows = chosen[order].reshape(self.steps_per_epoch, self._batch_size)
         longest = self._lengths[rows[:, -1]]
         padded = self._bounds[np.searchsorted(self._bounds, longest)]
-        shuffled = shared.permutation(self.steps_per_epoch)
+        blocks = _blocks(shared.permutation(len(padded)), padded)
+        shuffled = np.concatenate([blocks[place] for place in shared.permutation(len(blocks))])
         return rows[shuffled].astype(np.int32), padded[shuffled]
+
+
+def _blocks(steps: np.ndarray, padded: np.ndarray) -> list[np.ndarray]:
+    """The steps in blocks of at most `BLOCK` of one padded length."""
+    found = []
+    for length in np.unique(padded):
+        inside = steps[padded[steps] == length]
+        found += np.split(inside, np.arange(BLOCK, len(inside), BLOCK))
+    return found
 
 
 def bucket_bounds(lengths: np.ndarray, buckets: int) -> np.ndarray:

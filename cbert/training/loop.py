@@ -55,12 +55,24 @@ class Run:
 
     batches: source.Batches
     data: dict
+    places: np.ndarray
     pure_step: Callable
     step: Callable
     state: state_lib.TrainState
     key: jax.Array
     rate: optax.Schedule
     validation: Validation
+
+    def advance(self, step: int, most: int = 1) -> tuple[int, dict[str, jax.Array]]:
+        """Takes `most` steps from `step` on in one dispatch, or one step.
+
+        Returns how many were taken, and their metrics, `[steps]` each.
+        """
+        rows, length = self.batches.several(step, most)
+        self.state, found = self.step(
+            self.state, self.data, parallel.split(rows, 1), self.places, self.key, length
+        )
+        return len(rows), found
 
 
 def set_up(config: ml_collections.ConfigDict, schema: Schema) -> Run:
@@ -112,6 +124,7 @@ def assemble(
     return Run(
         batches=batches,
         data=parallel.replicate(data),
+        places=parallel.split(np.arange(config.train.batch_size, dtype=np.int32)),
         pure_step=step,
         step=parallel.map_train_step(step),
         state=parallel.replicate(state_lib.create(params, optimizer)),
@@ -154,16 +167,13 @@ def _loop(
     writer: Writer,
     bar: tqdm,
 ) -> None:
-    places = parallel.split(np.arange(config.train.batch_size, dtype=np.int32))
-    window, clock = _Window(known), _Clock(config, int(run.state.step), bar)
-    steps = config.train.steps
-    for step in range(int(run.state.step) + 1, steps + 1):
-        rows, length = run.batches(step - 1)
-        run.state, found = run.step(
-            run.state, run.data, parallel.split(rows), places, run.key, length
-        )
-        window.add(found)
-        bar.update(config.train.batch_size)
+    step, steps = int(run.state.step), config.train.steps
+    window, clock = _Window(known), _Clock(config, step, bar)
+    while step < steps:
+        taken, found = run.advance(step, _most(config, step))
+        step += taken
+        window.add(found, taken)
+        bar.update(taken * config.train.batch_size)
         if step % config.train.log_every == 0 or step == steps:
             rate = float(run.rate(step - 1))
             row = {**window.close(), "learning_rate": rate}
@@ -180,6 +190,14 @@ def _loop(
         if stop:
             tqdm.write(f"stopped at step {step}: no better for {known.waited} evaluations")
             break
+
+
+def _most(config: ml_collections.ConfigDict, step: int) -> int:
+    """How many steps may go into one dispatch: up to the next row, evaluation or checkpoint."""
+    every = (config.train.log_every, config.train.eval_every, config.train.checkpoint_every)
+    room = min(number - step % number for number in every)
+    wanted = config.train.steps_per_dispatch
+    return wanted if wanted <= min(room, config.train.steps - step) else 1
 
 
 def _validate(
@@ -234,15 +252,16 @@ class _Window:
         self._known = known
         self._pending: list[dict[str, jax.Array]] = []
 
-    def add(self, found: dict[str, jax.Array]) -> None:
-        self._pending.append({**found, "steps": 1})
+    def add(self, found: dict[str, jax.Array], steps: int) -> None:
+        self._pending.append({**found, "steps": np.ones(steps)})
 
     def save(self) -> None:
         """Moves the sums into the run's progress, where a checkpoint takes them along."""
         sums = self._known.sums
         for found in jax.device_get(self._pending):
             for name, value in found.items():
-                sums[name] = sums.get(name, 0.0) + float(value)
+                for one in value.tolist():  # In order, whatever a dispatch holds.
+                    sums[name] = sums.get(name, 0.0) + one
         self._pending = []
 
     def close(self) -> dict[str, float]:

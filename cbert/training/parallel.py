@@ -33,11 +33,22 @@ def total(tree: Any) -> Any:
 def map_train_step(step: Callable) -> Callable:
     """`step(state, data, rows, places, key, length)` on all devices, state donated.
 
-    `rows` and `places` have a leading device axis, `length` is static, and the results are
-    one copy, which the devices agree on.
+    `rows` is `[devices, steps, B / devices]`, `places` `[devices, B / devices]`, and `length`
+    static. The steps are taken in one dispatch. The results are one copy, which the devices
+    agree on; metrics have a leading axis over steps.
     """
+
+    def take(state, data, rows, places, key, length):
+        def one(state: Any, rows: jax.Array) -> tuple[Any, Any]:
+            return step(state, data, rows, places, key, length)
+
+        if len(rows) > 1:
+            return lax.scan(one, state, rows)
+        state, metrics = one(state, rows[0])
+        return state, jax.tree.map(lambda value: value[None], metrics)
+
     return jax.pmap(
-        step,
+        take,
         axis_name=AXIS,
         in_axes=(None, None, 0, 0, None),
         out_axes=None,
@@ -49,8 +60,8 @@ def map_train_step(step: Callable) -> Callable:
 def over_seeds(step: Callable) -> Callable:
     """The step of several seeds in one program, to be mapped over devices.
 
-    State, key and results have a leading seed axis, `rows` is `[seeds, B]`, and the data and
-    the padded length are the same for all. Each seed's numbers are those of its own run.
+    State, key and results have a leading seed axis, a step's `rows` are `[seeds, B]`, and the
+    data and the padded length are the same for all. Each seed's numbers are its own run's.
     """
 
     def step_all(state, data, rows, places, key, length):
@@ -91,6 +102,6 @@ def replicated(shapes: Any) -> Any:
     )
 
 
-def split(array: np.ndarray) -> np.ndarray:
-    """`[B, ...]` to `[devices, B / devices, ...]`."""
-    return array.reshape(device_count(), -1, *array.shape[1:])
+def split(array: np.ndarray, axis: int = 0) -> np.ndarray:
+    """Splits an axis over devices: `[..., B, ...]` to `[devices, ..., B / devices, ...]`."""
+    return np.stack(np.split(array, device_count(), axis))
