@@ -6,12 +6,13 @@ import tempfile
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 # Most of a test's time is compilation: optimise less, and share what was compiled.
-os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
-)
-_CACHE = tempfile.TemporaryDirectory(prefix="cbert-tests-")
-os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE.name
-os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
+if "PYTEST_XDIST_WORKER" not in os.environ:  # Workers have it from the process they belong to.
+    _CACHE = tempfile.TemporaryDirectory(prefix="cbert-tests-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE.name
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["XLA_FLAGS"] = (
+        os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+    )
 
 import pathlib
 import subprocess
