@@ -137,9 +137,7 @@ def format_measured(found: dict[str, Any]) -> str:
     rows = [["ours over theirs", "ratio", "quartiles", "ours sets/s", "theirs sets/s"]]
     for name in ("ratio_gathered", "ratio_stock", "ratio_evaluation"):
         low, high = found["peer"][f"{name}_quartiles"]
-        rates = (
-            found["peer"][f"{name}_{whose}_sets_per_second"] for whose in ("ours", "theirs")
-        )
+        rates = [found["peer"][f"{name}_{whose}"] for whose in ("ours", "theirs")]
         rows.append(
             [
                 name.removeprefix("ratio_"),

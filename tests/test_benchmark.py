@@ -1,6 +1,7 @@
 """The benchmark's count of operations, and its output; never its times."""
 
 import collections
+import importlib.util
 import json
 import math
 
@@ -84,6 +85,19 @@ def test_seeds_share_a_program():
     found = json.loads(run("benchmark", "--json", "--seeds=2", *SMALL).stdout)
     method = found["methods"][0]
     assert method["sets_per_second"] * method["step_ms"] / 1000 == pytest.approx(512)
+
+
+def test_the_peer():
+    """Ratios where the extra is installed, one line that says how to install it elsewhere."""
+    if not all(importlib.util.find_spec(name) for name in ("torch", "transformers")):
+        assert 'pip install ".[bench]"' in refused("benchmark", "--peer=hf", *SMALL)
+        return
+    peer = json.loads(run("benchmark", "--peer=hf", "--json", *SMALL).stdout)["peer"]
+    for name in ("ratio_gathered", "ratio_stock", "ratio_evaluation"):
+        low, high = peer[f"{name}_quartiles"]
+        assert 0 < low <= peer[name] <= high
+        assert peer[f"{name}_ours"] > 0
+        assert peer[f"{name}_theirs"] > 0
 
 
 def test_mistakes():
