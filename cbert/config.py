@@ -9,6 +9,7 @@ from typing import Any
 import ml_collections
 
 from cbert.data.masking import KINDS, Masking
+from cbert.data.source import BLOCK
 from cbert.errors import UserError
 from cbert.model import conditioning
 from cbert.model.layers import CHOICES, Hyperparameters
@@ -44,6 +45,10 @@ _ONE_OF = {
 }
 
 
+# Where the data lie, and how steps reach the device, change no result.
+_ELSEWHERE = ("data.dir", "train.steps_per_dispatch")
+
+
 def check(config: ml_collections.ConfigDict) -> None:
     """Refuses impossible values; raises `UserError` naming field, value and fix."""
     for field, least in _LEAST.items():
@@ -74,6 +79,11 @@ def check(config: ml_collections.ConfigDict) -> None:
     if not 1 <= config.train.length_buckets <= 8:
         raise UserError(
             f"train.length_buckets is {config.train.length_buckets}; it must be from 1 to 8"
+        )
+    if config.train.steps_per_dispatch > BLOCK:
+        raise UserError(
+            f"train.steps_per_dispatch is {config.train.steps_per_dispatch}; it must be "
+            f"at most {BLOCK}, the steps of one padded length that follow each other"
         )
     if not config.data.name:
         raise UserError("data.name is empty; pass --config.data.name=NAME of prepared data")
@@ -114,18 +124,22 @@ def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
         ) from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    except KeyError as error:
+        raise UserError(
+            f"{path}: {error.args[0]}; the run was made by another version, train again"
+        ) from None
+    except (ValueError, AttributeError, TypeError) as error:
         reason = " ".join(str(error).split())[:80]
         raise UserError(f"{path}: not a run's config ({reason}); restore the file") from None
 
 
 def differences(one: ml_collections.ConfigDict, other: ml_collections.ConfigDict) -> list[str]:
-    """The fields two configs differ in, apart from where the data lie."""
+    """The fields two configs differ in, apart from those that change no result."""
     flat = [_flat(config.to_dict()) for config in (one, other)]
     return [
         f"{field} ({flat[0].get(field)} there, {flat[1].get(field)} here)"
         for field in sorted(flat[0].keys() | flat[1].keys())
-        if flat[0].get(field) != flat[1].get(field) and field != "data.dir"
+        if flat[0].get(field) != flat[1].get(field) and field not in _ELSEWHERE
     ]
 
 

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import pathlib
+import sys
 
 import jax
 
@@ -22,7 +23,7 @@ def _keep_memory() -> None:
     XLA on CPU allocates a step's buffers anew each step. Large ones would go back to the kernel
     and come again as pages to be cleared, a fifth of a step's time at the paper's size.
     """
-    library = ctypes.CDLL(None)
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
     if hasattr(library, "mallopt"):
         library.mallopt(_MMAP_MAX, 0)
         library.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
@@ -32,7 +33,7 @@ def _keep_memory() -> None:
 def _keep_programs() -> None:
     """Turns on JAX's persistent compilation cache, unless the user has set it."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+        home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path("~/.cache").expanduser()
         jax.config.update("jax_compilation_cache_dir", str(pathlib.Path(home) / "cbert"))
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

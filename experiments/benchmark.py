@@ -47,6 +47,12 @@ def main() -> None:
         raise UserError("--methods is empty; give some of none,c,np,gs,gsu")
     for method in _METHODS.value:
         conditioning.method_class(method)
+    if _PEER.value and (_SEEDS.value > 1 or _SCALING.value):
+        raise UserError("--peer compares one run; leave out --seeds and --scaling")
+    if _PICTURE.value and not _SCALING.value:
+        raise UserError("--picture draws curves; add --scaling")
+    if _PICTURE.value:
+        scaling.check_picture(_PICTURE.value)
     if _SCALING.value:
         found = {"machine": machine(), "curves": scaling.curves(_METHODS.value[0])}
         text = scaling.format_curves(found["curves"])
@@ -64,7 +70,7 @@ def machine() -> dict[str, str]:
     devices = jax.local_devices()
     return {
         "processor": _processor(),
-        "cores": f"{len(os.sched_getaffinity(0))} cores",
+        "cores": f"{os.cpu_count()} cores",
         "devices": f"{len(devices)} x {devices[0].device_kind}",
         "python": f"Python {platform.python_version()}",
         "jax": f"jax {jax.__version__}",
@@ -105,6 +111,7 @@ def measured() -> dict[str, Any]:
 
 def _training(method: str) -> measure.Training:
     config = copy.deepcopy(_CONFIG.value)
+    method = conditioning.LONG_NAMES.get(method, method)
     config.model.method, config.data.name = method, "benchmark"
     sizes = workload.Sizes(_ITEMS.value, _CONTEXT.value, _LENGTH.value)
     return measure.Training(config, sizes, _STEPS.value, _SEEDS.value)

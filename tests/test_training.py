@@ -104,7 +104,7 @@ def test_packing_is_undone_by_unpacking(schema, monkeypatch):
         bert.build(config_lib.hyperparameters(small()), "gsu", schema), jax.random.key(0)
     )
     packed = optimizer.pack(params)
-    assert packed["rest/embedding/items"] is params["embedding"]["items"]
+    assert packed["rest.embedding.items"] is params["embedding"]["items"]
     assert sum(leaf.size for leaf in packed.values()) == sum(
         leaf.size for leaf in jax.tree.leaves(params)
     )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import resource
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +21,7 @@ from cbert.training import parallel
 
 @dataclasses.dataclass
 class Timing:
-    """Seconds of repeated rounds, and what a round does."""
+    """Seconds of repeated rounds."""
 
     seconds: list[float] = dataclasses.field(default_factory=list)
 
@@ -102,9 +103,9 @@ class Training:
             step += len(rows[0])
         jax.block_until_ready(self.run.state)
         # A dispatch may go beyond the round's last step.
-        seconds = (time.perf_counter() - start) * self.steps / (step - last + self.steps)
-        self.timing.seconds.append(seconds)
-        self._host_seconds.append(host)
+        share = self.steps / (step - last + self.steps)
+        self.timing.seconds.append(share * (time.perf_counter() - start))
+        self._host_seconds.append(share * host)
 
     def operations(self) -> float:
         """Useful operations of a round."""
@@ -126,7 +127,7 @@ class Evaluation:
         )
         self._answer = run.validation.answer
         self._run, self._batch = run, training.config.eval.batch_size
-        self.sets, self.timing = count, Timing()
+        self.sets, self.timing = len(self._asked), Timing()
         self._ask()
 
     def _ask(self) -> None:
@@ -172,7 +173,8 @@ def peak_memory() -> int:
     stats = jax.local_devices()[0].memory_stats()
     if stats and "peak_bytes_in_use" in stats:
         return stats["peak_bytes_in_use"]
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def summarize(training: Training, peak: MatmulPeak) -> dict[str, Any]:
@@ -189,13 +191,6 @@ def summarize(training: Training, peak: MatmulPeak) -> dict[str, Any]:
         "share_of_matmul_peak": float(np.median(useful / peak.rates)),
         "peak_memory_mb": peak_memory() / 2**20,
     }
-
-
-def rounds(workers: list[Any], count: int) -> None:
-    """Runs the workers in turn, so that a slow minute of the machine hits all of them."""
-    for _ in range(count):
-        for worker in workers:
-            worker.round()
 
 
 def padded_sets(split: source.Split, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

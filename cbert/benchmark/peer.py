@@ -2,7 +2,7 @@
 
 The stock form is `BertForMaskedLM` with labels: logits for every position. The gathered form
 sends only the hidden position to the head, as a careful user would write it. Both get random
-batches padded to the longest set, without a context. Needs the optional extra `bench`.
+batches padded to the longest set of all, without a context. Needs the optional extra `bench`.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,6 @@ class Peer:
         self._torch, self._mask = torch, items
         self._batches = list(self._make_batches(training))
         self._model = transformers.BertForMaskedLM(_bert(transformers, config.model, items))
-        self._model.train()
         chosen = config.optimizer
         self._optimizer = torch.optim.AdamW(
             self._model.parameters(),
@@ -53,6 +52,7 @@ class Peer:
         return self._model.cls(found[rows, hidden])
 
     def _train(self, loss: Callable, batch: tuple) -> None:
+        self._model.train()
         self._optimizer.zero_grad(set_to_none=True)
         loss(batch).backward()
         self._optimizer.step()
@@ -71,6 +71,7 @@ class Peer:
     def answer(self, number: int) -> None:
         """Log-probability and rank of the targets of a batch."""
         batch = self._batches[number % 4]
+        self._model.eval()
         with self._torch.inference_mode():
             logits = self._hidden_logits(batch)[:, : self._mask]
             own = logits.gather(1, batch[4][:, None])
@@ -109,7 +110,7 @@ def _bert(transformers: Any, sizes: ml_collections.ConfigDict, items: int) -> An
         num_hidden_layers=sizes.layers,
         num_attention_heads=sizes.heads,
         intermediate_size=sizes.feed_forward,
-        max_position_embeddings=64,
+        max_position_embeddings=512,
         hidden_act="relu",
         hidden_dropout_prob=sizes.dropout,
         attention_probs_dropout_prob=0.0,

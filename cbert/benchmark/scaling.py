@@ -69,14 +69,22 @@ def format_curves(found: dict[str, list[dict[str, Any]]]) -> str:
     return align(rows)
 
 
-def draw(found: dict[str, list[dict[str, Any]]], path: str) -> None:
-    """Time and memory a step along each size; needs the optional extra `bench`."""
+def check_picture(path: str) -> None:
+    """Refuses a picture that could not be drawn, before anything is measured."""
+    if not path.endswith((".png", ".svg", ".pdf")):
+        raise UserError(f"--picture is {path!r}; it must end in .png, .svg or .pdf")
     try:
-        from matplotlib.figure import Figure
+        import matplotlib  # noqa: F401
     except ImportError as error:
         raise UserError(
             f'--picture needs the optional extra bench ({error}); run pip install ".[bench]"'
         ) from None
+
+
+def draw(found: dict[str, list[dict[str, Any]]], path: str) -> None:
+    """Time and memory a step along each size; needs the optional extra `bench`."""
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(10, 6), layout="constrained")
     for axes, (name, points) in zip(figure.subplots(2, 3).flat, found.items(), strict=True):
         values = [point["value"] for point in points]

@@ -9,6 +9,7 @@ import functools
 import hashlib
 import os
 import pathlib
+import struct
 import tempfile
 import zipfile
 import zlib
@@ -20,8 +21,12 @@ from cbert import schema_file
 from cbert.schema import PAD_ITEM, Schema
 
 FORMAT = "1"
-_TEXTS = ("ids", "groups", "contexts")
-_DAMAGED = (zipfile.BadZipFile, zlib.error, ValueError, KeyError, EOFError, IndexError)
+_NAMED = ("context", "reference")
+_TEXTS = ("ids", "groups", "contexts", *(f"{part} names" for part in _NAMED))
+_DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, MemoryError),
+    *(ValueError, KeyError, IndexError, NotImplementedError, RuntimeError),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,18 +81,21 @@ def read(path: pathlib.Path) -> Split | None:
         texts = {
             name: _to_strings(arrays.pop(name), arrays.pop(f"{name} ends")) for name in _TEXTS
         }
-        named = {"context": {}, "reference": {}}
-        for name in [name for name in arrays if "/" in name]:
-            part, _, rest = name.partition("/")
-            named[part][rest] = arrays.pop(name)
+        named = {
+            part: {
+                name: arrays[f"{part} {place}"]
+                for place, name in enumerate(texts.pop(f"{part} names"))
+            }
+            for part in _NAMED
+        }
         return Split(
             **texts,
             items=arrays["items"],
             context=named["context"],
             reference=named["reference"] or None,
         )
-    except FileNotFoundError:
-        return None
+    except OSError:
+        return None  # Missing, or another user's.
     except _DAMAGED:
         print(f"{path}: damaged; the records are read again")
         return None
@@ -96,16 +104,21 @@ def read(path: pathlib.Path) -> Split | None:
 def write(path: pathlib.Path, split: Split) -> None:
     """Writes the file whole or not at all; where that is impossible there is no cache."""
     arrays = {"items": split.items}
+    texts = {name: getattr(split, name) for name in ("ids", "groups", "contexts")}
+    for part in _NAMED:
+        columns = getattr(split, part) or {}
+        texts[f"{part} names"] = list(columns)
+        # By place: a feature may have any name, a member of an archive may not.
+        for place, column in enumerate(columns.values()):
+            arrays[f"{part} {place}"] = column
     for name in _TEXTS:
-        arrays[name], arrays[f"{name} ends"] = _to_bytes(getattr(split, name))
-    for part in ("context", "reference"):
-        for name, column in (getattr(split, part) or {}).items():
-            arrays[f"{part}/{name}"] = column
+        arrays[name], arrays[f"{name} ends"] = _to_bytes(texts[name])
     try:
         path.parent.mkdir(exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
             try:
                 np.savez(file, **arrays)
+                os.chmod(file.name, path.parent.stat().st_mode & 0o666)
             except BaseException:
                 os.unlink(file.name)
                 raise
@@ -122,5 +135,5 @@ def _to_bytes(strings: list[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _to_strings(joined: np.ndarray, ends: np.ndarray) -> list[str]:
-    text, starts = joined.tobytes(), [0, *ends[:-1].tolist()]
+    text, starts = joined.tobytes(), [0, *ends.tolist()][:-1]
     return [text[start:end].decode() for start, end in zip(starts, ends.tolist(), strict=True)]

@@ -87,9 +87,9 @@ def _forward(query: Array, key_value: Array, mask: Array) -> tuple[Array, tuple]
 @jax.jit
 def _backward(saved: tuple, gradient: Array) -> tuple[Array, Array, None]:
     query, (key, value), weights = saved
-    weighted = weights * _dots(gradient, value)
+    weighted = (weights * _dots(gradient, value)).astype(jnp.float32)
     d_logits = weighted - weights * weighted.sum(axis=2, keepdims=True)
-    d_logits = d_logits * query.shape[1] ** -0.5
+    d_logits = (d_logits * query.shape[1] ** -0.5).astype(query.dtype)
     d_key, d_value = _over_queries(d_logits, query), _over_queries(weights, gradient)
     return _over_keys(d_logits, key), jnp.stack([d_key, d_value]), None
 

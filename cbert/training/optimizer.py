@@ -76,10 +76,10 @@ def _groups(flat: dict[tuple[str, ...], Any]) -> dict[str, list[tuple[str, ...]]
     for path, leaf in sorted(flat.items()):
         name = DECAYED if decayed(path) else REST
         if leaf.size > LARGE:
-            name = f"{name}/{'/'.join(path)}"
+            name = ".".join([name, *path])
         groups.setdefault(name, []).append(path)
     return groups
 
 
 def _is_decayed(packed: dict[str, jax.Array]) -> dict[str, bool]:
-    return {name: name.split("/")[0] == DECAYED for name in packed}
+    return {name: name.split(".")[0] == DECAYED for name in packed}

@@ -78,7 +78,7 @@ class Task:
         }
         if self.sampled_items:
             # The same on every device.
-            key, cumulative = jax.random.fold_in(hide_key, 1), data["cumulative"]
+            key, cumulative = jax.random.fold_in(hide_key, 3), data["cumulative"]
             batch["sampled"] = sampled.draw(key, cumulative, self.sampled_items)
             batch["cumulative"] = cumulative
         return batch
