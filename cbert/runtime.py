@@ -21,7 +21,8 @@ def _keep_memory() -> None:
     """Tells glibc to keep what is freed.
 
     XLA on CPU allocates a step's buffers anew each step. Large ones would go back to the kernel
-    and come again as pages to be cleared, a fifth of a step's time at the paper's size.
+    and come again as pages to be cleared: at the paper's size a fifth of a step's processor
+    time.
     """
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
     if hasattr(library, "mallopt"):
