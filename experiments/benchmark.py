@@ -54,7 +54,7 @@ def main() -> None:
     if _PICTURE.value:
         scaling.check_picture(_PICTURE.value)
     if _SCALING.value:
-        found = {"machine": machine(), "curves": scaling.curves(_METHODS.value[0])}
+        found = scaling.measured(_METHODS.value[0])
         text = scaling.format_curves(found["curves"])
         if _PICTURE.value:
             scaling.draw(found["curves"], _PICTURE.value)

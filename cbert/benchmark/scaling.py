@@ -6,8 +6,6 @@ import subprocess
 import sys
 from typing import Any
 
-import jax
-
 from cbert import progress
 from cbert.errors import UserError
 from cbert.evaluation.compare import align
@@ -24,20 +22,21 @@ CURVES = {
 SHOWN = ("sets_per_second", "step_ms", "peak_memory_mb")
 
 
-def curves(method: str) -> dict[str, list[dict[str, Any]]]:
-    """Curve to its points: the size, and what `SHOWN` names."""
+def measured(method: str) -> dict[str, Any]:
+    """`machine`, and `curves`: curve to its points, the size and what `SHOWN` names.
+
+    This process leaves JAX alone: an accelerator that it held its children could not have.
+    """
     points = [(name, value) for name, (_, values) in CURVES.items() for value in values]
-    found = {name: [] for name in CURVES}
+    curves, machine = {name: [] for name in CURVES}, {}
     for name, value in progress.bar(points, desc="measuring", unit=" points"):
-        if name == "devices" and not _has_devices(value):
-            continue
-        point = _measure(method, name, value)
-        found[name].append({"value": value, **{key: point[key] for key in SHOWN}})
-    return found
-
-
-def _has_devices(count: int) -> bool:
-    return jax.default_backend() == "cpu" or count <= jax.local_device_count()
+        found = _measure(method, name, value)
+        machine = machine or found["machine"]
+        if name == "devices" and not found["machine"]["devices"].startswith(f"{value} x"):
+            continue  # Not so many here.
+        point = found["methods"][0]
+        curves[name].append({"value": value, **{key: point[key] for key in SHOWN}})
+    return {"machine": machine, "curves": curves}
 
 
 def _measure(method: str, name: str, value: int) -> dict[str, Any]:
@@ -48,7 +47,8 @@ def _measure(method: str, name: str, value: int) -> dict[str, Any]:
     if name == "devices":
         more = f" --xla_force_host_platform_device_count={value}"
         environment["XLA_FLAGS"] = environment.get("XLA_FLAGS", "") + more
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(value)))
+        visible = environment.get("CUDA_VISIBLE_DEVICES", "0,1,2,3").split(",")
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(visible[:value])
     command = [
         *(sys.executable, "-m", "experiments.benchmark", "--config=configs/stylist.py"),
         *("--json", "--rounds=3", "--steps=8", f"--methods={method}", *arguments),
@@ -56,7 +56,7 @@ def _measure(method: str, name: str, value: int) -> dict[str, Any]:
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise UserError(f"{name} {value}: {' '.join(done.stderr.split())[-300:]}")
-    return json.loads(done.stdout)["methods"][0]
+    return json.loads(done.stdout)
 
 
 def format_curves(found: dict[str, list[dict[str, Any]]]) -> str:
