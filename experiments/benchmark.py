@@ -87,7 +87,7 @@ def _processor() -> str:
 def measured() -> dict[str, Any]:
     """All methods, and the peer with the first of them, in turn."""
     if _PEER.value:
-        peer.libraries()  # Refuse before anything is compiled.
+        peer.check()
     trainings = [_training(_METHODS.value[0])]
     started = time.time() - psutil.Process().create_time()
     started -= sum(trainings[0].compile_seconds[1:])

@@ -191,9 +191,3 @@ def summarize(training: Training, peak: MatmulPeak) -> dict[str, Any]:
         "share_of_matmul_peak": float(np.median(useful / peak.rates)),
         "peak_memory_mb": peak_memory() / 2**20,
     }
-
-
-def padded_sets(split: source.Split, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Random sets `int [count, L]` and their lengths, mixed as a plain loader does."""
-    chosen = np.random.default_rng(seed).choice(len(split), count, replace=False)
-    return split.items[chosen], split.lengths[chosen]

@@ -2,27 +2,38 @@
 
 The stock form is `BertForMaskedLM` with labels: logits for every position. The gathered form
 sends only the hidden position to the head, as a careful user would write it. Both get random
-batches padded to the longest set of all, without a context. Needs the optional extra `bench`.
+batches padded to the longest set of all, without a context. The peer lives in a process of its
+own (`main`), with the threads and the memory that it would have alone, and waits while ours
+works. Needs the optional extra `bench`.
 """
 
+import dataclasses
+import importlib.util
+import json
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import ml_collections
 import numpy as np
 
-from cbert.benchmark import measure
+from cbert.benchmark import measure, workload
 from cbert.errors import UserError
 
 
 class Peer:
     """One model and its optimizer; `step`, `stock_step` and `answer` are what is timed."""
 
-    def __init__(self, training: measure.Training) -> None:
-        torch, transformers = libraries()
-        config, items = training.config, training.sizes.items
+    def __init__(self, config: ml_collections.ConfigDict, sizes: workload.Sizes) -> None:
+        import torch
+        import transformers
+
+        items = sizes.items
         self._torch, self._mask = torch, items
-        self._batches = list(self._make_batches(training))
+        split = workload.make_split(sizes, workload.make_schema(sizes))
+        self._batches = list(self._make_batches(split, config.train.batch_size))
         self._model = transformers.BertForMaskedLM(_bert(transformers, config.model, items))
         chosen = config.optimizer
         self._optimizer = torch.optim.AdamW(
@@ -32,10 +43,11 @@ class Peer:
             weight_decay=chosen.weight_decay,
         )
 
-    def _make_batches(self, training: measure.Training) -> Iterator[tuple]:
-        torch, size = self._torch, training.config.train.batch_size
+    def _make_batches(self, split: workload.source.Split, size: int) -> Iterator[tuple]:
+        torch = self._torch
         for seed in range(4):
-            items, lengths = measure.padded_sets(training.split, size, seed)
+            chosen = np.random.default_rng(seed).choice(len(split), size, replace=False)
+            items, lengths = split.items[chosen], split.lengths[chosen]
             shown = np.arange(items.shape[1]) < lengths[:, None]
             codes = torch.tensor(np.maximum(items, 0), dtype=torch.long)
             hidden = torch.tensor(np.random.default_rng(seed).integers(lengths))
@@ -79,28 +91,72 @@ class Peer:
             (logits >= own).sum(1)
 
 
-class Rounds:
-    """Rounds of one of the peer's functions, each on `steps` batches of `size` sets."""
+WORK = {"gathered": Peer.step, "stock": Peer.stock_step, "evaluation": Peer.answer}
 
-    def __init__(self, work: Callable[[int], None], steps: int, size: int) -> None:
-        self._work, self._steps = work, steps
+
+class Process:
+    """The peer's process, and how to ask it for a round."""
+
+    def __init__(self, training: measure.Training) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "cbert.benchmark.peer"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        setting = {
+            "config": training.config.to_dict(),
+            "sizes": dataclasses.asdict(training.sizes),
+        }
+        self._ask(setting)
+
+    def _ask(self, question: Any) -> float:
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise UserError("--peer=hf: the peer's process ended; its error is above")
+        return json.loads(answer)
+
+    def seconds(self, name: str, steps: int) -> float:
+        """How long so many steps of one kind of work took."""
+        return self._ask([name, steps])
+
+
+def main() -> None:
+    """Reads what to build, then [work, steps] a line; answers each with its seconds."""
+    setting = json.loads(sys.stdin.readline())
+    config = ml_collections.ConfigDict(setting["config"])
+    peer = Peer(config, workload.Sizes(**setting["sizes"]))
+    print(0.0, flush=True)
+    for line in sys.stdin:
+        name, steps = json.loads(line)
+        start = time.perf_counter()
+        for number in range(steps):
+            WORK[name](peer, number)
+        print(time.perf_counter() - start, flush=True)
+
+
+class Rounds:
+    """Rounds of one kind of the peer's work, each on `steps` batches of `size` sets."""
+
+    def __init__(self, process: Process, name: str, steps: int, size: int) -> None:
+        self._process, self._name, self._steps = process, name, steps
         self.sets, self.timing = steps * size, measure.Timing()
-        work(0)
+        process.seconds(name, 1)
 
     def round(self) -> None:
-        self.timing.time(lambda: [self._work(number) for number in range(self._steps)])
+        self.timing.seconds.append(self._process.seconds(self._name, self._steps))
 
 
-def libraries() -> tuple[Any, Any]:
-    """torch and transformers, or a `UserError` that says how to get them."""
-    try:
-        import torch
-        import transformers
-    except ImportError as error:
+def check() -> None:
+    """Raises `UserError` with how to get the libraries where they are missing."""
+    missing = [n for n in ("torch", "transformers") if not importlib.util.find_spec(n)]
+    if missing:
         raise UserError(
-            f'--peer=hf needs the optional extra bench ({error}); run pip install ".[bench]"'
-        ) from None
-    return torch, transformers
+            f"--peer=hf needs the optional extra bench ({', '.join(missing)} missing); "
+            'run pip install ".[bench]"'
+        )
 
 
 def _bert(transformers: Any, sizes: ml_collections.ConfigDict, items: int) -> Any:
@@ -119,12 +175,12 @@ def _bert(transformers: Any, sizes: ml_collections.ConfigDict, items: int) -> An
 
 def pairs(training: measure.Training) -> dict[str, tuple[Any, Any]]:
     """Name of a ratio to our rounds and theirs."""
-    peer, size = Peer(training), training.config.train.batch_size
+    process, size = Process(training), training.config.train.batch_size
     ours = measure.Evaluation(training, 4 * size)
     return {
-        "ratio_gathered": (training, Rounds(peer.step, 6, size)),
-        "ratio_stock": (training, Rounds(peer.stock_step, 4, size)),
-        "ratio_evaluation": (ours, Rounds(peer.answer, 4, size)),
+        "ratio_gathered": (training, Rounds(process, "gathered", 6, size)),
+        "ratio_stock": (training, Rounds(process, "stock", 4, size)),
+        "ratio_evaluation": (ours, Rounds(process, "evaluation", 4, size)),
     }
 
 
@@ -140,3 +196,7 @@ def summarize(found: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
         summary[f"{name}_theirs"] = float(np.median(theirs_rate))
         summary[f"{name}_ours"] = float(np.median(ours_rate))
     return summary
+
+
+if __name__ == "__main__":
+    main()
