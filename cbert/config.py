@@ -16,6 +16,7 @@ from cbert.model.layers import CHOICES, Hyperparameters
 from cbert.training.optimizer import SCHEDULES
 
 EVAL_MASKINGS = ("each", "one")
+STOP, SKIP = "stop", "skip"
 
 _LEAST = {
     "model.dimension": 1,
@@ -39,6 +40,7 @@ _LEAST = {
 _SHARES = ("model.dropout", "train.context_dropout", "optimizer.b1", "optimizer.b2")
 _ONE_OF = {
     "train.masking": KINDS,
+    "train.on_nonfinite": (STOP, SKIP),
     "eval.masking": EVAL_MASKINGS,
     "optimizer.schedule": SCHEDULES,
     **{f"model.{name}": choices for name, choices in CHOICES.items()},
@@ -135,19 +137,20 @@ def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
 
 def differences(one: ml_collections.ConfigDict, other: ml_collections.ConfigDict) -> list[str]:
     """The fields two configs differ in, apart from those that change no result."""
-    flat = [_flat(config.to_dict()) for config in (one, other)]
+    fields = [flat(config.to_dict()) for config in (one, other)]
     return [
-        f"{field} ({flat[0].get(field)} there, {flat[1].get(field)} here)"
-        for field in sorted(flat[0].keys() | flat[1].keys())
-        if flat[0].get(field) != flat[1].get(field) and field not in _ELSEWHERE
+        f"{field} ({fields[0].get(field)} there, {fields[1].get(field)} here)"
+        for field in sorted(fields[0].keys() | fields[1].keys())
+        if fields[0].get(field) != fields[1].get(field) and field not in _ELSEWHERE
     ]
 
 
-def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat = {}
+def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested sections as `section.field` to value."""
+    found = {}
     for name, value in nested.items():
         if isinstance(value, dict):
-            flat.update(_flat(value, f"{prefix}{name}."))
+            found.update(flat(value, f"{prefix}{name}."))
         else:
-            flat[prefix + name] = value
-    return flat
+            found[prefix + name] = value
+    return found

@@ -37,6 +37,7 @@ def get_config(method: str = "gsu") -> ml_collections.ConfigDict:
             "eval_every": 1000,
             "checkpoint_every": 1000,
             "patience": 0,
+            "on_nonfinite": "stop",
         }
     )
     config.optimizer = ml_collections.ConfigDict(

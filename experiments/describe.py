@@ -9,7 +9,6 @@ import collections
 import math
 
 import flax
-import jax
 import ml_collections
 from absl import flags
 from ml_collections import config_flags
@@ -31,8 +30,7 @@ def main() -> None:
     config_lib.check(config)
     schema = _schema(config)
     model = bert.build(config_lib.hyperparameters(config), config.model.method, schema)
-    shapes = jax.eval_shape(lambda key: bert.initialize(model, key), jax.random.key(0))
-    flat = flax.traverse_util.flatten_dict(shapes)
+    flat = flax.traverse_util.flatten_dict(bert.shapes(model))
     sizes = {path: math.prod(leaf.shape) for path, leaf in flat.items()}
     modules = collections.Counter()
     for path, size in sizes.items():
@@ -46,8 +44,10 @@ def main() -> None:
         f"{schema.context_width}\n"
     )
     print(align([["module", "parameters", ""], *rows, ["all", f"{sum(sizes.values()):,}", ""]]))
-    count = sum(size for path, size in sizes.items() if bert.counted(path))
-    print(f"\nparameters (without context embeddings and the last dense layer): {count}")
+    print(
+        "\nparameters (without context embeddings and the last dense layer): "
+        f"{bert.count(model)}"
+    )
 
 
 def _schema(config: ml_collections.ConfigDict) -> Schema:

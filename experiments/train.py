@@ -1,26 +1,52 @@
 """Trains a model, or goes on training it: run the same command again.
 
 python -m experiments.train --config=configs/meals.py:gsu --workdir=runs/meals-gsu
+python -m experiments.train --config=configs/meals.py:gsu --seeds=0,1 --workdir=runs/0,runs/1
 """
+
+import pathlib
 
 from absl import flags
 from ml_collections import config_flags
 
-from cbert.training import loop
+from cbert.errors import UserError
+from cbert.training import loop, parallel
+from cbert.training.workdir import finished
 from experiments import command
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "configs/NAME.py:METHOD.")
-_WORKDIR = flags.DEFINE_string("workdir", None, "The run's directory.", required=True)
+_WORKDIR = flags.DEFINE_list("workdir", None, "The run's directory.", required=True)
+_SEEDS = flags.DEFINE_list("seeds", [], "Seeds to train in one program, a --workdir for each.")
+_COORDINATOR = flags.DEFINE_string(
+    "coordinator",
+    "",
+    "host:port of process 0 of a run's processes; Slurm's by default.",
+)
+_PROCESSES = flags.DEFINE_integer("num_processes", 1, "With --coordinator: how many.", 1)
+_PROCESS = flags.DEFINE_integer("process_id", 0, "With --coordinator: which one, from 0.", 0)
 flags.mark_flag_as_required("config")
 
 
 def main() -> None:
-    """Trains in the work directory."""
-    progress = loop.train(_CONFIG.value, _WORKDIR.value)
-    print(
-        f"best validation cross-entropy {progress.best:.4f} at step {progress.best_step}; "
-        f"evaluate it with\n  python -m experiments.evaluate --workdir={_WORKDIR.value}"
-    )
+    """Trains in the work directory, or in those of several seeds."""
+    parallel.connect(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
+    config = _CONFIG.value
+    seeds = _numbers(_SEEDS.value) if _SEEDS.value else [config.seed]
+    workdirs = _WORKDIR.value
+    for workdir, known in zip(workdirs, loop.train_seeds(config, seeds, workdirs), strict=True):
+        if not finished(pathlib.Path(workdir).expanduser()):
+            print(f"{workdir}: stopped and saved; the same command goes on")
+            continue
+        print(
+            f"best validation cross-entropy {known.best:.4f} at step {known.best_step}; "
+            f"evaluate it with\n  python -m experiments.evaluate --workdir={workdir}"
+        )
+
+
+def _numbers(seeds: list[str]) -> list[int]:
+    if not all(seed.isdecimal() for seed in seeds):
+        raise UserError(f"--seeds is {','.join(seeds)!r}; give whole numbers, as 0,1,2")
+    return [int(seed) for seed in seeds]
 
 
 if __name__ == "__main__":

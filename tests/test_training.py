@@ -18,6 +18,7 @@ from cbert.errors import UserError
 from cbert.model import bert
 from cbert.model.conditioning import NAMES
 from cbert.training import checkpoint, loop, optimizer, parallel
+from cbert.training import run as run_lib
 from configs import base, meals, quickstart, stylist
 from tests.conftest import run, small
 
@@ -29,7 +30,7 @@ def flat(params):
 
 
 def steps(config, schema, count):
-    made = loop.set_up(config, schema)
+    made = run_lib.set_up(config, schema)
     found = []
     while len(found) < count:
         taken, metrics = made.advance(len(found), config.train.steps_per_dispatch)
@@ -127,7 +128,7 @@ def test_the_loss_is_divided_by_a_constant(data_dir, schema, monkeypatch):
     norms = []
     for expected in (1.0, 2.0):
         monkeypatch.setattr(
-            loop.masking_lib, "expected_count", lambda *_, value=expected: value
+            run_lib.masking_lib, "expected_count", lambda *_, value=expected: value
         )
         norms.append(steps(config, schema, 1)[1][0]["gradient_norm"])
     assert norms[0] == pytest.approx(2 * norms[1], rel=1e-6)
@@ -193,21 +194,14 @@ def test_seeds_in_one_program_equal_each_alone(data_dir, schema):
     overrides = {"train__context_dropout": 0.2, "train__length_buckets": 3}
     configs = [small(data__dir=data_dir, seed=seed, **overrides) for seed in (0, 7)]
     alone = [steps(config, schema, 3) for config in configs]
-    runs = [loop.set_up(config, schema) for config in configs]
-    state = parallel.stack([run.state for run in runs])
-    keys = parallel.stack([run.key for run in runs])
-    step = parallel.map_train_step(parallel.over_seeds(runs[0].pure_step))
+    made = run_lib.set_up(configs[0], schema, (0, 7))
     for number in range(3):
-        rows, lengths = zip(*(run.batches.several(number, 1) for run in runs), strict=True)
-        assert lengths[0] == lengths[1]
-        rows = parallel.split(np.stack(rows, axis=1), 2)
-        state, found = step(state, runs[0].data, rows, runs[0].places, keys, lengths[0])
-        found = {name: value[0] for name, value in found.items()}
+        _, found = made.advance(number)
     for place, (expected, rows) in enumerate(alone):
         for name in rows[-1]:
-            assert float(found[name][place]) == pytest.approx(rows[-1][name], rel=1e-4)
+            assert float(found[name][0, place]) == pytest.approx(rows[-1][name], rel=1e-4)
         for name, leaf in flat(expected.params).items():
-            got = flat(state.params)[name][place]
+            got = flat(made.states()[place].params)[name]
             if name.endswith("key_value/bias"):
                 got, leaf = got[16:], leaf[16:]
             np.testing.assert_allclose(got, leaf, atol=5e-5, rtol=5e-5, err_msg=name)

@@ -14,9 +14,7 @@ import numpy as np
 
 from cbert import config as config_lib
 from cbert.benchmark import workload
-from cbert.data import source
 from cbert.evaluation import questions
-from cbert.training import parallel
 
 
 @dataclasses.dataclass
@@ -46,14 +44,9 @@ class Training:
         seeds: int = 1,
     ) -> None:
         start = time.perf_counter()
-        self.run, self.split = workload.make_run(config, sizes)
+        self.run, self.split = workload.make_run(config, sizes, seeds)
         self.config, self.sizes, self.seeds = config, sizes, seeds
-        self.steps = steps or self.run.batches.steps_per_epoch
-        if seeds > 1:
-            run = self.run
-            run.step = parallel.map_train_step(parallel.over_seeds(run.pure_step))
-            run.state = parallel.stack([run.state] * seeds)
-            run.key = parallel.stack([jax.random.key(seed) for seed in range(seeds)])
+        self.steps = steps or self.run.batches[0].steps_per_epoch
         self.timing, self._host_seconds = Timing(), []
         self.set_up_seconds = time.perf_counter() - start
         self.compile_seconds = self._compile()
@@ -71,10 +64,10 @@ class Training:
     def _compile(self) -> list[float]:
         """Seconds until the first step of each padded length is done."""
         seen, found = set(), []
-        for step in range(self.run.batches.steps_per_epoch):
+        for step in range(self.run.batches[0].steps_per_epoch):
             rows, length = self._batch(step)
-            if (len(rows[0]), length) not in seen:
-                seen.add((len(rows[0]), length))
+            if (rows.shape[1], length) not in seen:
+                seen.add((rows.shape[1], length))
                 start = time.perf_counter()
                 self._step(rows, length)
                 jax.block_until_ready(self.run.state)
@@ -82,10 +75,7 @@ class Training:
         return found
 
     def _batch(self, step: int) -> tuple[np.ndarray, int]:
-        """Rows `[devices, steps, B]`, or `[devices, steps, seeds, B]`, and their length."""
-        rows, length = self.run.batches.several(step, self.config.train.steps_per_dispatch)
-        rows = parallel.split(rows, 1)
-        return (np.stack([rows] * self.seeds, axis=2) if self.seeds > 1 else rows), length
+        return self.run.rows(step, self.config.train.steps_per_dispatch)
 
     def _step(self, rows: np.ndarray, length: int) -> None:
         run = self.run
@@ -100,7 +90,7 @@ class Training:
             rows, length = self._batch(step)
             host += time.perf_counter() - began
             self._step(rows, length)
-            step += len(rows[0])
+            step += rows.shape[1]
         jax.block_until_ready(self.run.state)
         # A dispatch may go beyond the round's last step.
         share = self.steps / (step - last + self.steps)

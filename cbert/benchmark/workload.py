@@ -13,7 +13,7 @@ from cbert.data import source
 from cbert.data.masking import Masking
 from cbert.model import bert
 from cbert.schema import CATEGORICAL, PAD_ITEM, SET, Feature, Schema
-from cbert.training import loop
+from cbert.training.run import Run, assemble
 
 SETS = 8192
 # The paper's sets have four to eight items, five in the mean.
@@ -72,12 +72,14 @@ def make_split(sizes: Sizes, schema: Schema) -> source.Split:
     return source.Split(names, names, ["{}"] * count, items, context, None)
 
 
-def make_run(config: ml_collections.ConfigDict, sizes: Sizes) -> tuple[loop.Run, source.Split]:
+def make_run(
+    config: ml_collections.ConfigDict, sizes: Sizes, seeds: int = 1
+) -> tuple[Run, source.Split]:
     """A training run on the workload, and the sets it trains on."""
     config_lib.check(config)
     schema = make_schema(sizes)
     split = make_split(sizes, schema)
-    return loop.assemble(config, schema, split, split), split
+    return assemble(config, schema, split, split, range(seeds)), split
 
 
 def operations(

@@ -129,7 +129,7 @@ class Batches:
             )
         self._lengths = lengths
         self._batch_size = batch_size
-        self._seed = seed
+        self.seed = seed
         self._bounds = bucket_bounds(lengths, buckets)
         self.steps_per_epoch = len(lengths) // batch_size
         self._epoch = functools.lru_cache(maxsize=2)(self._make_epoch)
@@ -153,7 +153,7 @@ class Batches:
         kept = self.steps_per_epoch * self._batch_size
         shared = np.random.default_rng([epoch])
         chosen = shared.permutation(len(self._lengths))[:kept]
-        own = np.random.default_rng([self._seed, epoch]).permutation(len(self._lengths))
+        own = np.random.default_rng([self.seed, epoch]).permutation(len(self._lengths))
         # The seed permutes sets of one length among each other, so lengths stay in place.
         order = np.lexsort((own[chosen], self._lengths[chosen]))
         rows = chosen[order].reshape(self.steps_per_epoch, self._batch_size)

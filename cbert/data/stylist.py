@@ -6,7 +6,11 @@ on the customer only through the values a record shows, so that what is missing 
 for the optimum too. Colours preferred at an occasion depend on the customer's age.
 """
 
+import contextlib
+import functools
+import multiprocessing
 from collections.abc import Iterator
+from concurrent import futures
 from typing import Any
 
 import numpy as np
@@ -33,6 +37,7 @@ from cbert.schema import Feature, Schema
 AGE_EDGES = tuple(float(age) for age in range(20, 72, 4))
 MISSING = 0.08
 BATCH = 256
+MANY = 100_000  # Sets, from which on starting processes pays.
 
 WIDTHS = {
     "age": 64,
@@ -66,29 +71,50 @@ def outfits(articles: int, split_sizes: list[int], seed: int = 0) -> Iterator[di
     """
     if len(split_sizes) != 3 or min(split_sizes) < 1:
         raise UserError(f"--split_sets is {split_sizes}; give three counts of at least 1")
-    catalogue = make_catalogue(articles, stylist_law.TAIL, seed)
-    law = stylist_law.Law(catalogue, seed)
+    batches = [
+        (split, start, min(BATCH, size - start))
+        for split, size in zip(SPLITS, split_sizes, strict=True)
+        for start in range(0, size, BATCH)
+    ]
     bar = progress.bar(desc="styling", total=sum(split_sizes), unit=" sets")
-    for split, size in zip(SPLITS, split_sizes, strict=True):
-        for start in range(0, size, BATCH):
-            random = np.random.default_rng([seed, SPLITS.index(split), start])
-            customers = draw_customers(random, min(BATCH, size - start))
-            drawn = law.draw(random, [customer for _, customer in customers])
-            for number, ((group, context), items) in enumerate(
-                zip(customers, drawn, strict=True)
-            ):
-                row = {
-                    "id": f"{split}-{start + number}",
-                    "group": f"{split}-{start}-{group}",
-                    "split": split,
-                    "items": [catalogue.names[item] for item in items],
-                    "context": context,
-                }
-                if split != SPLITS[0]:
-                    row["reference"] = law.reference(items, context)
-                bar.update()
-                yield row
+    draw = functools.partial(_draw_batch, articles, seed)
+    with contextlib.ExitStack() as stack:
+        drawn = map(draw, batches)
+        if sum(split_sizes) >= MANY:  # Every batch has its own seed: any process may draw it.
+            context = multiprocessing.get_context("spawn")
+            pool = stack.enter_context(futures.ProcessPoolExecutor(mp_context=context))
+            drawn = pool.map(draw, batches)
+        for rows in drawn:
+            bar.update(len(rows))
+            yield from rows
     bar.close()
+
+
+def _draw_batch(articles: int, seed: int, batch: tuple[str, int, int]) -> list[dict[str, Any]]:
+    """The rows of one batch: split, first row and size."""
+    split, start, size = batch
+    law = _law(articles, seed)
+    random = np.random.default_rng([seed, SPLITS.index(split), start])
+    customers = draw_customers(random, size)
+    drawn = law.draw(random, [customer for _, customer in customers])
+    rows = []
+    for number, ((group, context), items) in enumerate(zip(customers, drawn, strict=True)):
+        row = {
+            "id": f"{split}-{start + number}",
+            "group": f"{split}-{start}-{group}",
+            "split": split,
+            "items": [law.catalogue.names[item] for item in items],
+            "context": context,
+        }
+        if split != SPLITS[0]:
+            row["reference"] = law.reference(items, context)
+        rows.append(row)
+    return rows
+
+
+@functools.lru_cache(maxsize=1)
+def _law(articles: int, seed: int) -> stylist_law.Law:
+    return stylist_law.Law(make_catalogue(articles, stylist_law.TAIL, seed), seed)
 
 
 def draw_customers(random: np.random.Generator, count: int) -> list[tuple[int, dict[str, Any]]]:

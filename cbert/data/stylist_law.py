@@ -39,7 +39,7 @@ class Law:
     """The law for one catalogue. All tables are drawn from the seed."""
 
     def __init__(self, catalogue: Catalogue, seed: int = 0) -> None:
-        self._catalogue = catalogue
+        self.catalogue = catalogue
         self._firsts = np.searchsorted(catalogue.types, np.arange(len(words.TYPES)))
         random = np.random.default_rng([seed, 1])
         colours, styles = len(words.COLOURS), len(words.STYLES)
@@ -81,7 +81,7 @@ class Law:
 
     def taste(self, context: dict[str, Any]) -> np.ndarray:
         """f_u `[V]`, what the customer makes of each article, whatever the theme."""
-        catalogue = self._catalogue
+        catalogue = self.catalogue
         colours = PREFERRED_COLOUR * _contains(context.get("colours", ()), words.COLOURS)
         if "occasion" in context and "age" in context:
             band = np.searchsorted(AGE_BANDS, context["age"], side="right")
@@ -119,7 +119,7 @@ class Law:
 
     def conditional(self, items: np.ndarray, context: dict[str, Any]) -> np.ndarray:
         """P(a | the other items, u) `[n, V]`, one row for each item hidden in turn."""
-        types = self._catalogue.types[items]
+        types = self.catalogue.types[items]
         fitting = self._themed * self.taste(context)
         fitting /= np.repeat(
             np.add.reduceat(fitting, self._firsts, axis=1),
@@ -135,7 +135,7 @@ class Law:
         for place in range(len(items)):
             weights[place, np.delete(types, place)] = 0.0
         weights /= weights.sum(axis=1, keepdims=True)
-        return (themes @ fitting) * weights[:, self._catalogue.types]
+        return (themes @ fitting) * weights[:, self.catalogue.types]
 
     def reference(self, items: np.ndarray, context: dict[str, Any]) -> dict[str, list[float]]:
         """The optimum's log-probability (nats) and rank of each item, ties against it."""

@@ -7,7 +7,6 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 import pyarrow
 import pyarrow.parquet
@@ -106,9 +105,10 @@ def answer_model(
 ) -> tuple[int, tuple[np.ndarray, np.ndarray]]:
     """The restored step, and the model's log-probability and rank of each question."""
     model = bert.build(config_lib.hyperparameters(config), config.model.method, schema)
-    shapes = jax.eval_shape(lambda key: bert.initialize(model, key), jax.random.key(0))
     with checkpoint.Checkpoints(workdir, read_only=True) as checkpoints:
-        step, params = checkpoints.restore_params(which, parallel.replicated(shapes))
+        step, params = checkpoints.restore_params(
+            which, parallel.replicated(bert.shapes(model))
+        )
     answers = questions.answer_all(
         questions.make_answer(model),
         params,

@@ -108,7 +108,7 @@ def answer_all(
     Returns:
       Log-probability (nats) `float32 [Q]` and rank `int32 [Q]`, in the order asked.
     """
-    devices = parallel.device_count()
+    devices = parallel.here_count()
     batch_size = -(-batch_size // devices) * devices
     lengths = split.lengths[questions.rows]
     bounds = bucket_bounds(lengths, 8)
@@ -127,7 +127,8 @@ def answer_all(
         # The last batch of a length is filled with repeats, so that nothing is recompiled.
         filled = np.resize(chosen, batch_size)
         rows, places = questions.rows[filled], questions.places[filled]
-        found = answer(params, data, parallel.split(rows), parallel.split(places), length)
+        parts = parallel.split_here(rows), parallel.split_here(places)
+        found = answer(params, data, *parts, length)
         log_probability[chosen], rank[chosen] = (
             np.asarray(part).reshape(-1)[: len(chosen)] for part in found
         )

@@ -3,6 +3,9 @@
 Legend: B examples, L positions, P hidden positions, D model dimension, V real items.
 """
 
+import math
+
+import flax
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -186,6 +189,17 @@ def initialize(model: ContextualBert, key: Array) -> dict:
     codes = jnp.zeros((1, 2), jnp.int32)
     context = {feature.name: jnp.asarray(feature.encode([None])) for feature in model.features}
     return jax.jit(model.init)(key, codes, context, codes[:, :1])["params"]
+
+
+def shapes(model: ContextualBert) -> dict:
+    """The parameters' shapes and dtypes; nothing is computed."""
+    return jax.eval_shape(lambda key: initialize(model, key), jax.random.key(0))
+
+
+def count(model: ContextualBert) -> int:
+    """How many parameters Table 1 counts."""
+    flat = flax.traverse_util.flatten_dict(shapes(model))
+    return sum(math.prod(leaf.shape) for path, leaf in flat.items() if counted(path))
 
 
 def counted(path: tuple[str, ...]) -> bool:

@@ -97,8 +97,11 @@ class ContextEncoder(nn.Module):
         """columns: feature name to its coded rows, see `Feature.encode`."""
         embedded, observed = {}, {}
         for feature in self.features:
+            column = columns[feature.name]
+            if self.hyper.constant_context:
+                column = jnp.broadcast_to(feature.encode([None]), column.shape)
             encoder = self._encoder(feature)
-            embedded[feature.name], observed[feature.name] = encoder(columns[feature.name])
+            embedded[feature.name], observed[feature.name] = encoder(column)
         rows = next(iter(columns.values())).shape[0] if columns else 1
         vector = jnp.concatenate([jnp.zeros((rows, 0)), *embedded.values()], axis=1)
         return Context(vector.astype(self.hyper.dtype), embedded, observed)

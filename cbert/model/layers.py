@@ -32,6 +32,8 @@ class Hyperparameters:
       concat: Reading of [C]: `fnn` is (C + D) to D to D, `project` is C to D, then 2 D to D.
       initializer: `bert`, normal with deviation 0.02 cut at two; `scaled`, by fan-in.
       numerical: How numbers enter: `bins` (an embedding each) or `linear`.
+      constant_context: Whether every example shows the same context, all of it missing: what
+        a method's parameters alone are worth.
       dtype: Of activations, `float32` or `bfloat16`; parameters stay float32.
     """
 
@@ -48,6 +50,7 @@ class Hyperparameters:
     concat: str = "fnn"
     initializer: str = "scaled"
     numerical: str = "bins"
+    constant_context: bool = False
     dtype: str = "float32"
 
 

@@ -8,6 +8,7 @@ import jax
 import orbax.checkpoint as ocp
 
 from cbert.errors import UserError
+from cbert.training import parallel
 from cbert.training.state import TrainState
 
 BEST, LAST = "best", "last"
@@ -42,6 +43,7 @@ class Checkpoints:
             cleanup_tmp_directories=writes,
             read_only=read_only,
             save_interval_steps=int(writes),
+            multiprocessing_options=_alone(),
         )
         self._manager = ocp.CheckpointManager(
             self._path, options=options, item_names=("params", "opt_state", "progress")
@@ -64,8 +66,8 @@ class Checkpoints:
         self._manager.save(
             int(state.step),
             args=ocp.args.Composite(
-                params=ocp.args.StandardSave(state.params),
-                opt_state=ocp.args.StandardSave(state.opt_state),
+                params=ocp.args.StandardSave(_on_host(state.params)),
+                opt_state=ocp.args.StandardSave(_on_host(state.opt_state)),
                 progress=ocp.args.JsonSave(dataclasses.asdict(progress)),
             ),
         )
@@ -77,8 +79,17 @@ class Checkpoints:
             if self._best_step is not None and old != self._best_step:
                 self._manager.delete(old)
 
-    def restore(self, state: TrainState) -> tuple[TrainState, Progress]:
-        """The last state, for going on; the given one if there is none yet."""
+    def restore(
+        self, state: TrainState, step: int | None = None
+    ) -> tuple[TrainState, Progress]:
+        """The last state, to go on, or an older one that all later ones are dropped for.
+
+        The given state where there is none yet, and for a step of 0.
+        """
+        if step is not None:
+            for newer in self.steps():
+                if newer > step:
+                    self._manager.delete(newer)
         step = self._manager.latest_step()
         if step is None:
             return state, Progress()
@@ -131,3 +142,18 @@ class Checkpoints:
                 f"{self._path / str(step)}: the checkpoint is damaged or of another model "
                 f"({reason}); use another --checkpoint or a fresh --workdir"
             ) from None
+
+
+def _alone() -> ocp.options.MultiprocessingOptions:
+    """Where several processes train together the first saves, and each restores, by itself."""
+    if parallel.process_count() == 1:
+        return ocp.options.MultiprocessingOptions()
+    here = jax.process_index()
+    return ocp.options.MultiprocessingOptions(
+        primary_host=here, active_processes={here}, barrier_sync_key_prefix=f"process_{here}"
+    )
+
+
+def _on_host(tree: Any) -> Any:
+    """Orbax saves no array that lives in one process alone, where there are several."""
+    return jax.device_get(tree) if parallel.process_count() > 1 else tree

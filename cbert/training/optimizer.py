@@ -40,6 +40,11 @@ def make_optimizer(
     return optax.chain(optax.clip_by_global_norm(clip_norm), adamw) if clip_norm else adamw
 
 
+def skip_nonfinite(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Leaves parameters and optimizer as they are where a gradient is not finite."""
+    return optax.apply_if_finite(optimizer, max_consecutive_errors=2**31 - 1)
+
+
 def decayed(path: tuple[str, ...]) -> bool:
     """True for what weight decay shrinks: no bias, no LayerNorm, no embedding."""
     return path[-1] == "kernel" and path[0] != "context_encoder"

@@ -1,9 +1,11 @@
-"""How many devices there are: the only file that knows.
+"""How many devices and processes there are: the only file that knows.
 
 The state is not stacked: it is one logical value that every device holds (`in_axes` None),
-and the step's sums over devices make every copy the same.
+and the step's sums over devices make every copy the same. Where several processes train
+together, each has its own copies on its own devices, and takes its part of every batch.
 """
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,13 +13,68 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from cbert.errors import UserError
 
 AXIS = "devices"
 
 
+# A process that has been silent for so long is taken for dead, and the others end.
+HEARTBEAT_SECONDS = 30
+
+
+def connect(coordinator: str = "", processes: int = 0, process: int = 0) -> None:
+    """Joins the processes of one run, before the first array is made.
+
+    Args:
+      coordinator: `host:port` of process 0; empty to take all from Slurm, where it started
+        several tasks, and to be alone elsewhere.
+      processes: How many there are.
+      process: Which one this is, from 0.
+
+    Raises:
+      UserError: the numbers make no sense, or the others cannot be reached.
+    """
+    given = {}
+    if coordinator:
+        if not 0 <= process < processes:
+            raise UserError(
+                f"--process_id is {process}, --num_processes {processes}; give each of the "
+                "processes its own number from 0"
+            )
+        given = {
+            "coordinator_address": coordinator,
+            "num_processes": processes,
+            "process_id": process,
+        }
+    elif int(os.environ.get("SLURM_NTASKS", "1")) < 2 or "SLURM_STEP_ID" not in os.environ:
+        return
+    try:
+        jax.distributed.initialize(heartbeat_timeout_seconds=HEARTBEAT_SECONDS, **given)
+    except (RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"the processes of this run did not meet ({reason})") from None
+
+
+def process_count() -> int:
+    return jax.process_count()
+
+
+def is_first() -> bool:
+    """Whether this process writes for all."""
+    return jax.process_index() == 0
+
+
+def told_to_stop(step: int) -> bool:
+    """Whether the processes, each told to stop or not, all stop after this step."""
+    return multihost_utils.reached_preemption_sync_point(step)
+
+
 def device_count() -> int:
-    return jax.local_device_count()
+    """Of all processes."""
+    return jax.device_count()
 
 
 def device_index() -> jax.Array:
@@ -78,10 +135,22 @@ def stack(trees: list[Any]) -> Any:
     return replicate(jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees))
 
 
+def unstack(tree: Any, count: int) -> list[Any]:
+    """The inverse of `stack`."""
+    return [replicate(jax.tree.map(lambda leaf: leaf[n], tree)) for n in range(count)]  # noqa: B023
+
+
 def map_questions(ask: Callable) -> Callable:
-    """`ask(params, data, rows, hidden, length)`; rows and hidden are split over devices."""
+    """`ask(params, data, rows, hidden, length)`; rows and hidden are split by `split_here`.
+
+    Every process asks all questions on its own devices: nothing has to be sent around.
+    """
     return jax.pmap(
-        ask, axis_name=AXIS, in_axes=(None, None, 0, 0), static_broadcasted_argnums=4
+        ask,
+        axis_name=AXIS,
+        in_axes=(None, None, 0, 0),
+        static_broadcasted_argnums=4,
+        devices=jax.local_devices(),
     )
 
 
@@ -103,5 +172,21 @@ def replicated(shapes: Any) -> Any:
 
 
 def split(array: np.ndarray, axis: int = 0) -> np.ndarray:
-    """Splits an axis over devices: `[..., B, ...]` to `[devices, ..., B / devices, ...]`."""
-    return np.stack(np.split(array, device_count(), axis))
+    """Splits an axis over all devices: `[..., B, ...]` to `[devices, ..., B / devices, ...]`.
+
+    Of the devices, only this process's.
+    """
+    parts = np.split(array, device_count(), axis)
+    here = jax.process_index()
+    own = [n for n, device in enumerate(jax.devices()) if device.process_index == here]
+    return np.stack([parts[n] for n in own])
+
+
+def here_count() -> int:
+    """Devices of this process."""
+    return jax.local_device_count()
+
+
+def split_here(array: np.ndarray) -> np.ndarray:
+    """Splits the first axis over the devices of this process."""
+    return np.stack(np.split(array, here_count()))

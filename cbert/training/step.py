@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from cbert.data import masking as masking_lib
@@ -98,8 +99,10 @@ class Task:
         return (losses * batch["weights"].reshape(-1)).sum()
 
 
-def make_train_step(task: Task, optimizer: optax.GradientTransformation) -> Callable:
-    """The step, to be mapped over devices."""
+def make_train_step(
+    task: Task, optimizer: optax.GradientTransformation, skips: bool = False
+) -> Callable:
+    """The step, to be mapped over devices; `skips`: the optimizer skips what is not finite."""
 
     def train_step(
         state: TrainState,
@@ -130,6 +133,10 @@ def make_train_step(task: Task, optimizer: optax.GradientTransformation) -> Call
             "questions": parallel.total(batch["weights"].sum()),
             "gradient_norm": optax.tree.norm(gradients),
         }
+        if skips:
+            good = jnp.isfinite(metrics["gradient_norm"])
+            metrics = {name: jnp.where(good, value, 0) for name, value in metrics.items()}
+            metrics["skipped"] = 1.0 - good
         return TrainState(state.step + 1, params, opt_state), metrics
 
     return train_step

@@ -8,9 +8,15 @@ from tensorboardX import SummaryWriter
 
 
 class Writer:
-    """Appends rows; what lies after the step it starts from is dropped first. A context."""
+    """Appends rows; what lies after the step it starts from is dropped first. A context.
 
-    def __init__(self, workdir: pathlib.Path, step: int) -> None:
+    A silent one writes nothing: where several processes train together, all but the first.
+    """
+
+    def __init__(self, workdir: pathlib.Path, step: int, silent: bool = False) -> None:
+        self._silent = silent
+        if silent:
+            return
         self._path = workdir / "metrics.jsonl"
         rows = [row for row in read(self._path) if row["step"] <= step]
         text = "".join(json.dumps(row) + "\n" for row in rows)
@@ -22,6 +28,8 @@ class Writer:
 
     def write(self, step: int, split: str, values: dict[str, float], **rates: float) -> None:
         """Writes one row; `rates` depend on the machine and go to TensorBoard alone."""
+        if self._silent:
+            return
         row: dict[str, Any] = {"step": step, "split": split, **values}
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()
@@ -32,8 +40,9 @@ class Writer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
-        self._events.close()
+        if not self._silent:
+            self._file.close()
+            self._events.close()
 
 
 def read(path: pathlib.Path) -> list[dict[str, Any]]:

@@ -1,0 +1,72 @@
+"""How far the runs of a sweep are, read from their directories."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+from cbert.evaluation.compare import align
+from cbert.training import workdir, writer
+
+WAITING, TRAINING, EVALUATING = "waiting", "training", "evaluating"
+FINISHED, FAILED, STOPPED = "finished", "failed", "stopped"
+
+
+@dataclasses.dataclass
+class State:
+    """One run.
+
+    Attributes:
+      name: Its name.
+      phase: One of the words above.
+      step: Steps taken, as far as rows tell.
+      loss: Of the last row of training, None before the first.
+      rate: Steps a second since it was started.
+      left: Seconds left, None where not known.
+    """
+
+    name: str
+    phase: str
+    step: int = 0
+    loss: float | None = None
+    rate: float | None = None
+    left: float | None = None
+
+
+def is_finished(path: pathlib.Path, split: str) -> bool:
+    """Trained to its end, and evaluated since."""
+    trained, evaluated = path / workdir.FINISHED, path / "eval" / f"{split}.json"
+    return (
+        workdir.finished(path) is not None
+        and evaluated.exists()
+        and evaluated.stat().st_mtime >= trained.stat().st_mtime
+    )
+
+
+def progress(path: pathlib.Path) -> tuple[int, float | None]:
+    """The last step and loss that training wrote."""
+    rows = [row for row in writer.read(path / "metrics.jsonl") if row["split"] == "train"]
+    return (rows[-1]["step"], rows[-1]["loss"]) if rows else (0, None)
+
+
+def table(states: Sequence[State], steps: int) -> str:
+    """Every run's state, step, loss, rate and time left."""
+    rows = [["run", "state", "step", "loss", "steps/s", "left"]]
+    for state in states:
+        rows.append(
+            [
+                state.name,
+                state.phase,
+                f"{state.step:,}/{steps:,}" if state.step else "",
+                "" if state.loss is None else f"{state.loss:.4f}",
+                "" if state.rate is None else f"{state.rate:.1f}",
+                "" if state.left is None else duration(state.left),
+            ]
+        )
+    return align(rows)
+
+
+def duration(seconds: float) -> str:
+    """As 1:02:03."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}"

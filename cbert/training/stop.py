@@ -1,0 +1,69 @@
+"""Told to stop: SIGTERM, Ctrl-C, and SIGUSR1, which Slurm can send before it preempts."""
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import types
+from typing import Any
+
+from cbert.training import parallel
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+SECONDS = 8.0
+
+
+class Stop:
+    """Notes a signal, so that the loop ends after its step; a second Ctrl-C ends at once.
+
+    While a program is compiled Python cannot react. A thread watches for that case: where the
+    loop has not answered in time, it ends the process, and the last checkpoint is what is
+    there. As a context; does nothing outside the main thread, nor where several processes
+    train together: those agree through `parallel.told_to_stop`.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._answered = threading.Event()
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Stop":
+        alone = parallel.process_count() == 1
+        if not alone or threading.current_thread() is not threading.main_thread():
+            return self
+        self._ours, self._theirs = socket.socketpair()
+        self._theirs.setblocking(False)
+        self._wakeup = signal.set_wakeup_fd(self._theirs.fileno(), warn_on_full_buffer=False)
+        self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+        threading.Thread(target=self._watch, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._answered.set()
+        if not self._before:
+            return
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._wakeup)
+        self._theirs.close()  # Ends the thread.
+
+    def _note(self, number: int, frame: types.FrameType | None) -> None:
+        if self.requested and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.requested = True
+
+    def answer(self) -> None:
+        """The loop has seen the request and is about to save."""
+        self._answered.set()
+
+    def _watch(self) -> None:
+        received = b""
+        with contextlib.suppress(OSError):
+            while received := self._ours.recv(1):
+                if received[0] in SIGNALS:
+                    break
+        if received and not self._answered.wait(SECONDS):
+            text = "stopped before a step was done; the same command goes on\n"
+            os.write(2, text.encode())
+            os._exit(0)

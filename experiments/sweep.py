@@ -1,0 +1,137 @@
+"""Trains and evaluates many runs: methods, settings and seeds. Run it again to go on.
+
+python -m experiments.sweep --config=configs/meals.py --workdir=runs/meals --seeds=3
+python -m experiments.sweep --config=configs/meals.py --workdir=runs/rates --methods=none,gsu \\
+  --set=optimizer.learning_rate=1e-3,3e-3 --dry_run
+"""
+
+import importlib.util
+import pathlib
+import signal
+import sys
+import time
+from typing import Any
+
+from absl import flags
+from ml_collections import config_flags
+
+from cbert.data import source
+from cbert.errors import UserError
+from cbert.study import jobs, launchers, points
+from cbert.study.sweep import Sweep, failures
+from cbert.training import workdir as workdir_lib
+from experiments import command
+
+_CONFIG = config_flags.DEFINE_config_file("config", None, "configs/NAME.py.")
+_WORKDIR = flags.DEFINE_string(
+    "workdir", None, "Where the runs' directories go.", required=True
+)
+_METHODS = flags.DEFINE_list("methods", [], "Methods and controls; the config's own if empty.")
+_SEEDS = flags.DEFINE_integer("seeds", 1, "Seeds of each, counted from the config's.", 1)
+_SET = flags.DEFINE_multi_string("set", [], "field=value,value: every value of a field.")
+_SPLIT = flags.DEFINE_enum("split", "test", ["validation", "test"], "What to evaluate on.")
+_VMAP_SEEDS = flags.DEFINE_bool("vmap_seeds", False, "The seeds of a method in one program.")
+_DRY_RUN = flags.DEFINE_bool("dry_run", False, "List the runs and their states, and end.")
+_LAUNCHER = flags.DEFINE_enum("launcher", "local", ["local", "ray", "slurm"], "Where to run.")
+_WORKERS = flags.DEFINE_integer("workers", 0, "Runs at a time here; 0: as many as fit.", 0)
+_RAY_ADDRESS = flags.DEFINE_string("ray_address", "", "A Ray cluster's; empty: start one here.")
+_GPUS = flags.DEFINE_float("gpus_per_run", 0.0, "With --launcher=ray: GPUs of a run.", 0.0)
+_SLURM = flags.DEFINE_multi_string("slurm", [], "With --launcher=slurm: submitit's name=value.")
+flags.mark_flag_as_required("config")
+
+
+def main() -> None:
+    """Expands the sweep, checks all of it, and runs what is not finished."""
+    workdir = pathlib.Path(_WORKDIR.value).expanduser().absolute()
+    todo, steps = _plan(workdir)
+    sweep = Sweep(todo, steps, _SPLIT.value)
+    if _DRY_RUN.value:
+        print(sweep.table())
+        return
+    if not sweep.finished():
+        signal.signal(signal.SIGTERM, _interrupt)
+        sweep.run(_launcher(workdir), _Shown())
+    print(sweep.table())
+    if sweep.failed:
+        print(failures(sweep.failed), file=sys.stderr)
+        sys.exit(1)
+    if sweep.finished():
+        print(f"\nnext: python -m experiments.report --workdir={_WORKDIR.value}")
+    else:
+        print("\nstopped; the same command goes on")
+
+
+def _plan(workdir: pathlib.Path) -> tuple[list[jobs.Job], int]:
+    """The jobs, checked against each other and against what lies in the directory."""
+    config, name = _CONFIG.value, flags.FLAGS["config"]
+    overrides = config_flags.get_override_values(name)
+    schema = source.load_schema(config.data.dir, config.data.name) if config.data.name else None
+    found = points.expand(
+        config,
+        _own_sweep(config_flags.get_config_filename(name).partition(":")[0]),
+        _METHODS.value,
+        _SEEDS.value,
+        _SET.value,
+        schema,
+    )
+    for point in found:
+        workdir_lib.check(point.apply(config), schema, workdir / point.name)
+    if _VMAP_SEEDS.value and config.train.patience:
+        raise UserError("--vmap_seeds: train.patience ends each seed at its own step; set it 0")
+    path = config_flags.get_config_filename(name)
+    made = jobs.make(found, workdir, path, overrides, _SPLIT.value, _VMAP_SEEDS.value)
+    return made, config.train.steps
+
+
+def _own_sweep(path: str) -> list[dict[str, Any]]:
+    """The config file's list of overrides."""
+    specification = importlib.util.spec_from_file_location("config_file", path)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    if not hasattr(module, "sweep"):
+        raise UserError(f"{path} has no sweep(); give --methods, or define it")
+    return module.sweep()
+
+
+def _launcher(workdir: pathlib.Path) -> launchers.Launcher:
+    if _LAUNCHER.value == "ray":
+        return launchers.Ray(_RAY_ADDRESS.value, _GPUS.value)
+    if _LAUNCHER.value == "slurm":
+        return launchers.Slurm(workdir / "slurm", dict(map(_parameter, _SLURM.value)))
+    return launchers.Local(_WORKERS.value)
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise UserError(f"--slurm is {text!r}; write --slurm=name=value")
+    return name, int(value) if value.isdecimal() else value
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+class _Shown:
+    """The table, in place at a terminal, and now and then as lines elsewhere."""
+
+    SECONDS = 60.0
+
+    def __init__(self) -> None:
+        self._lines, self._time, self._phases = 0, 0.0, ""
+
+    def __call__(self, table: str) -> None:
+        if sys.stdout.isatty():
+            up = f"\x1b[{self._lines}F\x1b[J" if self._lines else ""
+            print(up + table, flush=True)
+            self._lines = table.count("\n") + 1
+            return
+        phases = " ".join(line.split()[1] for line in table.splitlines()[1:])
+        now = time.monotonic()
+        if phases != self._phases or now - self._time > self.SECONDS:
+            print(table + "\n", flush=True)
+            self._phases, self._time = phases, now
+
+
+if __name__ == "__main__":
+    command.run(main)

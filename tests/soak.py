@@ -1,0 +1,147 @@
+"""The long versions of the tests of faults; minutes to an hour.
+
+python -m tests.soak --kills=25
+python -m tests.soak --kills=0 --memory_steps=20000
+"""
+
+import argparse
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+from cbert.data import prepare, records, stylist
+from cbert.model.conditioning import NAMES
+from tests.conftest import ARTICLES, ROOT, SETS, small
+from tests.test_stopping import arguments, assert_same, wait_for
+from tests.test_training import restored
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=25)
+    parser.add_argument("--memory_steps", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        data_dir = prepare_small(folder / "data")
+        if chosen.kills:
+            kill_runs(data_dir, folder, chosen.kills, random.Random(chosen.seed))
+            kill_preparation(folder, random.Random(chosen.seed))
+        if chosen.memory_steps:
+            watch_memory(data_dir, folder, chosen.memory_steps)
+
+
+def prepare_small(folder: pathlib.Path) -> str:
+    """The data of the tests."""
+    validator = records.Validator()
+    found = [validator(row, n) for n, row in enumerate(stylist.outfits(ARTICLES, SETS), 1)]
+    schema = stylist.schema(ARTICLES, found)
+    prepare.prepare(found, folder, "small", prepare.Options(), schema)
+    return str(folder)
+
+
+def kill_runs(data_dir: str, folder: pathlib.Path, kills: int, chance: random.Random) -> None:
+    """Kills runs of every method at random instants until so many were killed."""
+    killed = dict.fromkeys(NAMES, 0)
+    whole = {}
+    number = 0
+    while sum(killed.values()) < kills:
+        method = NAMES[number % len(NAMES)]
+        if method not in whole:
+            whole[method] = folder / f"whole-{method}"
+            began = time.monotonic()
+            subprocess.run(arguments(data_dir, whole[method], method), cwd=ROOT, check=True)
+            seconds = time.monotonic() - began
+        workdir = folder / f"broken-{number}"
+        for _ in range(20):
+            process = subprocess.Popen(
+                arguments(data_dir, workdir, method), cwd=ROOT, stdout=subprocess.DEVNULL
+            )
+            try:
+                code = process.wait(timeout=chance.uniform(0.3 * seconds, 1.2 * seconds))
+                assert code == 0
+                break
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                killed[method] += 1
+        else:
+            subprocess.run(arguments(data_dir, workdir, method), cwd=ROOT, check=True)
+        check_same(method, workdir, whole[method])
+        number += 1
+        print(f"{sum(killed.values())} kills survived, {number} runs: {killed}", flush=True)
+
+
+def check_same(method: str, workdir: pathlib.Path, whole: pathlib.Path) -> None:
+    """Parameters, metrics, per-example results and TensorBoard's steps."""
+    assert_same(workdir, whole, method)
+    events = {}
+    for path in (workdir, whole):
+        command = [sys.executable, "-m", "experiments.evaluate", f"--workdir={path}"]
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        events[path] = (path / "eval" / "test.parquet").read_bytes()
+    assert events[workdir] == events[whole]
+
+
+def kill_preparation(folder: pathlib.Path, chance: random.Random) -> None:
+    """Killed while data are prepared: nothing, or all of it."""
+    target = folder / "made"
+    command = [
+        *(sys.executable, "-m", "experiments.prepare", "--synthetic=stylist"),
+        *("--articles=80", "--sets=3000", "--name=made", f"--data_dir={target}"),
+    ]
+    for kills in range(1, 6):
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+        try:
+            process.wait(timeout=chance.uniform(2, 9))
+        except subprocess.TimeoutExpired:
+            process.kill()
+        process.wait()
+        there = (target / "made" / "1.0.0").exists()
+        assert there == (target / "made" / "1.0.0" / "schema.json").exists()
+        if there:
+            break
+        print(f"{kills} kills of a preparation: nothing left half-written", flush=True)
+    if not there:
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
+def watch_memory(data_dir: str, folder: pathlib.Path, steps: int) -> None:
+    """The process's memory over a long run."""
+    import psutil
+
+    workdir = folder / "long"
+    command = arguments(data_dir, workdir, "gsu", steps)
+    command += ["--config.train.log_every=100", "--config.train.eval_every=500"]
+    command += ["--config.train.checkpoint_every=500"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+    wait_for(workdir / "metrics.jsonl", process)
+    seen = []
+    while process.poll() is None:
+        try:
+            memory = psutil.Process(process.pid).memory_info().rss / 2**20
+        except psutil.NoSuchProcess:
+            break
+        last = (workdir / "metrics.jsonl").read_text().splitlines()[-1]
+        seen.append((json.loads(last)["step"], memory))
+        time.sleep(1)
+    assert process.wait() == 0
+    kept = sorted(path.name for path in (workdir / "checkpoints").iterdir())
+    quarter = len(seen) // 4
+    first, last = np.mean([m for _, m in seen[quarter : 2 * quarter]]), seen[-1][1]
+    print(
+        f"{steps} steps: {first:,.0f} MB in the second quarter, {last:,.0f} MB at the end; "
+        f"checkpoints kept: {kept}"
+    )
+    assert restored(small(), workdir)[0] == steps
+
+
+if __name__ == "__main__":
+    main()

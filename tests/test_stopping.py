@@ -1,0 +1,129 @@
+"""Runs that are told to stop, killed, or started twice; real processes and real signals."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from cbert.training import loop
+from tests.conftest import ROOT, refused, small
+from tests.test_training import restored
+
+STEPS = 24
+
+
+def arguments(data_dir, workdir, method="gsu", steps=STEPS):
+    return [
+        *(sys.executable, "-m", "experiments.train", f"--config=configs/base.py:{method}"),
+        *(f"--config.data.dir={data_dir}", "--config.data.name=small"),
+        *("--config.model.dimension=16", "--config.model.heads=2", "--config.model.layers=2"),
+        *("--config.model.feed_forward=32", "--config.train.batch_size=32"),
+        *(f"--config.train.steps={steps}", "--config.train.log_every=4"),
+        *("--config.train.eval_every=6", "--config.train.checkpoint_every=5"),
+        *("--config.train.length_buckets=1", "--config.optimizer.warmup_steps=2"),
+        *("--config.eval.batch_size=64", f"--workdir={workdir}"),
+    ]
+
+
+def start(data_dir, workdir, **more):
+    return subprocess.Popen(
+        arguments(data_dir, workdir, **more),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def wait_for(path, process):
+    while not path.exists() or not path.stat().st_size:
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def unbroken(data_dir, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("unbroken") / "run"
+    process = start(data_dir, workdir)
+    assert process.wait() == 0, process.stdout.read()
+    return workdir
+
+
+def assert_same(workdir, unbroken, method="gsu"):
+    """Parameters, metrics and best step, bit for bit."""
+    config = small(method)
+    here, there = (restored(config, path)[1] for path in (workdir, unbroken))
+    assert set(here) == set(there)
+    for name, value in here.items():
+        np.testing.assert_array_equal(value, there[name], err_msg=name)
+    rows, expected = ((path / "metrics.jsonl").read_text() for path in (workdir, unbroken))
+    assert rows == expected
+    found = [json.loads((path / "finished.json").read_text()) for path in (workdir, unbroken)]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_stop_it_saves_and_goes_on(data_dir, tmp_path, unbroken, number):
+    workdir = tmp_path / "run"
+    process = start(data_dir, workdir)
+    wait_for(workdir / "metrics.jsonl", process)
+    began = time.monotonic()
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=30)
+    assert time.monotonic() - began < 10
+    assert process.returncode == 0, output
+    if "stopped and saved" in output:  # Else it had just finished.
+        assert not (workdir / "finished.json").exists()
+    process = start(data_dir, workdir)
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
+    assert_same(workdir, unbroken)
+
+
+def test_killed_at_a_random_instant_it_goes_on(data_dir, tmp_path, unbroken):
+    """One instant here; `python -m tests.soak` takes 25 and every method."""
+    workdir = tmp_path / "run"
+    process = start(data_dir, workdir)
+    wait_for(workdir / "config.json", process)
+    time.sleep(random.uniform(0, 4))
+    process.kill()
+    process.communicate()
+    process = start(data_dir, workdir)
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
+    assert_same(workdir, unbroken)
+
+
+def test_two_runs_in_one_directory(data_dir, tmp_path):
+    workdir = tmp_path / "run"
+    process = start(data_dir, workdir, steps=100_000)
+    wait_for(workdir / "config.json", process)
+    command = arguments(data_dir, workdir, steps=100_000)[3:]
+    error = refused("train", *command)
+    assert f"{workdir} is in use by process {process.pid} on {os.uname().nodename}" in error
+    process.kill()
+    process.communicate()
+
+
+def test_seeds_that_were_killed_apart_go_on_together(data_dir, tmp_path):
+    """One seed has a newer checkpoint than the other: both go on from the older one."""
+    config = small(data__dir=data_dir, train__steps=6)
+    paths = [tmp_path / "0", tmp_path / "1"]
+    expected = loop.train_seeds(config, [0, 1], [tmp_path / "a", tmp_path / "b"])
+    loop.train_seeds(config, [0, 1], paths)
+    for path in (paths[1] / "checkpoints").iterdir():
+        if path.name == "6":
+            for file in sorted(path.rglob("*"), reverse=True):
+                file.unlink() if file.is_file() else file.rmdir()
+            path.rmdir()
+    (paths[1] / "finished.json").unlink()
+    assert loop.train_seeds(config, [0, 1], paths) == expected
+    for path, other in zip(paths, ("a", "b"), strict=True):
+        for name, value in restored(config, path)[1].items():
+            np.testing.assert_array_equal(value, restored(config, tmp_path / other)[1][name])
