@@ -17,8 +17,8 @@ from ml_collections import config_flags
 
 from cbert.data import source
 from cbert.errors import UserError
-from cbert.study import jobs, launchers, points
-from cbert.study.sweep import Sweep, failures
+from cbert.sweep import jobs, launchers, points
+from cbert.sweep.running import Sweep, failures
 from cbert.training import workdir as workdir_lib
 from experiments import command
 

@@ -12,7 +12,7 @@ import pytest
 from cbert import config as config_lib
 from cbert.errors import UserError
 from cbert.model import bert
-from cbert.study import points
+from cbert.sweep import points
 from configs import base, stylist
 from tests.conftest import ROOT, refused, run, small
 

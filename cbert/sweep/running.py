@@ -5,10 +5,10 @@ import pathlib
 import time
 from collections.abc import Callable, Sequence
 
-from cbert.study import jobs, states
-from cbert.study.jobs import Job
-from cbert.study.launchers import Launcher
-from cbert.study.states import State
+from cbert.sweep import jobs, states
+from cbert.sweep.jobs import Job
+from cbert.sweep.launchers import Launcher
+from cbert.sweep.states import State
 from cbert.training import workdir
 
 POLL_SECONDS = 1.0

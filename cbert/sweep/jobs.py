@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
-from cbert.study.points import SEED, Point
+from cbert.sweep.points import SEED, Point
 
 LOG = "log.txt"
 

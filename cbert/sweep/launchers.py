@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import psutil
 
 from cbert.errors import UserError
-from cbert.study import jobs
-from cbert.study.jobs import Job
+from cbert.sweep import jobs
+from cbert.sweep.jobs import Job
 
 MEMORY_A_RUN = 2**31
 
