@@ -135,12 +135,18 @@ def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
 
 def differences(one: ml_collections.ConfigDict, other: ml_collections.ConfigDict) -> list[str]:
     """The fields two configs differ in, apart from those that change no result."""
-    flat = [_flat(config.to_dict()) for config in (one, other)]
+    there, here = fields(one), fields(other)
     return [
-        f"{field} ({flat[0].get(field)} there, {flat[1].get(field)} here)"
-        for field in sorted(flat[0].keys() | flat[1].keys())
-        if flat[0].get(field) != flat[1].get(field) and field not in _ELSEWHERE
+        f"{field} ({there.get(field)} there, {here.get(field)} here)"
+        for field in sorted(there.keys() | here.keys())
+        if there.get(field) != here.get(field)
     ]
+
+
+def fields(config: ml_collections.ConfigDict) -> dict[str, Any]:
+    """Each field by its dotted name, apart from those that change no result."""
+    flat = _flat(config.to_dict())
+    return {field: value for field, value in flat.items() if field not in _ELSEWHERE}
 
 
 def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:

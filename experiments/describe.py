@@ -6,10 +6,7 @@ Reads the schema of the prepared data; a stylist config needs none, its catalogu
 """
 
 import collections
-import math
 
-import flax
-import jax
 import ml_collections
 from absl import flags
 from ml_collections import config_flags
@@ -31,9 +28,7 @@ def main() -> None:
     config_lib.check(config)
     schema = _schema(config)
     model = bert.build(config_lib.hyperparameters(config), config.model.method, schema)
-    shapes = jax.eval_shape(lambda key: bert.initialize(model, key), jax.random.key(0))
-    flat = flax.traverse_util.flatten_dict(shapes)
-    sizes = {path: math.prod(leaf.shape) for path, leaf in flat.items()}
+    sizes = bert.parameter_sizes(model)
     modules = collections.Counter()
     for path, size in sizes.items():
         modules[path[0], bert.counted(path)] += size

@@ -3,6 +3,9 @@
 Legend: B examples, L positions, P hidden positions, D model dimension, V real items.
 """
 
+import math
+
+import flax
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -186,6 +189,13 @@ def initialize(model: ContextualBert, key: Array) -> dict:
     codes = jnp.zeros((1, 2), jnp.int32)
     context = {feature.name: jnp.asarray(feature.encode([None])) for feature in model.features}
     return jax.jit(model.init)(key, codes, context, codes[:, :1])["params"]
+
+
+def parameter_sizes(model: ContextualBert) -> dict[tuple[str, ...], int]:
+    """Parameter's path to its number of entries; only shapes are made."""
+    shapes = jax.eval_shape(lambda: initialize(model, jax.random.key(0)))
+    flat = flax.traverse_util.flatten_dict(shapes)
+    return {path: math.prod(leaf.shape) for path, leaf in flat.items()}
 
 
 def counted(path: tuple[str, ...]) -> bool:
