@@ -41,6 +41,8 @@ def by_feature(contexts: list[str], feature: Feature) -> dict[str, np.ndarray]:
 
 
 def _ranges(numbers: np.ndarray) -> dict[str, np.ndarray]:
+    if np.isnan(numbers).all():
+        return {}
     edges = np.unique(np.nanquantile(numbers, np.arange(1, RANGES) / RANGES))
     place = np.searchsorted(edges, numbers, side="right")
     place[np.isnan(numbers)] = -1

@@ -36,7 +36,11 @@ def mean_and_error(values: np.ndarray, groups: np.ndarray) -> tuple[float, float
     The questions of a group are not independent, so the error is that of a ratio of group
     sums: sqrt(G / (G - 1) sum_g (s_g - m n_g)^2) / Q; None for a single group.
     """
-    sums, counts = group_sums(values, groups)
+    return ratio_and_error(*group_sums(values, groups))
+
+
+def ratio_and_error(sums: np.ndarray, counts: np.ndarray) -> tuple[float, float | None]:
+    """`mean_and_error` of group sums `[G]` and counts `[G]`."""
     mean = sums.sum() / counts.sum()
     if len(sums) < 2:
         return float(mean), None
