@@ -21,15 +21,15 @@ SCHEMA = Schema(
     (9, 5, 3),
     (Feature(TIME, CATEGORICAL, 4, values=VALUES), Feature("age", NUMERICAL, 4)),
 )
-EXAMPLES, ITEMS = 60, 2
+EXAMPLES, ITEMS = 80, 2
 STEPS = (3, 6)
 
 
 def questions(split: str = "test") -> dict[str, list]:
-    """Sixty sets of twenty groups, every third with one more visible item."""
+    """Eighty sets of twenty groups, every third with one more visible item."""
     rows = np.repeat(np.arange(EXAMPLES), ITEMS)
     contexts = [
-        {TIME: VALUES[row % 2], "age": None if row % 5 == 0 else 20 + row % 40}
+        {TIME: VALUES[row % 2], "age": None if row % 7 == 0 else 20 + row % 40}
         for row in range(EXAMPLES)
     ]
     return {
@@ -60,7 +60,7 @@ def write_run(
     **overrides,
 ) -> pathlib.Path:
     """Writes DIRECTORY/NAME; the model's answers are `gain` nats better than chance has it."""
-    config = small(method, seed=seed, data__dir="data", **overrides)
+    config = small(method, seed=seed, **overrides)
     path = directory / (name or f"{method}-{seed}")
     (path / "eval").mkdir(parents=True)
     config_lib.save(config, path / "config.json")

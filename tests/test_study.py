@@ -151,7 +151,7 @@ INCOMPARABLE = {
 def test_runs_that_cannot_be_compared_are_named(tmp_path, name):
     changed, message = INCOMPARABLE[name]
     first = write_run(tmp_path, "none", 0)
-    second = write_run(tmp_path, **{"method": "gs", "seed": 0, **changed})
+    second = write_run(tmp_path, **{"method": "gs", "seed": 0, "name": "other", **changed})
     error = refusal(tmp_path)
     assert message in error
     assert str(first) in error
@@ -172,7 +172,7 @@ def test_damaged_files_are_named(tmp_path):
     table, summary = run / "eval" / "test.parquet", run / "eval" / "test.json"
     whole = json.loads(summary.read_text())
     summary.write_text(json.dumps({**whole, "questions": 7}))
-    assert "120 rows where test.json says 7 questions" in refusal(tmp_path)
+    assert "160 rows where test.json says 7 questions" in refusal(tmp_path)
     summary.write_text(json.dumps({**whole, "step": 3}))
     assert "evaluated at step 3, but its best is now step 6" in refusal(tmp_path)
     summary.write_text('{"data": 1}')
@@ -208,15 +208,16 @@ def test_what_is_missing_is_listed_and_not_averaged(tmp_path):
 
 
 def test_training_is_over_when_its_rows_say_so(tmp_path):
-    run = write_run(tmp_path, "none", 0)
-    (run / "finished.json").unlink()
+    last = {"train__steps": 6, "train__patience": 1}
+    (write_run(tmp_path, "none", 0, **last) / "finished.json").unlink()
     assert study.load(tmp_path, "test", "none").missing == []
-    stopped = write_run(tmp_path, "gs", 0, train__steps=90, train__patience=1)
-    (stopped / "finished.json").unlink()
-    assert study.load(tmp_path, "test", "none").missing[0].startswith("gs, seed 0")
-    with (stopped / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 9, "split": "validation", "cross_entropy": 9.0}\n')
-    assert study.load(tmp_path, "test", "none").missing == []
+    (write_run(tmp_path, "none", 1, **last, finished=False) / "eval").rename(tmp_path / "eval")
+    found = study.load(tmp_path, "test", "none").missing
+    assert found[0] == "none, seed 1 (none-1): not finished (step 3 of 6)"
+    with (tmp_path / "none-1" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4, "split": "validation", "cross_entropy": 9.0}\n')
+    found = study.load(tmp_path, "test", "none").missing
+    assert found[0] == "none, seed 1 (none-1): not evaluated on test"
 
 
 def test_identical_answers_are_never_better(tmp_path):
@@ -242,15 +243,15 @@ def test_parts_by_hand(tmp_path):
     found = study.load(tmp_path, "test", "none")
     gain = statistics.gain(found, "gs")
     visible = parts.by_visible_items(found)
-    assert visible.questions == {"1": 80, "2": 40}
+    assert visible.questions == {"1": 106, "2": 54}
     inside = np.array(questions()["visible_items"]) == 2
     assert visible.gains["gs"]["2"].mean == pytest.approx(gain[inside].mean())
     assert "none" not in visible.gains
     features = parts.by_features(found)
-    assert features[TIME].questions == dict.fromkeys(SCHEMA.features[0].values, 60)
-    # Of the sets every fifth has no age: 24 questions, too few for a mean.
-    assert sum(features["age"].questions.values()) == 96
-    assert "(missing)" not in features["age"].questions
+    assert features[TIME].questions == dict.fromkeys(SCHEMA.features[0].values, 80)
+    # Of twelve sets the age is missing: 24 questions, too few for a mean.
+    assert list(features["age"].questions) == ["20 to 29", "30 to 39", "40 to 49", "50 to 59"]
+    assert sum(features["age"].questions.values()) == 2 * (80 - 12)
 
 
 def test_text_is_escaped():

@@ -142,8 +142,8 @@ def _comparisons(
         "other seeds. Holm's correction is over the pairs of a metric; the least p that so "
         f"many draws can give is {2 / (DRAWS + 1):.1g} before it.",
         "A variant is called better only where the interval is clear of zero and every seed's "
-        "difference has the same sign; of one seed the latter says nothing. The interval is "
-        "not corrected for the number of pairs, the last p is.",
+        "difference has the same sign; one seed cannot disagree, so another may turn what is "
+        "said of it. The interval is not corrected for the number of pairs, Holm's p is.",
     ]
     tables = [
         Table(
@@ -152,6 +152,7 @@ def _comparisons(
             + "; ± standard error over groups",
             ("pair", "difference", "95 % interval", "p", "p, Holm", "same sign", "verdict"),
             [_difference(one) for one in differences if one.metric == name],
+            rules=(sum(study.base == one.base for one in differences) // len(METRICS),),
             words=(6,),
         )
         for name in METRICS
@@ -162,6 +163,7 @@ def _comparisons(
 def _difference(one: Difference) -> tuple[str, ...]:
     scale, digits = (1, 4) if one.metric == "cross_entropy" else (100, 2)
     mean = Mean(one.mean, one.error, statistics.GROUPS, 0)
+    alone = " (one seed)" if len(one.by_seed) == 1 else ""
     same = max(
         sum(value > 0 for value in one.by_seed.values()),
         sum(value < 0 for value in one.by_seed.values()),
@@ -173,7 +175,7 @@ def _difference(one: Difference) -> tuple[str, ...]:
         f"{one.p:.4f}",
         f"{one.p_holm:.4f}",
         f"{same} of {len(one.by_seed)}",
-        f"{one.better} better" if one.better else "not clear",
+        f"{one.better} better{alone}" if one.better else "not clear",
     )
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH, DOTS = 5.4, 160
-LONGEST = 26
+LONGEST, MOST_MARKERS = 26, 12
 MARKERS = "osD^vPX*<>"
 
 
@@ -105,7 +105,7 @@ def render(picture: Picture, theme: Theme) -> bytes:
         **{f"{axis}tick.color": theme.ink for axis in "xy"},
         **{"axes.facecolor": theme.paper, "figure.facecolor": theme.paper},
         **{"axes.spines.top": False, "axes.spines.right": False},
-        **{"legend.frameon": False, "axes.axisbelow": True, "lines.markersize": 5},
+        **{"legend.frameon": False, "axes.axisbelow": True, "lines.markersize": 4.5},
     }
     with matplotlib.rc_context(style), warnings.catch_warnings():
         # A name in letters that the font lacks is drawn as boxes; the tables have it whole.
@@ -146,6 +146,8 @@ def lines(
     axes.grid(color=theme.faint, linewidth=0.6)
     for label, (x, y) in series.items():
         style = look[label].of(theme)
+        if len(x) > MOST_MARKERS:
+            style["marker"] = ""
         axes.plot(x, y, linewidth=1.6, label=short(label), **style)
         if label in bands:
             low, high = zip(*bands[label], strict=True)

@@ -1,6 +1,7 @@
 """A sweep's runs as one thing: variants with their seeds, on the same questions."""
 
 import dataclasses
+import functools
 import pathlib
 from typing import Any
 
@@ -8,6 +9,8 @@ from cbert import config as config_lib
 from cbert import progress
 from cbert.errors import UserError
 from cbert.model import bert
+from cbert.model.layers import Hyperparameters
+from cbert.schema import Schema
 from cbert.study import answers, runs, variants
 from cbert.study.answers import Asked, Values
 from cbert.study.runs import Run
@@ -109,7 +112,12 @@ def _parameters(run: Run) -> int:
         raise UserError(
             f"{run.path / 'config.json'}: {error.args[0]}; the run was made by another version"
         ) from None
-    sizes = bert.parameter_sizes(bert.build(hyper, run.config.model.method, run.schema))
+    return _count(hyper, run.config.model.method, run.schema)
+
+
+@functools.lru_cache
+def _count(hyper: Hyperparameters, method: str, schema: Schema) -> int:
+    sizes = bert.parameter_sizes(bert.build(hyper, method, schema))
     return sum(size for path, size in sizes.items() if bert.counted(path))
 
 

@@ -36,7 +36,10 @@ table {
 }
 th, td { padding: 0.32rem 0.7rem; text-align: right; font-weight: 400; white-space: nowrap; }
 .word { text-align: left; }
-thead th { border-bottom: 1px solid var(--strong); color: var(--soft); vertical-align: bottom; }
+thead th {
+  border-bottom: 1px solid var(--strong); color: var(--soft); vertical-align: bottom;
+  white-space: normal; line-height: 1.25;
+}
 tr.rule > * { border-top: 1px solid var(--line); }
 th:first-child { position: sticky; left: 0; background: var(--paper); padding-left: 0; }
 td:last-child, thead th:last-child { padding-right: 0; }

@@ -2,11 +2,13 @@
 
 import dataclasses
 import html
+import re
 import unicodedata
 
 from cbert.evaluation.compare import align
 
 PLUS_MINUS = " ± "
+_MINUS = re.compile(r"(?<![^\[ ])-(?=\d)")
 
 _MARKDOWN = {char: f"\\{char}" for char in "\\`*_{}[]()#+!|~$^"} | {
     "<": "&lt;",
@@ -128,6 +130,8 @@ def _html_kind(table: Table, column: int) -> str:
 def _html_cell(table: Table, column: int, cell: str) -> str:
     """The standard error is as wide in every row, so that numbers stand under each other."""
     widest = _widest_error(table, column)
+    if not _is_words(table, column):
+        cell = _MINUS.sub("−", cell)
     if not widest:
         return html_text(cell)
     value, _, error = cell.partition(PLUS_MINUS)
