@@ -137,12 +137,18 @@ def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
 
 def differences(one: ml_collections.ConfigDict, other: ml_collections.ConfigDict) -> list[str]:
     """The fields two configs differ in, apart from those that change no result."""
-    fields = [flat(config.to_dict()) for config in (one, other)]
+    there, here = fields(one), fields(other)
     return [
-        f"{field} ({fields[0].get(field)} there, {fields[1].get(field)} here)"
-        for field in sorted(fields[0].keys() | fields[1].keys())
-        if fields[0].get(field) != fields[1].get(field) and field not in _ELSEWHERE
+        f"{field} ({there.get(field)} there, {here.get(field)} here)"
+        for field in sorted(there.keys() | here.keys())
+        if there.get(field) != here.get(field)
     ]
+
+
+def fields(config: ml_collections.ConfigDict) -> dict[str, Any]:
+    """Each field by its dotted name, apart from those that change no result."""
+    found = flat(config.to_dict())
+    return {field: value for field, value in found.items() if field not in _ELSEWHERE}
 
 
 def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -6,9 +6,7 @@ Reads the schema of the prepared data; a stylist config needs none, its catalogu
 """
 
 import collections
-import math
 
-import flax
 import ml_collections
 from absl import flags
 from ml_collections import config_flags
@@ -30,8 +28,7 @@ def main() -> None:
     config_lib.check(config)
     schema = _schema(config)
     model = bert.build(config_lib.hyperparameters(config), config.model.method, schema)
-    flat = flax.traverse_util.flatten_dict(bert.shapes(model))
-    sizes = {path: math.prod(leaf.shape) for path, leaf in flat.items()}
+    sizes = bert.parameter_sizes(model)
     modules = collections.Counter()
     for path, size in sizes.items():
         modules[path[0], bert.counted(path)] += size

@@ -1,6 +1,6 @@
 """Evaluates checkpoints on prepared data; several runs make one table with paired differences.
 
-python -m experiments.evaluate --workdir=runs/meals-gsu --split=test --by=occasion
+python -m experiments.evaluate --workdir=runs/meals-gsu --split=test --by=occasion --effects
 python -m experiments.evaluate --workdir=runs/meals-none,runs/meals-gsu
 """
 
@@ -27,6 +27,9 @@ _MASKING = flags.DEFINE_enum(
     "Ask for each item or for one a set; the run's by default.",
 )
 _BY = flags.DEFINE_string("by", "", "Also a table by the values of this context feature.")
+_EFFECTS = flags.DEFINE_bool(
+    "effects", False, "Also what each context feature is worth: cross-entropy lost without it."
+)
 
 
 def main() -> None:
@@ -38,6 +41,7 @@ def main() -> None:
         _NAME.value,
         _MASKING.value or "",
         _BY.value,
+        _EFFECTS.value,
     )
     evaluations, results, parts = [], {}, {}
     for workdir in dict.fromkeys(_WORKDIR.value):
@@ -65,6 +69,11 @@ def main() -> None:
         for workdir, found in parts.items():
             print(f"\n{workdir}")
             print(compare.format_parts(found[f"by_{options.by}"], options.by))
+    if options.effects:
+        print("\nwhat each context feature is worth, one question a set; ± over groups")
+        for workdir, found in parts.items():
+            print(f"\n{workdir}")
+            print(compare.format_effects(found["effects"]))
     if evaluate_lib.OPTIMUM in controls:
         shares = [
             [name, f"{compare.share_of_the_way(evaluation):.1%}"]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import lines, refused, run
 
-COMMANDS = ("prepare", "train", "evaluate", "describe")
+COMMANDS = ("prepare", "train", "evaluate", "describe", "report")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

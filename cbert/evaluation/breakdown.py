@@ -18,14 +18,18 @@ def by_visible_items(split: Split) -> dict[str, np.ndarray]:
     return {str(count): visible == count for count in sorted(set(visible.tolist()))}
 
 
-def by_feature(split: Split, feature: Feature) -> dict[str, np.ndarray]:
+def by_feature(contexts: list[str], feature: Feature) -> dict[str, np.ndarray]:
     """Label to `bool [M]`: each value, or four ranges of a number, and where it is missing.
 
     An example with several values is in the part of each. Raises `UserError` for a vector.
+
+    Args:
+      contexts: `[M]`, as JSON text.
+      feature: The feature that decides.
     """
     if feature.kind == VECTOR:
         raise UserError(f"--by={feature.name}: a vector has no values to list")
-    column = [json.loads(context).get(feature.name) for context in split.contexts]
+    column = [json.loads(context).get(feature.name) for context in contexts]
     missing = np.array([value is None for value in column], bool)
     if feature.kind == NUMERICAL:
         parts = _ranges(np.array([np.nan if v is None else v for v in column], float))
@@ -37,6 +41,8 @@ def by_feature(split: Split, feature: Feature) -> dict[str, np.ndarray]:
 
 
 def _ranges(numbers: np.ndarray) -> dict[str, np.ndarray]:
+    if np.isnan(numbers).all():
+        return {}
     edges = np.unique(np.nanquantile(numbers, np.arange(1, RANGES) / RANGES))
     place = np.searchsorted(edges, numbers, side="right")
     place[np.isnan(numbers)] = -1

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from cbert.errors import UserError
-from cbert.evaluation import metrics
+from cbert.evaluation import effects, metrics
 from cbert.evaluation.evaluate import MODEL, OPTIMUM, POPULARITY, Evaluation
 
 _HEADS = {
@@ -33,6 +33,20 @@ def format_parts(parts: dict[str, Any], title: str) -> str:
         row = (_cell(metric, found[metric]) for metric in metrics.NAMES)
         cells.append([label, f"{found['questions']:,}", *row])
     return align(cells)
+
+
+def format_effects(found: dict[str, Any]) -> str:
+    """A table of what each feature is worth, the most first."""
+    rows = [["cross-entropy lost", *effects.WAYS]]
+    order = sorted(found, key=lambda name: -found[name][effects.SHUFFLED]["mean"])
+    for name in order:
+        ways = [found[name][way] for way in effects.WAYS]
+        cells = [
+            plus_minus(way["mean"], way["standard_error"], sign="+") if way else "not trained"
+            for way in ways
+        ]
+        rows.append([name, *cells])
+    return align(rows)
 
 
 def _cell(metric: str, found: dict[str, float | None]) -> str:

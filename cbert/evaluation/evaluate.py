@@ -14,7 +14,7 @@ import pyarrow.parquet
 from cbert import config as config_lib
 from cbert import schema_file
 from cbert.data import source
-from cbert.evaluation import breakdown, controls, metrics, questions
+from cbert.evaluation import breakdown, controls, effects, metrics, questions
 from cbert.model import bert
 from cbert.schema import Schema
 from cbert.training import checkpoint, parallel
@@ -35,6 +35,7 @@ class Options:
     name: str = ""
     masking: str = ""
     by: str = ""
+    effects: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Evaluation:
       asked: Q questions.
       answers: Answerer (`model` or a control) to log-probability and rank, each `[Q]`.
       settings: What else the result depends on.
+      effects: What each context feature is worth, see `effects.measure`; None if not asked.
     """
 
     method: str
@@ -58,6 +60,7 @@ class Evaluation:
     asked: questions.Questions
     answers: dict[str, tuple[np.ndarray, np.ndarray]]
     settings: dict[str, Any]
+    effects: dict[str, Any] | None = None
 
     @property
     def groups(self) -> np.ndarray:
@@ -83,8 +86,14 @@ def evaluate(workdir: str | pathlib.Path, options: Options) -> Evaluation:
     data_dir, name = options.data_dir or config.data.dir, options.name or config.data.name
     masking = options.masking or config.eval.masking
     split, asked, controlled = _ask(data_dir, name, options.split, masking, schema)
-    step, answer = answer_model(workdir, config, schema, split, asked, options.checkpoint)
-    answers = {MODEL: answer, **controlled}
+    exchanged = effects.between_groups(split.groups, schema) if options.effects else None
+    step, ask = restore(workdir, config, schema, options.checkpoint)
+    data = parallel.replicate(split.columns)
+    answers = {MODEL: ask(data, split, asked), **controlled}
+    worth = None
+    if exchanged is not None:
+        withhold = config.train.context_dropout > 0
+        worth = effects.measure(ask, data, split, schema, exchanged, withhold)
     settings = {
         "split": options.split,
         "masking": masking,
@@ -92,32 +101,29 @@ def evaluate(workdir: str | pathlib.Path, options: Options) -> Evaluation:
         "data": name,
         "seed": config.seed,
     }
-    return Evaluation(config.model.method, step, schema, split, asked, answers, settings)
+    method = config.model.method
+    return Evaluation(method, step, schema, split, asked, answers, settings, worth)
 
 
-def answer_model(
-    workdir: pathlib.Path,
-    config: Any,
-    schema: Schema,
-    split: source.Split,
-    asked: questions.Questions,
-    which: str,
-) -> tuple[int, tuple[np.ndarray, np.ndarray]]:
-    """The restored step, and the model's log-probability and rank of each question."""
+def restore(
+    workdir: pathlib.Path, config: Any, schema: Schema, which: str
+) -> tuple[int, Callable]:
+    """The restored step, and `ask(data, split, asked)`.
+
+    That gives the model's log-probability and rank of each question; `data` are the split's
+    columns, replicated.
+    """
     model = bert.build(config_lib.hyperparameters(config), config.model.method, schema)
     with checkpoint.Checkpoints(workdir, read_only=True) as checkpoints:
         step, params = checkpoints.restore_params(
             which, parallel.replicated(bert.shapes(model))
         )
-    answers = questions.answer_all(
-        questions.make_answer(model),
-        params,
-        parallel.replicate(split.columns),
-        split,
-        asked,
-        config.eval.batch_size,
-    )
-    return step, answers
+    answer = questions.make_answer(model)
+
+    def ask(data: dict, split: source.Split, asked: questions.Questions) -> tuple:
+        return questions.answer_all(answer, params, data, split, asked, config.eval.batch_size)
+
+    return step, ask
 
 
 @functools.lru_cache(maxsize=1)
@@ -163,7 +169,11 @@ def summary(evaluation: Evaluation, by: str = "") -> dict[str, Any]:
     }
     if by:
         feature = evaluation.schema.feature(by)
-        found[f"by_{by}"] = _parts(evaluation, breakdown.by_feature(evaluation.split, feature))
+        found[f"by_{by}"] = _parts(
+            evaluation, breakdown.by_feature(evaluation.split.contexts, feature)
+        )
+    if evaluation.effects is not None:
+        found["effects"] = evaluation.effects
     return found
 
 

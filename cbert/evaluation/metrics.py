@@ -1,6 +1,6 @@
 """Metrics of ranked questions, with standard errors over groups.
 
-Legend: Q questions, G groups.
+Legend: Q questions, G groups, K columns.
 """
 
 import numpy as np
@@ -36,7 +36,11 @@ def mean_and_error(values: np.ndarray, groups: np.ndarray) -> tuple[float, float
     The questions of a group are not independent, so the error is that of a ratio of group
     sums: sqrt(G / (G - 1) sum_g (s_g - m n_g)^2) / Q; None for a single group.
     """
-    sums, counts = _sums(values, groups)
+    return ratio_and_error(*group_sums(values, groups))
+
+
+def ratio_and_error(sums: np.ndarray, counts: np.ndarray) -> tuple[float, float | None]:
+    """`mean_and_error` of group sums `[G]` and counts `[G]`."""
     mean = sums.sum() / counts.sum()
     if len(sums) < 2:
         return float(mean), None
@@ -49,14 +53,32 @@ def bootstrap_interval(
     values: np.ndarray, groups: np.ndarray, seed: int = 0, draws: int = 2000
 ) -> tuple[float, float]:
     """The 95 % percentile interval of the mean when groups are drawn with replacement."""
-    sums, counts = _sums(values, groups)
-    random = np.random.default_rng(seed)
-    means = np.empty(draws)
-    for draw in range(draws):
-        chosen = random.integers(len(sums), size=len(sums))
-        means[draw] = sums[chosen].sum() / counts[chosen].sum()
-    low, high = np.percentile(means, [2.5, 97.5])
+    sums, counts = group_sums(values, groups)
+    low, high = np.percentile(bootstrap_means(sums[:, None], counts, seed, draws), [2.5, 97.5])
     return float(low), float(high)
+
+
+def bootstrap_means(
+    sums: np.ndarray, counts: np.ndarray, seed: int = 0, draws: int = 2000
+) -> np.ndarray:
+    """Means of K columns when groups are drawn with replacement, `float64 [draws, K]`.
+
+    Args:
+      sums: `[G, K]`, each group's sum of each column.
+      counts: `[G]`, its questions.
+      seed: Decides which groups are drawn, the same for all columns.
+      draws: How often.
+    """
+    random = np.random.default_rng(seed)
+    size, found = len(counts), []
+    chunk = max(1, 2**20 // size)
+    for start in range(0, draws, chunk):
+        some = min(chunk, draws - start)
+        chosen = random.integers(size, size=(some, size)) + size * np.arange(some)[:, None]
+        weights = np.bincount(chosen.ravel(), minlength=some * size).reshape(some, size)
+        weights = weights.astype(np.float64)
+        found.append((weights @ sums) / (weights @ counts)[:, None])
+    return np.concatenate(found)
 
 
 def summarize(
@@ -69,6 +91,7 @@ def summarize(
     }
 
 
-def _sums(values: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def group_sums(values: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each group's sum of the values `[Q]` and its number of questions, `float64 [G]` each."""
     codes = np.unique(groups, return_inverse=True)[1]
     return np.bincount(codes, values), np.bincount(codes).astype(np.float64)

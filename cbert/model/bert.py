@@ -196,10 +196,15 @@ def shapes(model: ContextualBert) -> dict:
     return jax.eval_shape(lambda key: initialize(model, key), jax.random.key(0))
 
 
+def parameter_sizes(model: ContextualBert) -> dict[tuple[str, ...], int]:
+    """Parameter's path to its number of entries."""
+    flat = flax.traverse_util.flatten_dict(shapes(model))
+    return {path: math.prod(leaf.shape) for path, leaf in flat.items()}
+
+
 def count(model: ContextualBert) -> int:
     """How many parameters Table 1 counts."""
-    flat = flax.traverse_util.flatten_dict(shapes(model))
-    return sum(math.prod(leaf.shape) for path, leaf in flat.items() if counted(path))
+    return sum(size for path, size in parameter_sizes(model).items() if counted(path))
 
 
 def counted(path: tuple[str, ...]) -> bool:

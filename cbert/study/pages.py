@@ -1,0 +1,148 @@
+"""The report as files: Markdown, LaTeX, CSV, and one HTML page that needs nothing else."""
+
+import base64
+import csv
+import io
+import pathlib
+
+from cbert import progress
+from cbert.study import contents, pictures, statistics, tables
+from cbert.study.contents import Section
+from cbert.study.pictures import DARK, LIGHT, Picture
+from cbert.study.runs import REPORT
+from cbert.study.statistics import Difference, Mean
+from cbert.study.study import Study
+from cbert.study.stylesheet import STYLESHEET
+
+
+def write(study: Study) -> str:
+    """Writes DIR/report/ whole or not at all; returns the tables for a terminal."""
+    results, differences = statistics.results(study), statistics.pairs(study)
+    sections = contents.sections(study, results, differences)
+    drawn = [picture for section in sections for picture in section.pictures]
+    light, dark = {}, {}
+    for picture in progress.bar(drawn, desc="drawing", unit=" pictures"):
+        light[picture.name] = pictures.render(picture, LIGHT)
+        dark[picture.name] = pictures.render(picture, DARK)
+    title, main = contents.title(study), sections[0].tables[0]
+    files = {
+        "report.md": markdown(title, sections),
+        "report.tex": tables.to_latex(main, "results"),
+        "results.csv": results_csv(study, results),
+        "paired.csv": paired_csv(differences),
+        "report.html": page(title, sections, light, dark),
+    }
+    _write(
+        study.directory / REPORT,
+        {name: text.encode("utf-8") for name, text in files.items()}
+        | {f"{name}.png": data for name, data in light.items()},
+    )
+    shown = [table for section in sections[:2] for table in section.tables[:1]]
+    return "\n\n".join(f"{tables.clean(t.caption)}\n\n{tables.to_terminal(t)}" for t in shown)
+
+
+def _write(folder: pathlib.Path, files: dict[str, bytes]) -> None:
+    """Replaces the files of an earlier report; whatever else lies there stays."""
+    folder.mkdir(exist_ok=True)
+    for name, data in files.items():
+        (folder / f"{name}.tmp").write_bytes(data)
+    for name in files:
+        (folder / f"{name}.tmp").replace(folder / name)
+    for path in folder.glob("gain_by_feature_*.png"):
+        if path.name not in files:
+            path.unlink()
+
+
+def markdown(title: str, sections: list[Section]) -> str:
+    text = tables.markdown_text
+    blocks = [f"# {text(title)}"]
+    for section in sections:
+        blocks.append(f"## {text(section.title)}")
+        blocks += [text(paragraph) for paragraph in section.text]
+        if section.points:
+            blocks.append("\n".join(f"- {text(point)}" for point in section.points))
+        blocks += [tables.to_markdown(table) for table in section.tables]
+        blocks += [
+            f"![{text(picture.alt)}]({picture.name}.png)\n\n{text(picture.caption)}"
+            for picture in section.pictures
+        ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def page(
+    title: str, sections: list[Section], light: dict[str, bytes], dark: dict[str, bytes]
+) -> str:
+    """One HTML file: its policy lets a browser fetch nothing."""
+    text = tables.html_text
+    blocks = []
+    for section in sections:
+        inside = [f"<h2>{text(section.title)}</h2>"]
+        inside += [f"<p>{text(paragraph)}</p>" for paragraph in section.text]
+        if section.points:
+            points = "".join(f"<li>{text(point)}</li>" for point in section.points)
+            inside.append(f"<ul>{points}</ul>")
+        inside += [tables.to_html(table) for table in section.tables]
+        drawn = [_picture(p, light[p.name], dark[p.name]) for p in section.pictures]
+        if drawn:
+            kind = " class=several" if len(drawn) > 1 else ""
+            inside.append(f"<div{kind}>{''.join(drawn)}</div>")
+        blocks.append("<section>\n" + "\n".join(inside) + "\n</section>")
+    return (
+        "<!DOCTYPE html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n"
+        "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; "
+        "style-src 'unsafe-inline'; img-src data:\">\n"
+        '<meta name=viewport content="width=device-width, initial-scale=1">\n'
+        f"<title>{text(title)}</title>\n<style>{STYLESHEET}</style>\n</head>\n<body>\n<main>\n"
+        f"<h1>{text(title)}</h1>\n" + "\n".join(blocks) + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _picture(picture: Picture, light: bytes, dark: bytes) -> str:
+    """The dark one on dark screens; on paper the light one."""
+    sources = [f"data:image/png;base64,{base64.b64encode(d).decode()}" for d in (light, dark)]
+    width, height = (round(96 * inches) for inches in (pictures.WIDTH, picture.height))
+    return (
+        f"<figure><picture><source srcset='{sources[1]}' "
+        "media='screen and (prefers-color-scheme: dark)'>"
+        f"<img src='{sources[0]}' width={width} height={height} "
+        f"alt='{tables.html_text(picture.alt)}'></picture>"
+        f"<figcaption>{tables.html_text(picture.caption)}</figcaption></figure>"
+    )
+
+
+def results_csv(study: Study, results: dict[str, dict[str, Mean]]) -> str:
+    """A row a variant or control and metric; recall as a share."""
+    head = ("name", "kind", "split", "metric", "mean", "standard_error", "over", "count")
+    rows = [(*head, "parameters")]
+    for label, means in results.items():
+        variant = study.variants.get(label)
+        kind, parameters = ("variant", variant.parameters) if variant else ("control", "")
+        found = [(study.split, name, mean) for name, mean in means.items()]
+        validated = statistics.validation(variant) if variant else None
+        if validated:
+            found.append(("validation", "cross_entropy", validated))
+        for split, name, mean in found:
+            error = "" if mean.error is None else mean.error
+            row = (label, kind, split, name, mean.mean, error, mean.over, mean.count)
+            rows.append((*row, parameters))
+    return _csv(rows)
+
+
+def paired_csv(differences: list[Difference]) -> str:
+    """A row a pair and metric; `difference` is `other` minus `base`."""
+    head = ("base", "other", "metric", "difference", "standard_error", "low", "high", "p")
+    rows = [(*head, "p_holm", "seeds", "by_seed", "better")]
+    for one in differences:
+        error = "" if one.error is None else one.error
+        row = (one.base, one.other, one.metric, one.mean, error, one.low, one.high, one.p)
+        seeds, values = (
+            " ".join(map(str, part)) for part in zip(*one.by_seed.items(), strict=True)
+        )
+        rows.append((*row, one.p_holm, seeds, values, one.better or ""))
+    return _csv(rows)
+
+
+def _csv(rows: list[tuple]) -> str:
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows(rows)
+    return file.getvalue()

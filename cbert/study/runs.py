@@ -1,0 +1,157 @@
+"""Run directories as a sweep leaves them, read back without loading a model."""
+
+import dataclasses
+import json
+import pathlib
+from typing import Any
+
+import ml_collections
+
+from cbert import config as config_lib
+from cbert import schema_file
+from cbert.errors import UserError
+from cbert.schema import Schema
+from cbert.training import checkpoint, writer
+
+REPORT = "report"
+# What an evaluation says about the questions, and must be the same for all runs.
+SETTINGS = ("data", "split", "masking", "checkpoint", "questions", "skipped", "groups")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run directory.
+
+    Attributes:
+      name: The directory's name.
+      path: The directory.
+      config: Its config.
+      schema: Its schema.
+      curve: Step to validation cross-entropy, in nats.
+      finished: Whether training came to its end.
+      evaluation: `eval/<split>.json`, or None.
+    """
+
+    name: str
+    path: pathlib.Path
+    config: ml_collections.ConfigDict
+    schema: Schema
+    curve: dict[int, float]
+    finished: bool
+    evaluation: dict[str, Any] | None
+
+    @property
+    def seed(self) -> int:
+        return self.config.seed
+
+    @property
+    def best_step(self) -> int | None:
+        """The step of the lowest validation cross-entropy; the first of several."""
+        return min(self.curve, key=self.curve.get) if self.curve else None
+
+    def lacks(self, split: str) -> str:
+        """What keeps the run out of the report, or nothing."""
+        if not self.finished:
+            last = f"step {max(self.curve)}" if self.curve else "no evaluation yet"
+            return f"not finished ({last} of {self.config.train.steps})"
+        if self.evaluation is None:
+            return f"not evaluated on {split}"
+        step, best = self.evaluation["step"], self.best_step
+        if self.evaluation["checkpoint"] == checkpoint.BEST and best not in (step, None):
+            return f"evaluated at step {step}, but its best is now step {best}"
+        return ""
+
+
+def read_all(directory: pathlib.Path, split: str) -> tuple[list[Run], list[str]]:
+    """The runs of a directory, by name, and the names of what else lies there.
+
+    Raises:
+      UserError: there is no run, or a file is damaged.
+    """
+    if not directory.is_dir():
+        raise UserError(f"--workdir: {directory} is not a directory; give a sweep's")
+    if (directory / "config.json").exists():
+        raise UserError(
+            f"--workdir: {directory} is one run's directory; give the one that holds the runs"
+        )
+    inside = [
+        path
+        for path in sorted(directory.iterdir())
+        if path.is_dir() and path.name != REPORT and not path.name.startswith(".")
+    ]
+    runs = [read(path, split) for path in inside if (path / "config.json").exists()]
+    if not runs:
+        raise UserError(
+            f"--workdir: {directory} holds no run; give the directory whose directories have "
+            "a config.json each"
+        )
+    return runs, [path.name for path in inside if not (path / "config.json").exists()]
+
+
+def read(path: pathlib.Path, split: str) -> Run:
+    """Reads one run; raises `UserError` naming the file that is damaged."""
+    config = config_lib.load(path)
+    schema = schema_file.load(path / "schema.json")
+    metrics = path / "metrics.jsonl"
+    try:
+        curve = {
+            int(row["step"]): float(row["cross_entropy"])
+            for row in writer.read(metrics)
+            if row["split"] == "validation"
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{metrics}: damaged ({error!r}); restore the file") from None
+    finished = (path / "finished.json").exists() or _reached_its_end(config, curve)
+    evaluation = _read_evaluation(path / "eval" / f"{split}.json")
+    return Run(path.name, path, config, schema, curve, finished, evaluation)
+
+
+def _reached_its_end(config: ml_collections.ConfigDict, curve: dict[int, float]) -> bool:
+    """Whether the rows alone say so: the last step is there, or patience ran out."""
+    if not curve:
+        return False
+    if max(curve) >= config.train.steps:
+        return True
+    best = min(curve, key=curve.get)
+    waited = sum(step > best for step in curve)
+    return 0 < config.train.patience <= waited
+
+
+def _read_evaluation(path: pathlib.Path) -> dict[str, Any] | None:
+    if not path.exists() or not path.with_suffix(".parquet").exists():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        absent = [name for name in (*SETTINGS, "step") if name not in found]
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path}: damaged ({error}); evaluate the run again") from None
+    if absent:
+        raise UserError(f"{path}: lacks {absent[0]!r}; evaluate the run again")
+    return found
+
+
+def check_same(runs: list[Run]) -> None:
+    """Refuses runs that cannot be compared; raises `UserError` naming two of them."""
+    first = runs[0]
+    evaluated = [run for run in runs if run.evaluation]
+    for run in runs[1:]:
+        names = first.config.data.name, run.config.data.name
+        if names[0] != names[1]:
+            _refuse(first, run, f"were trained on different data, {names[0]} and {names[1]}")
+        for part in ("items", "counts", "features"):
+            if getattr(first.schema, part) != getattr(run.schema, part):
+                what = "features" if part == "features" else "vocabularies"
+                _refuse(first, run, f"have different {what} in their schema.json")
+    for run in evaluated[1:]:
+        for name in SETTINGS:
+            values = evaluated[0].evaluation[name], run.evaluation[name]
+            if values[0] != values[1]:
+                what = f"were evaluated differently: {name} is {values[0]} and {values[1]}"
+                _refuse(evaluated[0], run, what)
+
+
+def _refuse(one: Run, other: Run, what: str) -> None:
+    raise UserError(
+        f"{one.path} and {other.path} {what}; a report is on runs with the same data, "
+        "vocabulary and questions, make one for each"
+    )

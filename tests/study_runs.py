@@ -1,0 +1,123 @@
+"""Run directories as a sweep leaves them, written file by file instead of trained."""
+
+import json
+import pathlib
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+
+from cbert import config as config_lib
+from cbert import schema_file
+from cbert.schema import CATEGORICAL, NUMERICAL, SET, Feature, Schema
+from tests.conftest import small
+
+TIME = "<b>time|$x_1$</b>"
+VALUES = ("<i>noon</i> & 5%", "night|_~^\\")
+SCHEMA = Schema(
+    SET,
+    4,
+    ("<script>alert(1)</script>", "b & c", "d|e"),
+    (9, 5, 3),
+    (Feature(TIME, CATEGORICAL, 4, values=VALUES), Feature("age", NUMERICAL, 4)),
+)
+EXAMPLES, ITEMS = 80, 2
+STEPS = (3, 6)
+
+
+def questions(split: str = "test") -> dict[str, list]:
+    """Eighty sets of twenty groups, every third with one more visible item."""
+    rows = np.repeat(np.arange(EXAMPLES), ITEMS)
+    contexts = [
+        {TIME: VALUES[row % 2], "age": None if row % 7 == 0 else 20 + row % 40}
+        for row in range(EXAMPLES)
+    ]
+    return {
+        "id": [f"{split}-{row}" for row in rows],
+        "group": [f"person {row % 20}" for row in rows],
+        "place": [place % ITEMS for place in range(len(rows))],
+        "item": [SCHEMA.items[place % 3] for place in range(len(rows))],
+        "visible_items": [1 + (row % 3 == 0) for row in rows],
+        "context": [json.dumps(contexts[row]) for row in rows],
+    }
+
+
+def write_run(
+    directory: pathlib.Path,
+    method: str,
+    seed: int,
+    gain: float = 0.0,
+    *,
+    name: str = "",
+    split: str = "test",
+    schema: Schema = SCHEMA,
+    asked: dict[str, list] | None = None,
+    finished: bool = True,
+    evaluated: bool = True,
+    effects: dict | None = None,
+    settings: dict | None = None,
+    optimum: bool = True,
+    **overrides,
+) -> pathlib.Path:
+    """Writes DIRECTORY/NAME; the model's answers are `gain` nats better than chance has it."""
+    config = small(method, seed=seed, **overrides)
+    path = directory / (name or f"{method}-{seed}")
+    (path / "eval").mkdir(parents=True)
+    config_lib.save(config, path / "config.json")
+    schema_file.save(schema, path / "schema.json")
+    _write_metrics(path, seed, gain, finished)
+    if evaluated:
+        asked = asked or questions(split)
+        table = {
+            **asked,
+            **_answers(len(asked["id"]), [*map(ord, method), seed], gain, optimum),
+        }
+        pyarrow.parquet.write_table(pyarrow.table(table), path / "eval" / f"{split}.parquet")
+        found = {
+            **{"method": method, "step": 6, "split": split, "masking": "each", "seed": seed},
+            **{"checkpoint": "best", "data": config.data.name, "skipped": 2},
+            **{"questions": len(asked["id"]), "groups": len(set(asked["group"]))},
+            **(settings or {}),
+            **({} if effects is None else {"effects": effects}),
+        }
+        (path / "eval" / f"{split}.json").write_text(json.dumps(found), encoding="utf-8")
+    return path
+
+
+def _write_metrics(path: pathlib.Path, seed: int, gain: float, finished: bool) -> None:
+    rows = [{"step": 2, "split": "train", "loss": 4.0}]
+    for step in STEPS if finished else STEPS[:1]:
+        loss = 4.0 - 0.1 * step - gain + 0.01 * seed
+        rows.append({"step": step, "split": "validation", "cross_entropy": loss})
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (path / "metrics.jsonl").write_text(text, encoding="utf-8")
+    if finished:
+        best = {"step": 6, "best": rows[-1]["cross_entropy"], "best_step": 6}
+        (path / "finished.json").write_text(json.dumps(best), encoding="utf-8")
+
+
+def _answers(count: int, noise: list[int], gain: float, optimum: bool) -> dict[str, np.ndarray]:
+    found = {}
+    answerers = {"": (noise, gain), "popularity_": ([1], -1.0)}
+    answerers["popularity_given_context_"] = [2], -0.5
+    if optimum:
+        answerers["known_optimum_"] = [3], 1.5
+    for prefix, (seeds, ahead) in answerers.items():
+        random = np.random.default_rng(seeds)
+        log_probability = -4 + ahead + random.normal(0, 0.5, count)
+        rank = 1 + random.geometric(0.01 * np.exp(ahead), count)
+        found[f"{prefix}log_probability"] = log_probability.astype(np.float32)
+        found[f"{prefix}rank"] = rank.astype(np.int32)
+    return found
+
+
+def worth(shuffled: float, withheld: float | None = None) -> dict:
+    """Effects of both features; the second is worth half of the first."""
+
+    def one(value):
+        return value if value is None else {"mean": value, "standard_error": 0.01}
+
+    return {
+        TIME: {"shuffled": one(shuffled), "withheld": one(withheld)},
+        "age": {"shuffled": one(shuffled / 2), "withheld": one(withheld and withheld / 2)},
+    }

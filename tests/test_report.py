@@ -1,0 +1,347 @@
+"""The report's files: their numbers out of the Parquet files again, and their form."""
+
+import base64
+import csv
+import html.parser
+import io
+import json
+import math
+import re
+import statistics
+import types
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+from cbert.data import source
+from cbert.errors import UserError
+from cbert.evaluation import compare, effects, evaluate, metrics, questions
+from cbert.study import pages, study
+from cbert.training import checkpoint, loop, parallel
+from tests.conftest import refused, run, small
+from tests.study_runs import TIME, VALUES, worth, write_run
+
+SEEDS = {"none": (0, 1, 2), "gs": (0, 1, 2), "gsu": (0, 2)}
+GAINS = {"none": 0.0, "gs": 0.4, "gsu": 0.05}
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    """Three methods, one of them without a seed, and their report."""
+    directory = tmp_path_factory.mktemp("sweep")
+    for method, seeds in SEEDS.items():
+        for seed in seeds:
+            lost = None if method == "none" else worth(0.3 + 0.1 * seed, 0.2)
+            write_run(directory, method, seed, GAINS[method], effects=lost)
+    (directory / "report").mkdir()
+    (directory / "report" / "gain_by_feature_09.png").write_bytes(b"of an earlier report")
+    (directory / "report" / "notes.txt").write_text("mine")
+    pages.write(study.load(directory, "test", "none"))
+    return directory
+
+
+def rows(path):
+    return list(csv.DictReader(path.open(encoding="utf-8")))
+
+
+def read(sweep, method, seed):
+    """Columns of a run's table, as lists."""
+    path = sweep / f"{method}-{seed}" / "eval" / "test.parquet"
+    return pyarrow.parquet.read_table(path).to_pydict()
+
+
+def measured(table, metric, prefix=""):
+    """A metric of every question, in plain Python."""
+    if metric == "cross_entropy":
+        return [-value for value in table[f"{prefix}log_probability"]]
+    most = int(metric.partition("@")[2])
+    return [float(rank <= most) for rank in table[f"{prefix}rank"]]
+
+
+METRICS = ("cross_entropy", "recall@1", "recall@5", "recall@250")
+
+
+def test_results_are_those_of_the_parquet_files(sweep):
+    found = {
+        (row["name"], row["split"], row["metric"]): row
+        for row in rows(sweep / "report" / "results.csv")
+    }
+    for method, seeds in SEEDS.items():
+        for metric in METRICS:
+            means = [statistics.fmean(measured(read(sweep, method, s), metric)) for s in seeds]
+            row = found.pop((method, "test", metric))
+            assert float(row["mean"]) == pytest.approx(statistics.fmean(means))
+            error = statistics.stdev(means) / math.sqrt(len(seeds))
+            assert float(row["standard_error"]) == pytest.approx(error)
+            assert (row["over"], row["count"]) == ("seeds", str(len(seeds)))
+        row = found.pop((method, "validation", "cross_entropy"))
+        expected = [3.4 - GAINS[method] + 0.01 * seed for seed in seeds]
+        assert float(row["mean"]) == pytest.approx(statistics.fmean(expected))
+    table = read(sweep, "none", 0)
+    for control in ("popularity", "popularity given context", "known optimum"):
+        for metric in METRICS:
+            values = measured(table, metric, control.replace(" ", "_") + "_")
+            row = found.pop((control, "test", metric))
+            assert float(row["mean"]) == pytest.approx(statistics.fmean(values))
+            assert float(row["standard_error"]) == pytest.approx(
+                error_over_groups(table, values)
+            )
+            assert (row["over"], row["count"]) == ("groups", "20")
+    assert not found
+
+
+def error_over_groups(table, values):
+    """sqrt(G / (G - 1) sum_g (sum of what is above the mean)^2) / Q."""
+    mean, above = statistics.fmean(values), {}
+    for name, value in zip(table["group"], values, strict=True):
+        above[name] = above.get(name, 0.0) + value - mean
+    total = sum(value**2 for value in above.values())
+    return math.sqrt(len(above) / (len(above) - 1) * total) / len(values)
+
+
+@pytest.fixture(scope="module")
+def paired(sweep):
+    return rows(sweep / "report" / "paired.csv")
+
+
+def test_paired_differences_are_those_of_the_parquet_files(sweep, paired):
+    pairs = [("none", "gs"), ("none", "gsu"), ("gs", "gsu")]
+    assert [(row["metric"], row["base"], row["other"]) for row in paired] == [
+        (metric, *pair) for metric in METRICS for pair in pairs
+    ]
+    for row in paired:
+        seeds = sorted({*SEEDS[row["base"]]} & {*SEEDS[row["other"]]})
+        assert row["seeds"] == " ".join(map(str, seeds))
+        by_seed = []
+        for seed in seeds:
+            one, other = (read(sweep, row[name], seed) for name in ("base", "other"))
+            columns = (measured(table, row["metric"]) for table in (other, one))
+            by_seed.append([a - b for a, b in zip(*columns, strict=True)])
+        means = [statistics.fmean(values) for values in by_seed]
+        assert list(map(float, row["by_seed"].split())) == pytest.approx(means)
+        values = [statistics.fmean(column) for column in zip(*by_seed, strict=True)]
+        assert float(row["difference"]) == pytest.approx(statistics.fmean(values))
+        error = error_over_groups(one, values)
+        assert float(row["standard_error"]) == pytest.approx(error)
+        draws = bootstrap(one["group"], values)
+        interval = np.percentile(draws, [2.5, 97.5])
+        assert [float(row["low"]), float(row["high"])] == pytest.approx(interval, abs=1e-9)
+        beyond = min((draws <= 1e-12).sum(), (draws >= -1e-12).sum())
+        assert float(row["p"]) == pytest.approx(min(1, 2 * (beyond + 1) / 10001), abs=1e-3)
+
+
+def bootstrap(groups, values):
+    """10 000 means, one at a time."""
+    random = np.random.default_rng(0)
+    names = sorted(set(groups))
+    inside = {name: [] for name in names}
+    for name, value in zip(groups, values, strict=True):
+        inside[name].append(value)
+    sums = np.array([sum(inside[name]) for name in names])
+    counts = np.array([len(inside[name]) for name in names])
+    chosen = [random.integers(len(names), size=len(names)) for _ in range(10_000)]
+    return np.array([sums[some].sum() / counts[some].sum() for some in chosen])
+
+
+def test_better_is_said_in_the_right_direction_alone(sweep, paired):
+    verdicts = {(row["metric"], row["base"], row["other"]): row["better"] for row in paired}
+    assert verdicts["cross_entropy", "none", "gs"] == "gs"
+    assert verdicts["cross_entropy", "gs", "gsu"] == "gs"
+    assert verdicts["recall@250", "none", "gs"] == "gs"
+    text = (sweep / "report" / "report.md").read_text()
+    said = sum(f"{row['better']} better" in text for row in paired if row["better"])
+    assert said
+    assert text.count(" better |") == sum(bool(row["better"]) for row in paired)
+    for row in paired:
+        improves = (float(row["difference"]) < 0) == (row["metric"] == "cross_entropy")
+        clear = float(row["low"]) * float(row["high"]) > 0
+        signs = {np.sign(float(value)) for value in row["by_seed"].split()}
+        expected = "" if not clear or len(signs) > 1 else row["other" if improves else "base"]
+        assert row["better"] == expected
+
+
+def test_holm_is_over_the_pairs_of_a_metric(paired):
+    for metric in METRICS:
+        found = sorted(
+            (float(row["p"]), float(row["p_holm"])) for row in paired if row["metric"] == metric
+        )
+        least = 0.0
+        for factor, (p, corrected) in zip((3, 2, 1), found, strict=True):
+            least = max(least, min(1.0, factor * p))
+            assert corrected == pytest.approx(least)
+
+
+def test_the_tables_show_the_same_numbers(sweep):
+    folder = sweep / "report"
+    found = {
+        (row["name"], row["split"], row["metric"]): row for row in rows(folder / "results.csv")
+    }
+    markdown, latex = ((folder / f"report.{kind}").read_text() for kind in ("md", "tex"))
+    page = (folder / "report.html").read_text()
+    row = found["gs", "test", "cross_entropy"]
+    mean, error = f"{float(row['mean']):.4f}", f"{float(row['standard_error']):.4f}"
+    recall = found["gs", "test", "recall@250"]
+    share = f"{100 * float(recall['mean']):.2f} ± {100 * float(recall['standard_error']):.2f}"
+    assert re.search(
+        rf"^\| gs \| {mean} ± {error} \|.* {share} \|.* 3 seeds \|", markdown, re.M
+    )
+    assert f"gs & {mean} $\\pm$ {error} & " in latex
+    assert re.search(rf"gs</th><td>{mean}<span class=error style='[^']*'>±&nbsp;{error}<", page)
+    assert r"\toprule" in latex
+    assert latex.count(r"\midrule") == 3
+    # Of gs and gsu the seeds measured 0.3, 0.4, 0.5 and 0.3, 0.5.
+    error = f"{statistics.stdev([0.3, 0.4, 0.5]) / math.sqrt(3):.4f}"
+    assert f"| +0.4000 ± {error} | +0.4000 ± 0.1000 | +0.2000 ± 0.0000 |" in markdown
+    assert "gsu, seed 1: no run, but none, gs has one" in markdown
+    assert "none-0: evaluated without --effects" in markdown
+
+
+class Page(html.parser.HTMLParser):
+    """Tags, attributes, and the text outside of styles."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.links, self.text, self.images = set(), [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        for name, value in attributes:
+            if name in ("src", "srcset", "href"):
+                self.links.append(value)
+        if tag == "img":
+            self.images.append(dict(attributes))
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_the_page_needs_nothing_else_and_holds_no_markup_of_names(sweep):
+    text = (sweep / "report" / "report.html").read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.tags == {
+        *("html", "head", "meta", "title", "style", "body", "main", "section", "h1", "h2"),
+        *("p", "ul", "li", "figure", "figcaption", "div", "table", "thead", "tbody", "tr"),
+        *("th", "td", "span", "picture", "source", "img"),
+    }
+    assert all(link.startswith("data:image/png;base64,") for link in page.links)
+    assert not re.search(r"url\(|@import|https?:", text)
+    assert any(TIME in part for part in page.text)
+    assert any(VALUES[0] in image["alt"] for image in page.images)
+
+
+def test_pictures_are_files_and_inlined_light_and_dark(sweep):
+    folder = sweep / "report"
+    names = {path.stem for path in folder.glob("*.png")}
+    assert names == {
+        *("methods", "learning_curves", "gain_by_visible_items", "effects"),
+        *("gain_by_feature_01", "gain_by_feature_02"),
+    }
+    assert (folder / "notes.txt").read_text() == "mine"
+    page = Page((folder / "report.html").read_text(encoding="utf-8"))
+    inlined = [base64.b64decode(link.partition(",")[2]) for link in page.links]
+    assert len(set(inlined)) == 2 * len(names)
+    assert {path.read_bytes() for path in folder.glob("*.png")} <= set(inlined)
+    from matplotlib import image
+
+    light, dark = (image.imread(io.BytesIO(inlined[place]))[0, 0, :3] for place in (1, 0))
+    assert light == pytest.approx([1, 1, 1])
+    assert max(dark) < 0.2
+
+
+def test_one_seed_has_no_standard_error_and_says_so(tmp_path):
+    write_run(tmp_path, "none", 0)
+    write_run(tmp_path, "gs", 0, gain=0.4, optimum=False)
+    found = study.load(tmp_path, "test", "none")
+    shown = pages.write(found)
+    assert re.search(
+        r"^gs +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ +\d,\d+ +none: one seed +[\d.]+$", shown, re.M
+    )
+    markdown = (tmp_path / "report" / "report.md").read_text()
+    assert "none: one seed" in markdown
+    assert "Nothing: every variant has the same seeds" in markdown
+    assert "Not measured: evaluate the runs with \\-\\-effects" in markdown or (
+        "Not measured: evaluate the runs with --effects" in markdown
+    )
+    first = {path.name: path.read_bytes() for path in (tmp_path / "report").iterdir()}
+    pages.write(found)
+    assert first == {path.name: path.read_bytes() for path in (tmp_path / "report").iterdir()}
+
+
+def test_the_command_refuses_and_writes_nothing(tmp_path):
+    write_run(tmp_path, "none", 0)
+    error = refused("report", f"--workdir={tmp_path}", "--base=gsu")
+    assert "--base=gsu: no such variant; use one of: none" in error
+    assert not (tmp_path / "report").exists()
+
+
+def test_values_are_exchanged_between_groups():
+    schema = types.SimpleNamespace(features=(1,))
+    groups = ["a"] * 4 + ["b"] * 3 + ["c"]
+    found = effects.between_groups(groups, schema)
+    assert sorted(found) == list(range(8))
+    assert all(groups[there] != groups[here] for here, there in enumerate(found))
+    assert (found == effects.between_groups(groups, schema)).all()
+    with pytest.raises(UserError, match="'a' holds 4 of the 7 examples"):
+        effects.between_groups(groups[:7], schema)
+    with pytest.raises(UserError, match="no context features"):
+        effects.between_groups(groups, types.SimpleNamespace(features=()))
+
+
+@pytest.fixture(scope="module")
+def trained(data_dir, tmp_path_factory):
+    """Two tiny runs, evaluated with effects; gsu was trained to do without features."""
+    directory = tmp_path_factory.mktemp("trained")
+    options = evaluate.Options(effects=True)
+    for method, dropout in (("none", 0.0), ("gsu", 0.2)):
+        config = small(method, data__dir=data_dir, model__layers=1, train__steps=40)
+        config.train.update({"context_dropout": dropout, "eval_every": 20})
+        config.optimizer.learning_rate = 1e-2
+        loop.train(config, directory / method)
+        found = evaluate.evaluate(directory / method, options)
+        summary = evaluate.summary(found)
+        evaluate.write(found, summary, directory / method)
+    return directory, summary["effects"]
+
+
+def test_effects_are_those_of_contexts_spoilt_by_hand(data_dir, schema, trained):
+    directory, found = trained
+    assert list(found) == [feature.name for feature in schema.features]
+    split = source.load(data_dir, "small", "test", schema)
+    config = small("gsu", data__dir=data_dir, model__layers=1)
+    _, ask = evaluate.restore(directory / "gsu", config, schema, checkpoint.BEST)
+    exchanged = effects.between_groups(split.groups, schema)
+    asked = questions.ask_one(split)
+
+    def loss(**context):
+        columns = {**split.columns, "context": {**split.context, **context}}
+        return -ask(parallel.replicate(columns), split, asked)[0].astype(float)
+
+    for name in ("occasion", "age", "colours"):
+        feature = schema.feature(name)
+        values = [json.loads(context).get(name) for context in split.contexts]
+        spoilt = {
+            "shuffled": feature.encode([values[row] for row in exchanged]),
+            "withheld": feature.encode([None] * len(values)),
+        }
+        for way, column in spoilt.items():
+            lost = loss(**{name: column}) - loss()
+            groups = metrics.group_codes(split.groups)[asked.rows]
+            mean, error = metrics.mean_and_error(lost, groups)
+            assert found[name][way]["mean"] == pytest.approx(mean, abs=1e-6)
+            assert found[name][way]["standard_error"] == pytest.approx(error, abs=1e-6)
+    assert any(abs(one["shuffled"]["mean"]) > 1e-3 for one in found.values())
+
+
+def test_a_trained_sweep_is_reported(trained):
+    directory, found = trained
+    done = run("report", f"--workdir={directory}")
+    assert "none → gsu" in done.stdout
+    assert "missing" not in done.stdout
+    report = (directory / "report" / "report.md").read_text()
+    assert "gsu, withheld" in report
+    assert (directory / "report" / "effects.png").exists()
+    table = compare.format_effects(found)
+    name = max(found, key=lambda name: found[name]["shuffled"]["mean"])
+    assert table.splitlines()[1].startswith(name)
