@@ -117,8 +117,7 @@ def _parameters(run: Run) -> int:
 
 @functools.lru_cache
 def _count(hyper: Hyperparameters, method: str, schema: Schema) -> int:
-    sizes = bert.parameter_sizes(bert.build(hyper, method, schema))
-    return sum(size for path, size in sizes.items() if bert.counted(path))
+    return bert.count(bert.build(hyper, method, schema))
 
 
 def _missing(

@@ -82,21 +82,21 @@ class Local:
     def __init__(self, workers: int = 0) -> None:
         self._free = slots(workers)
         self._pool = concurrent.futures.ThreadPoolExecutor(len(self._free))
-        self._running: dict[Job, tuple[Slot, concurrent.futures.Future]] = {}
+        self._running: dict[str, tuple[Slot, concurrent.futures.Future]] = {}
 
     def start(self, job: Job) -> bool:
         if not self._free:
             return False
         slot = self._free.pop(0)
         future = self._pool.submit(jobs.run, job, slot.environment, slot.cores)
-        self._running[job] = slot, future
+        self._running[job.name] = slot, future
         return True
 
     def poll(self, job: Job) -> int | None:
-        slot, future = self._running[job]
+        slot, future = self._running[job.name]
         if not future.done():
             return None
-        del self._running[job]
+        del self._running[job.name]
         self._free.insert(0, slot)
         return future.result()
 
@@ -121,18 +121,18 @@ class Ray:
         if gpus > available:
             raise UserError(f"--gpus_per_run is {gpus:g}; the Ray cluster has {available:g}")
         self._task = ray.remote(num_gpus=gpus, num_cpus=1, max_retries=retries)(jobs.run)
-        self._running: dict[Job, Any] = {}
+        self._running: dict[str, Any] = {}
 
     def start(self, job: Job) -> bool:
         # Ray itself queues what has no room yet; it sets the devices that a task sees.
-        self._running[job] = self._task.remote(job, {"PYTHONPATH": str(pathlib.Path.cwd())})
+        self._running[job.name] = self._task.remote(job, {"PYTHONPATH": str(pathlib.Path.cwd())})
         return True
 
     def poll(self, job: Job) -> int | None:
-        reference = self._running[job]
+        reference = self._running[job.name]
         if not self._ray.wait([reference], timeout=0)[0]:
             return None
-        del self._running[job]
+        del self._running[job.name]
         try:
             return self._ray.get(reference)
         except self._ray.exceptions.RayError:
@@ -156,16 +156,16 @@ class Slurm:
         self._executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
         rest = {name: value for name, value in parameters.items() if name != "cluster"}
         self._executor.update_parameters(**{"timeout_min": 24 * 60, **rest})
-        self._running: dict[Job, Any] = {}
+        self._running: dict[str, Any] = {}
 
     def start(self, job: Job) -> bool:
-        self._running[job] = self._executor.submit(jobs.run, job, {})
+        self._running[job.name] = self._executor.submit(jobs.run, job, {})
         return True
 
     def poll(self, job: Job) -> int | None:
-        if not self._running[job].done():
+        if not self._running[job.name].done():
             return None
-        found = self._running.pop(job)
+        found = self._running.pop(job.name)
         return 1 if found.exception() else found.result()
 
     def stop(self) -> None:
