@@ -33,7 +33,10 @@ def main() -> None:
     config = _CONFIG.value
     seeds = _numbers(_SEEDS.value) if _SEEDS.value else [config.seed]
     workdirs = _WORKDIR.value
-    for workdir, known in zip(workdirs, loop.train_seeds(config, seeds, workdirs), strict=True):
+    found = loop.train_seeds(config, seeds, workdirs)
+    if not parallel.is_first():
+        return
+    for workdir, known in zip(workdirs, found, strict=True):
         if not finished(pathlib.Path(workdir).expanduser()):
             print(f"{workdir}: stopped and saved; the same command goes on")
             continue

@@ -125,7 +125,8 @@ class Ray:
 
     def start(self, job: Job) -> bool:
         # Ray itself queues what has no room yet; it sets the devices that a task sees.
-        self._running[job.name] = self._task.remote(job, {"PYTHONPATH": str(pathlib.Path.cwd())})
+        environment = {"PYTHONPATH": str(pathlib.Path.cwd())}
+        self._running[job.name] = self._task.remote(job, environment)
         return True
 
     def poll(self, job: Job) -> int | None:

@@ -12,6 +12,8 @@ from cbert.training import parallel
 from cbert.training.state import TrainState
 
 BEST, LAST = "best", "last"
+# Other processes may still be compiling.
+MEETING_SECONDS = 300
 
 
 @dataclasses.dataclass
@@ -38,8 +40,10 @@ class Checkpoints:
         self._path = pathlib.Path(workdir).absolute() / "checkpoints"
         self._best_step: int | None = None  # Unknown until the first save.
         writes = not read_only
+        if writes:
+            self._path.mkdir(parents=True, exist_ok=True)
         options = ocp.CheckpointManagerOptions(
-            create=writes,
+            create=False,
             cleanup_tmp_directories=writes,
             read_only=read_only,
             save_interval_steps=int(writes),
@@ -142,6 +146,12 @@ class Checkpoints:
                 f"{self._path / str(step)}: the checkpoint is damaged or of another model "
                 f"({reason}); use another --checkpoint or a fresh --workdir"
             ) from None
+
+
+def meet(place: str) -> None:
+    """Waits until all processes of the run have come to the place of that name."""
+    everyone = set(range(parallel.process_count()))
+    ocp.multihost.sync_global_processes(place, timeout=MEETING_SECONDS, processes=everyone)
 
 
 def _alone() -> ocp.options.MultiprocessingOptions:

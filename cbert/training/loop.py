@@ -1,6 +1,7 @@
 """The training loop: batch, step, and now and then a row, an evaluation, a checkpoint."""
 
 import contextlib
+import os
 import pathlib
 from collections.abc import Sequence
 
@@ -15,7 +16,7 @@ from cbert.errors import UserError
 from cbert.training import console, parallel
 from cbert.training import run as run_lib
 from cbert.training import workdir as workdir_lib
-from cbert.training.checkpoint import Checkpoints, Progress
+from cbert.training.checkpoint import Checkpoints, Progress, meet
 from cbert.training.run import Run
 from cbert.training.stop import Stop
 from cbert.training.window import Part, Window, not_finite
@@ -49,6 +50,9 @@ def train_seeds(
         config_lib.check(one)
         workdir_lib.check(one, schema, path)
     with contextlib.ExitStack() as stack:
+        if not parallel.is_first():  # One process speaks for all.
+            nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+            stack.enter_context(contextlib.redirect_stdout(nowhere))
         stop = stack.enter_context(Stop())
         run = run_lib.set_up(config, schema, seeds)
         for one, path in zip(configs, paths, strict=True):
@@ -88,7 +92,11 @@ def _of_seed(config: ml_collections.ConfigDict, seed: int) -> ml_collections.Con
 def _open(stack: contextlib.ExitStack, run: Run, paths: Sequence[pathlib.Path]) -> list[Part]:
     """Restores every seed at the newest step that all of them have, and opens its files."""
     others = not parallel.is_first()
+    if others:
+        meet("the first process has opened the directory")
     opened = [stack.enter_context(Checkpoints(path, others)) for path in paths]
+    if not others:
+        meet("the first process has opened the directory")
     found = [own.restore(state) for own, state in zip(opened, run.states(), strict=True)]
     first = min(int(state.step) for state, _ in found)
     if any(int(state.step) > first for state, _ in found):
