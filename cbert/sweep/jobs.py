@@ -51,7 +51,8 @@ def make(
     together: bool,
 ) -> list[Job]:
     """A job for each point, or for each variant where its seeds train together."""
-    parts = [[point] for point in points]
+    # Seed by seed: something whole is there early.
+    parts = [[point] for point in sorted(points, key=lambda point: point.overrides[SEED])]
     if together:
         parts = [list(same) for _, same in itertools.groupby(points, lambda p: p.variant)]
     jobs = []
