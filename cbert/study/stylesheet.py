@@ -7,8 +7,10 @@ STYLESHEET = """
 }
 @media screen and (prefers-color-scheme: dark) {
   :root {
-    --paper: #15181c; --ink: #dfe3e8; --soft: #9aa4b0; --line: #343b44; --strong: #8b95a1;
+    --paper: #171717; --ink: #e2e4e7; --soft: #a0a7b0; --line: #383c42; --strong: #8b929b;
   }
+  /* White becomes the dark paper, and colours keep their hue. */
+  img { filter: invert(0.91) hue-rotate(180deg); }
 }
 * { box-sizing: border-box; }
 body {
