@@ -65,8 +65,7 @@ def methods(
                 colour = look[label].style["color"]
                 axes.plot(each, [number] * len(each), ".", color=colour, alpha=0.45, zorder=1)
             series = {label: {label: _scaled(results[label][name], scale)} for label in labels}
-            for label, found in series.items():
-                pictures.dots(axes, labels, {label: found}, look, 1.0)
+            pictures.dots(axes, labels, series, look, 1.0, spread=0.0)
             for control in study.asked.controls:
                 mean = scale * results[control][name].mean
                 style = {"color": pictures.INK, "linestyle": _STYLES[control], "linewidth": 1}

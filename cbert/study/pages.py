@@ -14,6 +14,9 @@ from cbert.study.statistics import Difference, Mean
 from cbert.study.study import Study
 from cbert.study.stylesheet import STYLESHEET
 
+# Pictures that not every report has.
+_SOMETIMES = ("learning_curves", "gain_by_visible_items", "gain_by_feature_*", "effects")
+
 
 def write(study: Study) -> str:
     """Writes DIR/report/ whole or not at all; returns the tables for a terminal."""
@@ -46,9 +49,10 @@ def _write(folder: pathlib.Path, files: dict[str, bytes]) -> None:
         (folder / f"{name}.tmp").write_bytes(data)
     for name in files:
         (folder / f"{name}.tmp").replace(folder / name)
-    for path in folder.glob("gain_by_feature_*.png"):
-        if path.name not in files:
-            path.unlink()
+    for pattern in _SOMETIMES:
+        for path in folder.glob(f"{pattern}.png"):
+            if path.name not in files:
+                path.unlink()
 
 
 def markdown(title: str, sections: list[Section]) -> str:

@@ -120,11 +120,15 @@ def dots(
     series: dict[str, dict[str, Mean]],
     look: dict[str, Look],
     factor: float,
+    spread: float = 0.7,
 ) -> None:
-    """A row a name, a dot a variant in it; bars reach `factor` errors to both sides."""
+    """A row a name, a dot a variant in it; bars reach `factor` errors to both sides.
+
+    The variants of a row are spread over a share of its height.
+    """
     axes.grid(axis="x", color=FAINT, linewidth=0.6)
     for place, (label, found) in enumerate(series.items()):
-        offset = 0.7 * ((place + 0.5) / len(series) - 0.5)
+        offset = spread * ((place + 0.5) / len(series) - 0.5)
         shown = [(number, found[row]) for number, row in enumerate(rows) if row in found]
         if not shown:
             continue

@@ -137,7 +137,7 @@ def _html_cell(table: Table, column: int, cell: str) -> str:
         return html_text(cell)
     value, _, error = cell.partition(PLUS_MINUS)
     shown = f"±&nbsp;{html_text(error)}" if error else ""
-    width = len(widest) + 2.5
+    width = len(widest) + 1.5
     return f"{html_text(value)}<span class=error style='width:{width}ch'>{shown}</span>"
 
 
