@@ -1,6 +1,7 @@
 """The commands as a user runs them: help, runs, checkpoints, devices, real data."""
 
 import json
+import re
 import shutil
 
 import pyarrow.parquet
@@ -99,8 +100,11 @@ def test_a_run_evaluates_other_prepared_data(run_directory, tmp_path):
         f"--data_dir={tmp_path}",
         "--name=other",
         "--masking=one",
+        "--effects",
     )
     assert "test split of other: 20 questions (one)" in done.stdout
+    assert re.search(r"^cross-entropy lost +shuffled +withheld$", done.stdout, re.M)
+    assert re.search(r"^occasion +\+0.0000 ± 0.0000 +not trained$", done.stdout, re.M)
     twin = shutil.copytree(run_directory, tmp_path / "twin")
     done = run("evaluate", f"--workdir={run_directory},{twin}", "--split=validation")
     assert "+0.0000 ± 0.0000" in done.stdout

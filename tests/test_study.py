@@ -201,7 +201,7 @@ def test_what_is_missing_is_listed_and_not_averaged(tmp_path):
     assert found.missing == [
         "gs, seed 1 (gs-1): not finished (step 3 of 6)",
         "gsu, seed 0 (gsu-0): not evaluated on test",
-        "gsu, seed 1: no run, but none, gs has one",
+        "gsu, seed 1: no run, and 2 of the others have one",
         "gsu: in no table, for no run of it is finished and evaluated",
         "np-0: holds no config.json, not a run",
     ]
@@ -260,7 +260,7 @@ def test_text_is_escaped():
         "&lt;b&gt;a&lt;/b&gt; | x_1 &amp; 50% \\ ~^ $#{} *[]`\ufffdevil"
     )
     assert tables.markdown_text(text) == (
-        r"&lt;b&gt;a&lt;/b&gt; \| x\_1 &amp; 50% \\ \~\^ \$\#\{\} \*\[\]\`" + "\ufffdevil"
+        r"&lt;b&gt;a&lt;/b&gt; \| x\_1 &amp; 50% \\ \~^ \$\#{} \*\[\]\`" + "\ufffdevil"
     )
     assert tables.latex_text("a_b & 5% \\ ± {$}") == (
         r"a\_b \& 5\% \textbackslash{} $\pm$ \{\$\}"

@@ -17,6 +17,10 @@ HEADS = {
     "recall@5": "r@5 %",
     "recall@250": "r@250 %",
 }
+_WAYS = {
+    "shuffled": "Values exchanged between groups",
+    "withheld": "Values withheld, from models that were trained for it",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,9 +63,9 @@ def sections(
 
 
 def title(study: Study) -> str:
-    return (
-        f"{study.settings['data']}: {len(study.variants)} variants on the {study.split} split"
-    )
+    count = len(study.variants)
+    variants = f"{count} variants" if count > 1 else "one variant"
+    return f"{study.settings['data']}: {variants} on the {study.split} split"
 
 
 def _setting(study: Study) -> str:
@@ -134,7 +138,7 @@ def _comparisons(
     study: Study, differences: list[Difference]
 ) -> tuple[list[str], list[str], list[Table]]:
     if not differences:
-        return ["No two variants share a seed, so nothing can be compared."], [], []
+        return ["Nothing to compare: no two variants share a seed."], [], []
     text = [
         "A row is the second variant minus the first, question by question, averaged over the "
         f"seeds that both have. For the 95 % interval and p, groups are drawn {DRAWS:,} times "
@@ -213,21 +217,19 @@ def _effects(study: Study, look: dict[str, Look]) -> Section:
     first = next(iter(shuffled.values()))
     worth = {row: max(means[row].mean for means in shuffled.values()) for row in first}
     rows = sorted(worth, key=lambda row: -worth[row])
-    columns = [(way, label) for way, series in found.items() for label in series]
-    several = len(found) > 1
-    table = Table(
-        "Cross-entropy (nats) lost, one question a set; ± standard error over seeds, of one "
-        "seed over groups. Variants that read no context are left out.",
-        ("", *(f"{label}, {way}" if several else label for way, label in columns)),
-        [
-            (
-                row,
-                *(cell(found[way][label][row], "cross_entropy", "+") for way, label in columns),
-            )
-            for row in rows
-        ],
-    )
-    return Section(name, tables=[table], pictures=[drawings.effects(found, rows, look)])
+    tables = [
+        Table(
+            f"{_WAYS[way]}: cross-entropy (nats) lost, one question a set; ± standard error "
+            "over seeds, of one seed over groups. Variants that read no context are left out.",
+            ("", *series),
+            [
+                (row, *(cell(means[row], "cross_entropy", "+") for means in series.values()))
+                for row in rows
+            ],
+        )
+        for way, series in found.items()
+    ]
+    return Section(name, tables=tables, pictures=[drawings.effects(found, rows, look)])
 
 
 def _runs(study: Study) -> Table:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from cbert.evaluation.evaluate import GIVEN_CONTEXT, OPTIMUM, POPULARITY
 from cbert.study import pictures
 from cbert.study.parts import Gains
-from cbert.study.pictures import Look, Picture, Theme
+from cbert.study.pictures import Look, Picture
 from cbert.study.statistics import Mean
 from cbert.study.study import Study
 
@@ -31,9 +31,9 @@ def curves(study: Study, look: dict[str, Look]) -> Picture | None:
     if not series:
         return None
 
-    def paint(figure: "Figure", theme: Theme) -> None:
+    def paint(figure: "Figure") -> None:
         axes = figure.subplots()
-        pictures.lines(axes, theme, series, bands, look)
+        pictures.lines(axes, series, bands, look)
         axes.set(xlabel="step", ylabel="validation cross-entropy (nats)")
         axes.xaxis.set_major_formatter("{x:,.0f}")
         pictures.legend(figure, axes)
@@ -56,20 +56,19 @@ def methods(
     labels = list(study.variants)
     metrics = {"cross_entropy": ("cross-entropy (nats)", 1), "recall@5": ("r@5 (%)", 100)}
 
-    def paint(figure: "Figure", theme: Theme) -> None:
+    def paint(figure: "Figure") -> None:
         for axes, (name, (title, scale)) in zip(
             figure.subplots(2, 1), metrics.items(), strict=True
         ):
             for number, (label, variant) in enumerate(study.variants.items()):
                 each = [scale * values[name].mean() for values in variant.values.values()]
-                colour = look[label].of(theme)["color"]
+                colour = look[label].style["color"]
                 axes.plot(each, [number] * len(each), ".", color=colour, alpha=0.45, zorder=1)
             series = {label: {label: _scaled(results[label][name], scale)} for label in labels}
-            for label, found in series.items():
-                pictures.dots(axes, theme, labels, {label: found}, look, 1.0)
+            pictures.dots(axes, labels, series, look, 1.0, spread=0.0)
             for control in study.asked.controls:
                 mean = scale * results[control][name].mean
-                style = {"color": theme.ink, "linestyle": _STYLES[control], "linewidth": 1}
+                style = {"color": pictures.INK, "linestyle": _STYLES[control], "linewidth": 1}
                 axes.axvline(mean, label=control, zorder=0, **style)
             axes.set_xlabel(title)
         handles, names = axes.get_legend_handles_labels()
@@ -101,10 +100,10 @@ def visible_items(study: Study, found: Gains, look: dict[str, Look]) -> Picture:
     """Gain over the base against the number of visible items."""
     parts = list(found.questions)
 
-    def paint(figure: "Figure", theme: Theme) -> None:
+    def paint(figure: "Figure") -> None:
         axes = figure.subplots()
-        axes.grid(axis="y", color=theme.faint, linewidth=0.6)
-        pictures.zero(axes, theme, "y")
+        axes.grid(axis="y", color=pictures.FAINT, linewidth=0.6)
+        pictures.zero(axes, "y")
         for place, (label, gains) in enumerate(found.gains.items()):
             offset = 0.08 * (place - (len(found.gains) - 1) / 2)
             axes.errorbar(
@@ -113,7 +112,7 @@ def visible_items(study: Study, found: Gains, look: dict[str, Look]) -> Picture:
                 yerr=[INTERVAL * (gains[part].error or 0.0) for part in parts],
                 linewidth=1.4,
                 label=pictures.short(label),
-                **look[label].of(theme),
+                **look[label].style,
             )
         every = max(1, len(parts) // 12)
         axes.set_xticks(range(0, len(parts), every), parts[::every])
@@ -134,10 +133,10 @@ def feature(study: Study, found: Gains, name: str, look: dict[str, Look]) -> Pic
     """Gain over the base by the value of a feature; `name` is the file's."""
     parts = list(found.questions)
 
-    def paint(figure: "Figure", theme: Theme) -> None:
+    def paint(figure: "Figure") -> None:
         axes = figure.subplots()
-        pictures.zero(axes, theme, "x")
-        pictures.dots(axes, theme, parts, found.gains, look, INTERVAL)
+        pictures.zero(axes, "x")
+        pictures.dots(axes, parts, found.gains, look, INTERVAL)
         axes.set_xlabel(f"gain over {pictures.short(study.base)} (nats)")
         axes.set_title(pictures.short(found.title), loc="left", fontsize=11)
         pictures.legend(figure, axes)
@@ -169,11 +168,11 @@ def effects(
 ) -> Picture:
     """What each feature is worth; `rows` are the features in their order."""
 
-    def paint(figure: "Figure", theme: Theme) -> None:
+    def paint(figure: "Figure") -> None:
         panels = figure.subplots(len(found), 1, squeeze=False)[:, 0]
         for axes, (way, series) in zip(panels, found.items(), strict=True):
-            pictures.zero(axes, theme, "x")
-            pictures.dots(axes, theme, rows, series, look, 1.0)
+            pictures.zero(axes, "x")
+            pictures.dots(axes, rows, series, look, 1.0)
             axes.set_xlabel(f"cross-entropy lost (nats), {way}")
         pictures.legend(figure, panels[0])
 

@@ -8,11 +8,14 @@ import pathlib
 from cbert import progress
 from cbert.study import contents, pictures, statistics, tables
 from cbert.study.contents import Section
-from cbert.study.pictures import DARK, LIGHT, Picture
+from cbert.study.pictures import Picture
 from cbert.study.runs import REPORT
 from cbert.study.statistics import Difference, Mean
 from cbert.study.study import Study
 from cbert.study.stylesheet import STYLESHEET
+
+# Pictures that not every report has.
+_SOMETIMES = ("learning_curves", "gain_by_visible_items", "gain_by_feature_*", "effects")
 
 
 def write(study: Study) -> str:
@@ -20,25 +23,23 @@ def write(study: Study) -> str:
     results, differences = statistics.results(study), statistics.pairs(study)
     sections = contents.sections(study, results, differences)
     drawn = [picture for section in sections for picture in section.pictures]
-    light, dark = {}, {}
-    for picture in progress.bar(drawn, desc="drawing", unit=" pictures"):
-        light[picture.name] = pictures.render(picture, LIGHT)
-        dark[picture.name] = pictures.render(picture, DARK)
+    bar = progress.bar(drawn, desc="drawing", unit=" pictures")
+    images = {picture.name: pictures.render(picture) for picture in bar}
     title, main = contents.title(study), sections[0].tables[0]
     files = {
         "report.md": markdown(title, sections),
         "report.tex": tables.to_latex(main, "results"),
         "results.csv": results_csv(study, results),
         "paired.csv": paired_csv(differences),
-        "report.html": page(title, sections, light, dark),
+        "report.html": page(title, sections, images),
     }
     _write(
         study.directory / REPORT,
         {name: text.encode("utf-8") for name, text in files.items()}
-        | {f"{name}.png": data for name, data in light.items()},
+        | {f"{name}.png": data for name, data in images.items()},
     )
     shown = [table for section in sections[:2] for table in section.tables[:1]]
-    return "\n\n".join(f"{tables.clean(t.caption)}\n\n{tables.to_terminal(t)}" for t in shown)
+    return "\n\n".join(map(tables.to_terminal, shown))
 
 
 def _write(folder: pathlib.Path, files: dict[str, bytes]) -> None:
@@ -48,9 +49,10 @@ def _write(folder: pathlib.Path, files: dict[str, bytes]) -> None:
         (folder / f"{name}.tmp").write_bytes(data)
     for name in files:
         (folder / f"{name}.tmp").replace(folder / name)
-    for path in folder.glob("gain_by_feature_*.png"):
-        if path.name not in files:
-            path.unlink()
+    for pattern in _SOMETIMES:
+        for path in folder.glob(f"{pattern}.png"):
+            if path.name not in files:
+                path.unlink()
 
 
 def markdown(title: str, sections: list[Section]) -> str:
@@ -69,9 +71,7 @@ def markdown(title: str, sections: list[Section]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def page(
-    title: str, sections: list[Section], light: dict[str, bytes], dark: dict[str, bytes]
-) -> str:
+def page(title: str, sections: list[Section], images: dict[str, bytes]) -> str:
     """One HTML file: its policy lets a browser fetch nothing."""
     text = tables.html_text
     blocks = []
@@ -82,7 +82,7 @@ def page(
             points = "".join(f"<li>{text(point)}</li>" for point in section.points)
             inside.append(f"<ul>{points}</ul>")
         inside += [tables.to_html(table) for table in section.tables]
-        drawn = [_picture(p, light[p.name], dark[p.name]) for p in section.pictures]
+        drawn = [_picture(picture, images[picture.name]) for picture in section.pictures]
         if drawn:
             kind = " class=several" if len(drawn) > 1 else ""
             inside.append(f"<div{kind}>{''.join(drawn)}</div>")
@@ -97,15 +97,11 @@ def page(
     )
 
 
-def _picture(picture: Picture, light: bytes, dark: bytes) -> str:
-    """The dark one on dark screens; on paper the light one."""
-    sources = [f"data:image/png;base64,{base64.b64encode(d).decode()}" for d in (light, dark)]
+def _picture(picture: Picture, image: bytes) -> str:
     width, height = (round(96 * inches) for inches in (pictures.WIDTH, picture.height))
     return (
-        f"<figure><picture><source srcset='{sources[1]}' "
-        "media='screen and (prefers-color-scheme: dark)'>"
-        f"<img src='{sources[0]}' width={width} height={height} "
-        f"alt='{tables.html_text(picture.alt)}'></picture>"
+        f"<figure><img src='data:image/png;base64,{base64.b64encode(image).decode()}' "
+        f"width={width} height={height} alt='{tables.html_text(picture.alt)}'>"
         f"<figcaption>{tables.html_text(picture.caption)}</figcaption></figure>"
     )
 

@@ -1,4 +1,4 @@
-"""Pictures with matplotlib's Figure, in a light and a dark dress."""
+"""Pictures with matplotlib's Figure; the page turns them dark on a dark screen."""
 
 import dataclasses
 import io
@@ -19,55 +19,16 @@ LONGEST, MOST_MARKERS = 26, 12
 MARKERS = "osD^vPX*<>"
 
 
-@dataclasses.dataclass(frozen=True)
-class Theme:
-    """Colours of a page: background, ink, lines, and the variants'."""
-
-    paper: str
-    ink: str
-    faint: str
-    colours: tuple[str, ...]
-
-
-LIGHT = Theme(
-    "#ffffff",
-    "#22272e",
-    "#d5dae0",
-    *(
-        (
-            "#4b5563",
-            "#0072b2",
-            "#d55e00",
-            "#00835f",
-            "#a6478c",
-            "#8a6a00",
-            "#5557c9",
-            "#b3261e",
-        ),
-    ),
-)
-DARK = Theme(
-    "#15181c",
-    "#dfe3e8",
-    "#343b44",
-    *(
-        (
-            "#b4bcc6",
-            "#56b4e9",
-            "#ff9a5c",
-            "#3fc79a",
-            "#e69ad0",
-            "#e3c55b",
-            "#a9abff",
-            "#ff8a80",
-        ),
-    ),
+PAPER, INK, FAINT = "#ffffff", "#22272e", "#d5dae0"
+COLOURS = (
+    *("#4b5563", "#0072b2", "#d55e00", "#00835f"),
+    *("#a6478c", "#8a6a00", "#5557c9", "#b3261e"),
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """A picture before it has colours.
+    """A picture before it is drawn.
 
     Attributes:
       name: Of its file, without `.png`.
@@ -81,7 +42,7 @@ class Picture:
     caption: str
     alt: str
     height: float
-    paint: Callable[["Figure", Theme], None]
+    paint: Callable[["Figure"], None]
 
 
 def check() -> None:
@@ -94,16 +55,16 @@ def check() -> None:
         ) from None
 
 
-def render(picture: Picture, theme: Theme) -> bytes:
+def render(picture: Picture) -> bytes:
     """The picture as PNG."""
     import matplotlib
     from matplotlib.figure import Figure
 
     style = {
         **{"font.size": 10, "text.parse_math": False},
-        **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), theme.ink),
-        **{f"{axis}tick.color": theme.ink for axis in "xy"},
-        **{"axes.facecolor": theme.paper, "figure.facecolor": theme.paper},
+        **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), INK),
+        **{f"{axis}tick.color": INK for axis in "xy"},
+        **{"axes.facecolor": PAPER, "figure.facecolor": PAPER},
         **{"axes.spines.top": False, "axes.spines.right": False},
         **{"legend.frameon": False, "axes.axisbelow": True, "lines.markersize": 4.5},
     }
@@ -111,7 +72,7 @@ def render(picture: Picture, theme: Theme) -> bytes:
         # A name in letters that the font lacks is drawn as boxes; the tables have it whole.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure = Figure(figsize=(WIDTH, picture.height), layout="constrained")
-        picture.paint(figure, theme)
+        picture.paint(figure)
         file = io.BytesIO()
         figure.savefig(file, format="png", dpi=DOTS)
     return file.getvalue()
@@ -123,10 +84,10 @@ class Look:
 
     place: int
 
-    def of(self, theme: Theme) -> dict[str, Any]:
-        colours = theme.colours
+    @property
+    def style(self) -> dict[str, Any]:
         return {
-            "color": colours[self.place % len(colours)],
+            "color": COLOURS[self.place % len(COLOURS)],
             "marker": MARKERS[self.place % len(MARKERS)],
         }
 
@@ -137,15 +98,14 @@ def looks(labels: list[str]) -> dict[str, Look]:
 
 def lines(
     axes: "Axes",
-    theme: Theme,
     series: dict[str, tuple[list[float], list[float]]],
     bands: dict[str, list[tuple[float, float]]],
     look: dict[str, Look],
 ) -> None:
     """A line a variant, and a band from low to high where there is one."""
-    axes.grid(color=theme.faint, linewidth=0.6)
+    axes.grid(color=FAINT, linewidth=0.6)
     for label, (x, y) in series.items():
-        style = look[label].of(theme)
+        style = look[label].style
         if len(x) > MOST_MARKERS:
             style["marker"] = ""
         axes.plot(x, y, linewidth=1.6, label=short(label), **style)
@@ -156,16 +116,19 @@ def lines(
 
 def dots(
     axes: "Axes",
-    theme: Theme,
     rows: list[str],
     series: dict[str, dict[str, Mean]],
     look: dict[str, Look],
     factor: float,
+    spread: float = 0.7,
 ) -> None:
-    """A row a name, a dot a variant in it; bars reach `factor` errors to both sides."""
-    axes.grid(axis="x", color=theme.faint, linewidth=0.6)
+    """A row a name, a dot a variant in it; bars reach `factor` errors to both sides.
+
+    The variants of a row are spread over a share of its height.
+    """
+    axes.grid(axis="x", color=FAINT, linewidth=0.6)
     for place, (label, found) in enumerate(series.items()):
-        offset = 0.7 * ((place + 0.5) / len(series) - 0.5)
+        offset = spread * ((place + 0.5) / len(series) - 0.5)
         shown = [(number, found[row]) for number, row in enumerate(rows) if row in found]
         if not shown:
             continue
@@ -176,19 +139,19 @@ def dots(
             linestyle="none",
             elinewidth=1.4,
             label=short(label),
-            **look[label].of(theme),
+            **look[label].style,
         )
     axes.set_yticks(range(len(rows)), [short(row) for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     for edge in range(1, len(rows)):
-        axes.axhline(edge - 0.5, color=theme.faint, linewidth=0.6)
+        axes.axhline(edge - 0.5, color=FAINT, linewidth=0.6)
 
 
-def zero(axes: "Axes", theme: Theme, across: str) -> None:
+def zero(axes: "Axes", across: str) -> None:
     """Marks zero: `x` for an upright line, `y` for a level one."""
     mark = axes.axvline if across == "x" else axes.axhline
-    mark(0, color=theme.ink, linewidth=0.9)
+    mark(0, color=INK, linewidth=0.9)
 
 
 def legend(figure: "Figure", axes: "Axes") -> None:

@@ -13,6 +13,8 @@ from cbert.study.answers import METRICS
 from cbert.study.study import Study, Variant
 
 DRAWS = 10_000
+# Nearer to zero than this is zero: of recall many draws are, but for how sums are rounded.
+ROUNDING = 1e-12
 # +1 where more is better.
 DIRECTION = {name: -1 if name == "cross_entropy" else 1 for name in METRICS}
 SEEDS, GROUPS = "seeds", "groups"
@@ -124,6 +126,7 @@ def pairs(study: Study) -> list[Difference]:
     ]
     stacked = np.stack([np.mean(list(one.values()), axis=0) for one in seedwise], axis=1)
     means = metrics.bootstrap_means(stacked, counts, draws=DRAWS)
+    means[np.abs(means) < ROUNDING] = 0.0
     lows, highs = np.percentile(means, [2.5, 97.5], axis=0)
     ps = np.array([p_value(column) for column in means.T])
     holms = np.concatenate([holm(part) for part in np.split(ps, len(METRICS))])

@@ -133,8 +133,10 @@ def _missing(
                 found.append(f"{label}, seed {run.seed} ({run.name}): no validation rows")
         for seed in every:
             if seed not in seeds:
-                having = [name for name, other in grouped.items() if seed in other]
-                found.append(f"{label}, seed {seed}: no run, but {', '.join(having)} has one")
+                having = sum(seed in other for other in grouped.values())
+                found.append(
+                    f"{label}, seed {seed}: no run, and {having} of the others have one"
+                )
         if all(lacking[run.name] for run in seeds.values()):
             found.append(f"{label}: in no table, for no run of it is finished and evaluated")
     found += [f"{name}: holds no config.json, not a run" for name in others]

@@ -7,8 +7,10 @@ STYLESHEET = """
 }
 @media screen and (prefers-color-scheme: dark) {
   :root {
-    --paper: #15181c; --ink: #dfe3e8; --soft: #9aa4b0; --line: #343b44; --strong: #8b95a1;
+    --paper: #171717; --ink: #e2e4e7; --soft: #a0a7b0; --line: #383c42; --strong: #8b929b;
   }
+  /* White becomes the dark paper, and colours keep their hue. */
+  img { filter: invert(0.91) hue-rotate(180deg); }
 }
 * { box-sizing: border-box; }
 body {
@@ -16,7 +18,7 @@ body {
   font: 1rem/1.55 "Charter", "Bitstream Charter", "Georgia", serif;
   -webkit-text-size-adjust: 100%; text-size-adjust: 100%;
 }
-main { max-width: 66rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
+main { max-width: 72rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
 h1, h2 { line-height: 1.25; font-weight: 600; overflow-wrap: anywhere; text-wrap: balance; }
 h1 { font-size: 1.75rem; margin: 0 0 1.5rem; }
 h2 { font-size: 1.25rem; margin: 3rem 0 0.75rem; }
@@ -30,11 +32,11 @@ img { display: block; width: 100%; max-width: 34rem; height: auto; }
 .several { display: grid; gap: 0.5rem 2.5rem; grid-template-columns: 1fr; }
 .scroll { overflow-x: auto; }
 table {
-  border-collapse: collapse; font: 0.875rem/1.4 system-ui, "Helvetica Neue", Arial, sans-serif;
+  border-collapse: collapse; font: 0.85rem/1.4 system-ui, "Helvetica Neue", Arial, sans-serif;
   font-variant-numeric: tabular-nums lining-nums;
   border-top: 1.5px solid var(--strong); border-bottom: 1.5px solid var(--strong);
 }
-th, td { padding: 0.32rem 0.7rem; text-align: right; font-weight: 400; white-space: nowrap; }
+th, td { padding: 0.3rem 0.6rem; text-align: right; font-weight: 400; white-space: nowrap; }
 .word { text-align: left; }
 thead th {
   border-bottom: 1px solid var(--strong); color: var(--soft); vertical-align: bottom;
@@ -42,16 +44,17 @@ thead th {
 }
 tr.rule > * { border-top: 1px solid var(--line); }
 th:first-child { position: sticky; left: 0; background: var(--paper); padding-left: 0; }
+tbody th { max-width: 20rem; white-space: normal; overflow-wrap: break-word; }
 td:last-child, thead th:last-child { padding-right: 0; }
 .error {
-  display: inline-block; margin-left: 0.35em; text-align: left; color: var(--soft);
+  display: inline-block; margin-left: 0.3em; text-align: left; color: var(--soft);
 }
 @media (min-width: 56rem) { .several { grid-template-columns: 1fr 1fr; align-items: start; } }
 @media (max-width: 30rem) {
   main { padding: 1.5rem 1rem 3rem; }
   h1 { font-size: 1.45rem; }
   th, td { padding: 0.32rem 0.5rem; }
-  th:first-child { max-width: 9.5rem; white-space: normal; overflow-wrap: anywhere; }
+  th:first-child { min-width: 6rem; max-width: 9.5rem; }
 }
 @media print {
   @page { margin: 16mm 14mm; }

@@ -3,6 +3,7 @@
 import dataclasses
 import html
 import re
+import textwrap
 import unicodedata
 
 from cbert.evaluation.compare import align
@@ -10,7 +11,7 @@ from cbert.evaluation.compare import align
 PLUS_MINUS = " ± "
 _MINUS = re.compile(r"(?<![^\[ ])-(?=\d)")
 
-_MARKDOWN = {char: f"\\{char}" for char in "\\`*_{}[]()#+!|~$^"} | {
+_MARKDOWN = {char: f"\\{char}" for char in "\\`*_[]#|~$"} | {
     "<": "&lt;",
     ">": "&gt;",
     "&": "&amp;",
@@ -136,7 +137,7 @@ def _html_cell(table: Table, column: int, cell: str) -> str:
         return html_text(cell)
     value, _, error = cell.partition(PLUS_MINUS)
     shown = f"±&nbsp;{html_text(error)}" if error else ""
-    width = len(widest) + 2.5
+    width = len(widest) + 1.5
     return f"{html_text(value)}<span class=error style='width:{width}ch'>{shown}</span>"
 
 
@@ -150,7 +151,7 @@ def _widest_error(table: Table, column: int) -> str:
 
 
 def to_terminal(table: Table) -> str:
-    """Aligned columns; a cell without a standard error keeps its place."""
+    """The caption, and aligned columns; a cell without a standard error keeps its place."""
     rows = []
     for row in table.rows:
         cells = []
@@ -159,4 +160,5 @@ def to_terminal(table: Table) -> str:
             absent = error and PLUS_MINUS not in cell
             cells.append(clean(cell) + " " * len(PLUS_MINUS + error) * bool(absent))
         rows.append(cells)
-    return align([list(table.head), *rows])
+    caption = textwrap.fill(clean(table.caption), 96)
+    return f"{caption}\n\n{align([list(table.head), *rows])}"
