@@ -14,7 +14,6 @@ import numpy as np
 
 from cbert import config as config_lib
 from cbert.benchmark import workload
-from cbert.data import source
 from cbert.evaluation import questions
 from cbert.training import parallel
 

@@ -15,7 +15,7 @@ import pyarrow.parquet
 from cbert import progress
 from cbert import schema as schema_lib
 from cbert.data.records import Record, RowError, Validator
-from cbert.errors import UserError
+from cbert.errors import UserError, shown
 
 MAX_LINE = 64 * 2**20
 MAPPED = ("id", "group", "items", "split")
@@ -90,14 +90,14 @@ def _rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Any]]:
         raise UserError(f"{path}: no such file") from None
     except EOFError:
         raise UserError(f"{path}: the gzip file is truncated; copy it again") from None
-    except (gzip.BadGzipFile, zlib.error, pyarrow.ArrowException, OSError, csv.Error) as error:
-        raise UserError(f"{path}: not readable ({error})") from None
     except UnicodeDecodeError:
         raise UserError(f"{path}: not UTF-8 text; convert it to UTF-8") from None
+    except (zlib.error, pyarrow.ArrowException, csv.Error, OSError, ValueError) as error:
+        raise UserError(f"{path}: not readable ({str(error)[:200]})") from None
 
 
 def _json_lines(path: pathlib.Path) -> Iterator[tuple[int, Callable[[], Any]]]:
-    opener = gzip.open if path.suffix == ".gz" else open
+    opener = gzip.open if path.suffix.lower() == ".gz" else open
     with opener(path, "rb") as file, progress.bar(desc="reading", unit=" rows") as bar:
         line = 0
         while text := file.readline(MAX_LINE):
@@ -115,9 +115,9 @@ def _parse(text: bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        shown = text[:60].decode("utf-8", "replace").strip()
+        start = text[:60].decode("utf-8", "replace").strip()
         raise RowError(
-            f"not JSON ({str(error)[:80]}): {shown!r}; write one object a line"
+            f"not JSON ({str(error)[:80]}): {start!r}; write one object a line"
         ) from None
 
 
@@ -125,9 +125,13 @@ def _field_of(columns: Columns, available: list[str], path: pathlib.Path) -> dic
     """Column name to the record's field, `context` for all that are not mapped."""
     for field, column in columns.names.items():
         if field not in MAPPED:
-            raise UserError(f"--columns maps {field!r}; the fields are {', '.join(MAPPED)}")
+            raise UserError(
+                f"--columns maps {shown(field)}; the fields are {', '.join(MAPPED)}"
+            )
         if column not in available:
-            raise UserError(f"{path}: no column {column!r}; it has: {', '.join(available)}")
+            raise UserError(
+                f"{path}: no column {shown(column)}; it has: {', '.join(available)}"
+            )
     mapped = {column: field for field, column in columns.names.items()}
     unmapped = {field: field for field in MAPPED if field not in columns.names}
     return {name: mapped.get(name) or unmapped.get(name, "context") for name in available}
