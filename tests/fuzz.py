@@ -15,7 +15,6 @@ import gc
 import gzip
 import io
 import json
-import os
 import pathlib
 import random
 import signal

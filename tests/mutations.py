@@ -35,18 +35,8 @@ NUMBERS = (
     *(0.0, -0.0, 0.5, 1e29, 1e30, 1e308, -1e308, 5e-324, float("nan"), float("inf")),
 )
 OTHERS = (
-    None,
-    True,
-    False,
-    [],
-    {},
-    [[]],
-    [None],
-    {"": None},
-    ["a", 1],
-    [True],
-    [[1.0]],
-    [0, ""],
+    *(None, True, False, [], {}, [[]], [None], {"": None}),
+    *(["a", 1], [True], [[1.0]], [0, ""]),
 )
 HUGE = (
     lambda: "x" * 10_000_000,

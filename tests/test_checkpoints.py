@@ -104,7 +104,7 @@ def test_every_file_is_guarded(saved, tmp_path, capsys, damage):
         assert f"{name}" in line
         assert "step 1 is used" in line
         if (damage, name) != (delete, checksums.NAME):
-            with pytest.raises(UserError, match="is damaged: .*use best, last or one of: 1, 3"):
+            with pytest.raises(UserError, match=r"is damaged: .*best, last or one of: 1, 3"):
                 parameters(workdir, "3")
         assert restored(workdir) == 1
         assert name in warning(capsys)
@@ -134,7 +134,7 @@ def test_the_best_is_never_replaced_by_another(saved, tmp_path, capsys):
     # Nor is there anything left to go on from, once the last is damaged too.
     flip(workdir / "checkpoints" / "3" / "progress" / "metadata")
     for restore in (restored, lambda run: parameters(run, "last")):
-        with pytest.raises(UserError, match="no checkpoint is whole: step 3 .*; step 1 is"):
+        with pytest.raises(UserError, match=r"no checkpoint is whole: step 3 .*; step 1 is"):
             restore(workdir)
     assert {path.name for path in (workdir / "checkpoints").iterdir()} == {"1", "3"}
 

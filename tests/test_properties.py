@@ -1,4 +1,4 @@
-"""What holds for every input: round trips, one printable line, and a short run of the fuzzer."""
+"""What holds for every input: round trips, one printable line; a short run of the fuzzer."""
 
 import json
 import pathlib
@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from cbert import schema as schema_lib
 from cbert import schema_file
-from cbert.data import columns, inference, readers, records, source
+from cbert.data import columns, prepare, readers, records
 from cbert.errors import UserError, one_line, printable, shown
 from cbert.schema import Feature, Schema
-from cbert.training import checksums
+from cbert.training import checksums, loop
 from tests import fuzz
-from tests.conftest import lines, refused
+from tests.conftest import lines, refused, run, small
 
 settings.register_profile(
     "cbert",
@@ -127,14 +127,20 @@ def test_codes_are_finite_and_in_range(data, schema):
             assert coded[:, 0].tolist() == [value is not None for value in column]
 
 
+def attempted(function, *arguments):
+    """What a function returns, None where it refuses."""
+    try:
+        return function(*arguments)
+    except UserError:
+        return None
+
+
 @given(JSON)
 def test_any_value_is_of_a_feature_or_refused(value):
     for kind in schema_lib.KINDS:
         feature = Feature("own", kind, 4, values=("x",), max_values=2, dimension=2)
-        try:
-            assert np.isfinite(feature.encode([value])).all()
-        except UserError as error:
-            assert str(error).isprintable()
+        coded = attempted(feature.encode, [value])
+        assert coded is None or np.isfinite(coded).all()
 
 
 @given(st.lists(JSON, max_size=5))
@@ -142,13 +148,9 @@ def test_any_row_is_a_record_or_refused(rows):
     validator = records.Validator()
     for line, row in enumerate(rows, 1):
         for candidate in (row, {"items": row}, {"items": ["a"], "context": row}):
-            try:
-                record = validator(candidate, line)
-            except UserError as error:
-                assert str(error).isprintable()
-            else:
-                assert record.items
-                json.dumps(record.context).encode()
+            record = attempted(validator, candidate, line)
+            assert record is None or record.items
+            assert record is None or json.dumps(record.context).encode()
 
 
 CONTEXT = st.dictionaries(NAME, st.none() | TEXT | FINITE | st.lists(TEXT), max_size=3)
@@ -222,7 +224,8 @@ def test_the_fuzzer_finds_nothing(target):
     assert after - before < 200 * 2**20
 
 
-HOSTILE = "\x1b[31mred\x1b]0;title\x07\u202e\n\x00"
+HOSTILE = "\x1b[31mred\x1b]0;title\x07\u202e"
+SHOWN = r"\x1b[31mred\x1b]0;title\x07\u202e"
 
 
 def test_a_hostile_name_is_refused_in_one_line(tmp_path):
@@ -230,4 +233,31 @@ def test_a_hostile_name_is_refused_in_one_line(tmp_path):
     path.write_text(lines({"items": [HOSTILE, HOSTILE]}))
     error = refused("prepare", f"--input={path}", "--name=bad", f"--data_dir={tmp_path}")
     assert error.rstrip("\n").isprintable()
-    assert r"\x1b[31mred\x1b]0;title\x07\u202e\n\x00" in error
+    assert f"item '{SHOWN}' occurs twice" in error
+
+
+def test_hostile_names_take_the_same_road(tmp_path):
+    """As items, features and values: shown escaped, and otherwise names like any other."""
+    names = [HOSTILE, "a/b", "..", "a.b", "", "\x00", "ß\n"]
+    rows = [
+        {
+            "items": [names[n % 7], names[n % 5]] if n % 7 != n % 5 else [names[n % 7]],
+            "context": {name: f"{name}{n % 3}" for name in names},
+        }
+        for n in range(200)
+    ]
+    path = tmp_path / "in.jsonl"
+    path.write_text(lines(*rows))
+    found, _ = readers.read(path)
+    _, summary = prepare.prepare(found, tmp_path, "own", prepare.Options())
+    text = prepare.format_summary(summary, prepare.Options())
+    assert text.replace("\n", "").isprintable()
+    assert SHOWN in text
+    config = small(data__dir=str(tmp_path), data__name="own", model__layers=1)
+    loop.train(config, tmp_path / "run")
+    done = run("evaluate", f"--workdir={tmp_path / 'run'}", f"--by={HOSTILE}")
+    assert done.stdout.replace("\n", "").isprintable()
+    assert f"{SHOWN}1" in done.stdout
+    error = refused("evaluate", f"--workdir={tmp_path / 'run'}", "--by=other")
+    assert error.rstrip("\n").isprintable()
+    assert SHOWN in error
