@@ -64,6 +64,8 @@ def check(config: ml_collections.ConfigDict) -> None:
     """Refuses impossible values; raises `UserError` naming field, value and fix."""
     for field, kind in _KINDS.items():
         value = _get(config, field)
+        if isinstance(value, ml_collections.ConfigDict):
+            value = value.to_dict()  # Quick to show, however large.
         accepted = (int, float) if kind is float else kind
         if not isinstance(value, accepted) or (kind is not bool and isinstance(value, bool)):
             raise UserError(f"{field} is {shown(value)}; it must be {_NAMED[kind]}")

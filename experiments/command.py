@@ -40,9 +40,10 @@ def run(main: Callable[[], None]) -> None:
             )
             # A step may still be computing: Python's own end would crash under its threads.
             os._exit(130)
+        except UserError as error:
+            fail(error)
         except Exception as error:
-            line = error if isinstance(error, UserError | OSError) else None
-            line = _no_room(error) or line
+            line = _no_room(error) or (error if isinstance(error, OSError) else None)
             if line is None:
                 raise
             fail(line)

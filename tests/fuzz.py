@@ -110,7 +110,7 @@ def _try(
         if not line.isprintable() or not 0 < len(line) < LONGEST_LINE:
             report.failures.append((number, f"not one printable line: {line[:600]!r}"))
     except (Exception, HangError):
-        report.failures.append((number, traceback.format_exc(limit=-6)))
+        report.failures.append((number, traceback.format_exc(limit=-30)))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 

@@ -56,7 +56,7 @@ def nasty(source: random.Random, huge: float = 0.0) -> Any:
     kind = source.randrange(5)
     if kind == 0:
         return _MARK + str(source.randrange(len(RAW)))
-    return source.choice((WORDS, NUMBERS, OTHERS, WORDS)[kind - 1])
+    return copy.deepcopy(source.choice((WORDS, NUMBERS, OTHERS, WORDS)[kind - 1]))
 
 
 def mutated(source: random.Random, valid: Any, huge: float = 0.0) -> bytes:

@@ -153,29 +153,43 @@ def test_without_checksums_a_checkpoint_counts_for_less(saved, tmp_path, capsys)
     assert "step 1 is used" in warning(capsys)
 
 
+class KilledError(Exception):
+    pass
+
+
 def test_a_run_goes_on_from_the_newest_whole_checkpoint_bit_for_bit(
-    data_dir, schema, tmp_path, capsys
+    data_dir, schema, tmp_path, capsys, monkeypatch
 ):
-    config = small(data__dir=data_dir, train__steps=8, optimizer__schedule="constant")
-    config.train.update({"eval_every": 1, "checkpoint_every": 3})
-    config.optimizer.update({"learning_rate": 3.0, "warmup_steps": 8})
-    known = loop.train(config, tmp_path / "run")
-    assert known.best_step < 8
-    metrics = (tmp_path / "run" / "metrics.jsonl").read_text()
-    damaged = shutil.copytree(tmp_path / "run", tmp_path / "damaged")
-    flip(damaged / "checkpoints" / "8" / "opt_state" / "manifest.ocdbt")
+    """Step 6 is damaged before step 4, which it replaces, was deleted."""
+    config = small(data__dir=data_dir, model__layers=1)
+    batches = loop.source.Batches.several
+
+    def several(self, step, most):
+        if step == 5:
+            raise KilledError
+        return batches(self, step, most)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.source.Batches, "several", several)
+        with pytest.raises(KilledError):
+            loop.train(config, tmp_path / "killed")
+    damaged = shutil.copytree(tmp_path / "killed", tmp_path / "damaged")
+    known = loop.train(config, tmp_path / "killed")
+    last = shutil.copytree(tmp_path / "killed/checkpoints/6", damaged / "checkpoints/6")
+    flip(last / "opt_state" / "manifest.ocdbt")
     capsys.readouterr()
     assert loop.train(config, damaged) == known
     found = capsys.readouterr()
-    assert f"step {known.best_step} is used" in found.err
-    assert f"at step {known.best_step}" in found.out
-    assert (damaged / "metrics.jsonl").read_text() == metrics
+    assert "opt_state/manifest.ocdbt is damaged" in found.err
+    assert f"resuming {damaged} at step 4" in found.out
+    metrics = [(run / "metrics.jsonl").read_text() for run in (tmp_path / "killed", damaged)]
+    assert metrics[0] == metrics[1]
     fresh = loop.set_up(config, schema).state
     states = []
-    for run in (tmp_path / "run", damaged):
+    for run in (tmp_path / "killed", damaged):
         with Checkpoints(run) as checkpoints:
             states.append(checkpoints.restore(fresh)[0])
-    assert int(states[0].step) == 8
+    assert int(states[0].step) == 6
     assert jax.tree.all(jax.tree.map(np.array_equal, *states))
 
 

@@ -24,8 +24,7 @@ def write(folder: pathlib.Path) -> None:
     """Writes the checksums of a checkpoint that is whole."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != NAME)
     listed = {path.relative_to(folder).as_posix(): _of(path) for path in paths}
-    content = {"files": listed, "sha256": _of_list(listed)}
-    files.write_text(folder / NAME, json.dumps(content, indent=1) + "\n")
+    files.write_text(folder / NAME, json.dumps(_with_its_own(listed), indent=1) + "\n")
 
 
 def verify(folder: pathlib.Path) -> bool:
@@ -46,7 +45,7 @@ def verify(folder: pathlib.Path) -> bool:
 def _listed(text: bytes) -> dict[str, Any]:
     content = json.loads(text)
     listed = content.get("files") if isinstance(content, dict) else None
-    if not isinstance(listed, dict) or content.get("sha256") != _of_list(listed):
+    if not isinstance(listed, dict) or content != _with_its_own(listed):
         raise ValueError
     return listed
 
@@ -75,5 +74,6 @@ def _of(path: pathlib.Path) -> dict[str, Any]:
     return {"size": path.stat().st_size, "sha256": digest}
 
 
-def _of_list(listed: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(listed, sort_keys=True).encode()).hexdigest()
+def _with_its_own(listed: dict[str, Any]) -> dict[str, Any]:
+    text = json.dumps(listed, sort_keys=True)
+    return {"files": listed, "sha256": hashlib.sha256(text.encode()).hexdigest()}
