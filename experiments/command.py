@@ -1,8 +1,10 @@
 """How every command starts and ends: a user's mistake is one line and exit code 2."""
 
+import contextlib
 import errno
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -35,23 +37,42 @@ def run(main: Callable[[], None]) -> None:
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except KeyboardInterrupt:
-            print(
-                "interrupted; a run goes on with the same command", file=sys.stderr, flush=True
-            )
-            # A step may still be computing: Python's own end would crash under its threads.
-            os._exit(130)
+            _leave("interrupted; a run goes on with the same command", 130)
         except UserError as error:
             fail(error)
         except Exception as error:
-            line = _no_room(error) or (error if isinstance(error, OSError) else None)
-            if line is None:
+            if line := _no_room(error):
+                _leave(f"error: {one_line(line)}", 2)
+            if not isinstance(error, OSError):
                 raise
-            fail(line)
+            fail(error)
 
     # What a library logs before it raises would stand before the one line.
     logging.set_verbosity(logging.FATAL)
+    sys.unraisablehook = _of_main_thread(sys.unraisablehook)
     runtime.set_up()
     app.run(guarded, flags_parser=_parse)
+
+
+def _of_main_thread(report: Callable) -> Callable:
+    """Silent about other threads: TensorStore's complain there of what a save raises too."""
+
+    def hook(error: object) -> None:
+        if threading.get_ident() == threading.main_thread().ident:
+            report(error)
+
+    return hook
+
+
+def _leave(line: str, code: int) -> None:
+    """Ends the process at once: its threads may still be computing, or failing to write.
+
+    Python's own end would crash under the first and print what the others raise.
+    """
+    print(line, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    os._exit(code)
 
 
 def _parse(arguments: list[str]) -> list[str]:
