@@ -15,6 +15,7 @@ neither Orbax nor this module unpickles, evaluates or imports what a file names.
 import dataclasses
 import os
 import pathlib
+import re
 import shutil
 from concurrent import futures
 from typing import Any
@@ -96,8 +97,8 @@ class Checkpoints:
         """The steps that lie on the disk, damaged or not."""
         if not self._path.is_dir():
             return []
-        found = (path for path in self._path.iterdir() if path.is_dir())
-        return sorted(int(path.name) for path in found if path.name.isdecimal())
+        found = (path.name for path in self._path.iterdir() if path.is_dir())
+        return sorted(int(name) for name in found if re.fullmatch("[1-9][0-9]*", name))
 
     def save(self, state: TrainState, progress: Progress) -> None:
         """Starts saving a step; of the older ones, the last and the best stay meanwhile.
@@ -161,8 +162,9 @@ class Checkpoints:
         """The parameters of `best`, `last` or a step, shaped and placed like `params`.
 
         Raises:
-          UserError: there is no such checkpoint, or it is damaged or of another model. Only
-            for `last` does an earlier one stand in for a damaged one, and a line says so.
+          UserError: there is no such checkpoint, or it is damaged or of another model. Where
+            the last one is, the newest whole one is `last`, and `best` is what that one knows
+            as the best; a line says so.
         """
         abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, params)
         wanted = ocp.args.StandardRestore(abstract)
@@ -189,7 +191,7 @@ class Checkpoints:
 
     def _named(self, which: str) -> int:
         known = ", ".join(map(str, self.steps()))
-        if not which.isdecimal() or int(which) not in self.steps():
+        if which not in map(str, self.steps()):
             raise UserError(f"--checkpoint is {which!r}; use best, last or one of: {known}")
         self._check(int(which), f"use best, last or one of: {known}")
         return int(which)

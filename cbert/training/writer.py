@@ -1,5 +1,6 @@
 """Metrics as text (`metrics.jsonl`) and as TensorBoard events."""
 
+import contextlib
 import json
 import pathlib
 import time
@@ -70,13 +71,13 @@ class Writer:
 
 
 def read(path: pathlib.Path) -> list[dict[str, Any]]:
-    """The rows of a `metrics.jsonl`; a torn last line is left out."""
+    """The rows of a `metrics.jsonl`; a torn or damaged line is left out."""
     if not path.exists():
         return []
     rows = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            break
+    for line in path.read_bytes().splitlines():
+        with contextlib.suppress(ValueError, RecursionError):
+            row = json.loads(line)
+            if isinstance(row, dict) and isinstance(row.get("step"), int):
+                rows.append(row)
     return rows
