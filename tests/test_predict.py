@@ -13,7 +13,7 @@ import pytest
 
 import cbert
 from cbert import config as config_lib
-from cbert import predict
+from cbert import export, predict
 from cbert.data import source
 from cbert.errors import UserError
 from cbert.evaluation import questions
@@ -75,7 +75,7 @@ def sequences():
         Feature("image", "vector", 2, dimension=2),
     )
     schema = Schema(SEQUENCE, 20, letters, (1,) * len(letters), features)
-    return assemble(schema, model__positions=True, model__layers=1)
+    return assemble(schema, model__positions=True)
 
 
 def test_a_completion_is_the_models_softmax(predictor):
@@ -240,6 +240,18 @@ def test_warming_up_leaves_nothing_to_compile(sequences):
         sequences.program._rank._cache_size(),
         sequences.program._score._cache_size(),
     )
+
+
+def test_every_length_is_exported(sequences, tmp_path):
+    export.write(sequences, tmp_path / "exported", {})
+    written = [path.name for path in (tmp_path / "exported").glob("logits-*")]
+    assert sorted(written) == ["logits-16.stablehlo", "logits-20.stablehlo"]
+    other = cbert.load_exported(tmp_path / "exported", batch_sizes=(2,))
+    context = {"author": "y", "tags": [], "year": 1980}
+    for length in (3, 19):
+        pair = [p.score([*"abcdefgh" * 3][:length], context) for p in (sequences, other)]
+        one, expected = ([score.log_probability for score in found.scores] for found in pair)
+        np.testing.assert_allclose(one, expected, atol=1e-5)
 
 
 BAD_QUERIES = {
