@@ -23,7 +23,7 @@ CATEGORICAL, MULTI_VALUED = "categorical", "multi_valued"
 NUMERICAL, VECTOR = "numerical", "vector"
 KINDS = (CATEGORICAL, MULTI_VALUED, NUMERICAL, VECTOR)
 
-LARGEST = 1e30  # What float32 still holds, and the difference of two.
+LARGEST = 1e30  # What float32 still holds.
 _MOST_CODES = 2**31  # 8 GiB of a split's codes.
 
 
@@ -90,7 +90,7 @@ class Feature:
           observed, then the standardised numbers, 0 where missing.
 
         Raises:
-          UserError: a value is not of the feature's kind.
+          UserError: a value is not of the feature's kind, or too large once standardised.
         """
         for value in column:
             if not self._accepts(value):
@@ -138,8 +138,12 @@ class Feature:
         rows[:, 0] = observed
         values = np.array([v for v in column if v is not None], np.float64)
         with np.errstate(over="ignore"):
-            values = (values.reshape(-1, self.numbers) - self.mean) / self.scale
-        rows[observed, 1:] = np.clip(values, -LARGEST, LARGEST)
+            rows[observed, 1:] = (values.reshape(-1, self.numbers) - self.mean) / self.scale
+        if not np.isfinite(rows).all():
+            largest = values.flat[np.abs(values).argmax()]
+            raise UserError(
+                f"context feature {self.name!r} is {largest:g}, too large; check its unit"
+            )
         return rows
 
 

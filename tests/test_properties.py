@@ -57,6 +57,14 @@ def test_terminal_escapes_are_shown():
     assert len(line) < 500
 
 
+def attempted(function, *arguments):
+    """What a function returns, None where it refuses."""
+    try:
+        return function(*arguments)
+    except UserError:
+        return None
+
+
 FEATURES = st.one_of(
     st.builds(
         Feature,
@@ -117,7 +125,10 @@ def test_codes_are_finite_and_in_range(data, schema):
     for feature in schema.features:
         numbers = st.lists(FINITE, min_size=feature.numbers, max_size=feature.numbers)
         column = data.draw(st.lists(st.none() | values.get(feature.kind, numbers), max_size=4))
-        coded = feature.encode(column)
+        coded = attempted(feature.encode, column)
+        if coded is None:  # Its scale makes a value too large for float32.
+            assert feature.scale < 1
+            continue
         assert np.isfinite(coded).all()
         if feature.is_token:
             assert coded.shape == (len(column), feature.max_values)
@@ -125,14 +136,6 @@ def test_codes_are_finite_and_in_range(data, schema):
         else:
             assert coded.shape == (len(column), 1 + feature.numbers)
             assert coded[:, 0].tolist() == [value is not None for value in column]
-
-
-def attempted(function, *arguments):
-    """What a function returns, None where it refuses."""
-    try:
-        return function(*arguments)
-    except UserError:
-        return None
 
 
 @given(JSON)

@@ -61,7 +61,7 @@ def read(
     path = pathlib.Path(path)
     validator = Validator(kind)
     records, skipped = [], []
-    for line, row in _rows(path, columns or Columns()):
+    for line, row in rows(path, columns or Columns()):
         try:
             records.append(validator(row() if callable(row) else row, line))
         except RowError as error:
@@ -75,7 +75,12 @@ def read(
     return records, skipped
 
 
-def _rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Any]]:
+def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Any]]:
+    """A file's rows with their lines, not validated; a row is a value, or a call that makes it.
+
+    Raises:
+      UserError: the file is not readable, or from the call, as `RowError`, a row.
+    """
     name = path.name.lower()
     try:
         if name.endswith((".jsonl", ".json", ".jsonl.gz", ".json.gz", ".ndjson")):

@@ -53,7 +53,7 @@ class Validator:
             context = {}
         if not isinstance(context, dict):
             raise RowError(f"'context' must be an object, not {shown(context)}")
-        context = {name: self._value(name, value) for name, value in context.items()}
+        context = {name: plain_value(name, value) for name, value in context.items()}
         identity = self._name(row, "id") or f"row-{line}"
         if identity in self._ids:
             raise RowError(f"id {shown(identity)} was used before; ids must differ")
@@ -79,7 +79,7 @@ class Validator:
         for item in items:
             if not isinstance(item, str):
                 raise RowError(f"item {shown(item)} is not a string")
-            _check_text(item, "item")
+            check_text(item, "item")
             if self._kind == schema_lib.SET and item in seen:
                 raise RowError(
                     f"item {shown(item)} occurs twice in a set; remove it or use "
@@ -96,17 +96,7 @@ class Validator:
             return None
         if not isinstance(value, str) or not value:
             raise RowError(f"{field!r} must be a string that is not empty, not {shown(value)}")
-        _check_text(value, field)
-        return value
-
-    def _value(self, name: str, value: Any) -> Any:
-        _check_text(name, "context feature")
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        if isinstance(value, list) and any(isinstance(v, bool) for v in value):
-            raise RowError(
-                f"context {name!r} is {shown(value)}; a list holds strings or numbers"
-            )
+        check_text(value, field)
         return value
 
     def _remember(self, context: dict[str, Any], line: int) -> None:
@@ -127,6 +117,16 @@ class Validator:
         self._features.update(fresh)
 
 
+def plain_value(name: str, value: Any) -> Any:
+    """A context value with a boolean as a string; raises `RowError` for one in a list."""
+    check_text(name, "context feature")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list) and any(isinstance(v, bool) for v in value):
+        raise RowError(f"context {name!r} is {shown(value)}; a list holds strings or numbers")
+    return value
+
+
 def kind_of(name: str, value: Any) -> tuple[str, int]:
     """A value's feature kind, and its length if it is a vector; an empty list has no values.
 
@@ -134,7 +134,7 @@ def kind_of(name: str, value: Any) -> tuple[str, int]:
       RowError: the value is of no kind, or a number that is not finite.
     """
     if isinstance(value, str):
-        _check_text(value, f"context {name!r}")
+        check_text(value, f"context {name!r}")
         return schema_lib.CATEGORICAL, 0
     if isinstance(value, int | float):
         _check_finite(name, value)
@@ -146,7 +146,7 @@ def kind_of(name: str, value: Any) -> tuple[str, int]:
         )
     if all(isinstance(v, str) for v in value):
         for v in value:
-            _check_text(v, f"context {name!r}")
+            check_text(v, f"context {name!r}")
         return schema_lib.MULTI_VALUED, 0
     if all(isinstance(v, int | float) for v in value):
         for v in value:
@@ -166,7 +166,8 @@ def _check_finite(name: str, value: float) -> None:
         raise RowError(f"context {name!r} is {shown(value)}; use a finite number, or null")
 
 
-def _check_text(text: str, what: str) -> None:
+def check_text(text: str, what: str) -> None:
+    """Refuses text that is too long or has no UTF-8; raises `RowError`."""
     if len(text) > 10_000:
         raise RowError(f"{what} {text[:40]!r}... has {len(text)} characters, more than 10000")
     if not text.isascii():
