@@ -5,11 +5,12 @@ QUICKSTART := data/stylist_quickstart/1.0.0/schema.json
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help setup quickstart test format
+.PHONY: help setup quickstart test soak format
 
 help:
 	@echo "make quickstart  train all five methods on a small data set and print one table"
 	@echo "make test        check style and run all tests"
+	@echo "make soak        the long runs of docs/reliability.md"
 	@echo "make setup       only set up the virtual environment .venv"
 	@echo "make format      format the code"
 
@@ -39,6 +40,9 @@ test: setup
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	$(RUN) pytest
+
+soak: setup
+	$(RUN) tests.fuzz --count=100000
 
 format: setup
 	$(RUN) ruff check --fix .

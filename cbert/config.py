@@ -8,9 +8,10 @@ from typing import Any
 
 import ml_collections
 
+from cbert import files
 from cbert.data.masking import KINDS, Masking
 from cbert.data.source import BLOCK
-from cbert.errors import UserError
+from cbert.errors import UserError, one_line, shown
 from cbert.model import conditioning
 from cbert.model.layers import CHOICES, Hyperparameters
 from cbert.training.optimizer import SCHEDULES
@@ -45,7 +46,17 @@ _ONE_OF = {
     "optimizer.schedule": SCHEDULES,
     **{f"model.{name}": choices for name, choices in CHOICES.items()},
 }
-
+_KINDS = {
+    **{field: type(least) for field, least in _LEAST.items()},
+    **dict.fromkeys((*_SHARES, "train.mask_rate", "optimizer.learning_rate"), float),
+    **dict.fromkeys((*_ONE_OF, "model.method", "data.dir", "data.name"), str),
+    "train.length_buckets": int,
+    "train.corrupt": bool,
+    "data.stylist_articles": int,
+    **{f"model.{field.name}": field.type for field in dataclasses.fields(Hyperparameters)},
+}
+_NAMED = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
+_LARGEST = 2**31 - 1  # Steps and sizes are int32 on the devices.
 
 # Where the data lie, and how steps reach the device, change no result.
 _ELSEWHERE = ("data.dir", "train.steps_per_dispatch")
@@ -53,6 +64,15 @@ _ELSEWHERE = ("data.dir", "train.steps_per_dispatch")
 
 def check(config: ml_collections.ConfigDict) -> None:
     """Refuses impossible values; raises `UserError` naming field, value and fix."""
+    for field, kind in _KINDS.items():
+        value = _get(config, field)
+        if isinstance(value, ml_collections.ConfigDict):
+            value = value.to_dict()  # Quick to show, however large.
+        accepted = (int, float) if kind is float else kind
+        if not isinstance(value, accepted) or (kind is not bool and isinstance(value, bool)):
+            raise UserError(f"{field} is {shown(value)}; it must be {_NAMED[kind]}")
+        if kind is int and value > _LARGEST and field != "seed":
+            raise UserError(f"{field} is {shown(value)}; it must be at most {_LARGEST}")
     for field, least in _LEAST.items():
         if not least <= _get(config, field) < math.inf:
             raise UserError(f"{field} is {_get(config, field)}; it must be at least {least}")
@@ -62,7 +82,8 @@ def check(config: ml_collections.ConfigDict) -> None:
     for field, choices in _ONE_OF.items():
         if _get(config, field) not in choices:
             raise UserError(
-                f"{field} is {_get(config, field)!r}; it must be one of {', '.join(choices)}"
+                f"{field} is {shown(_get(config, field))}; it must be one of "
+                + ", ".join(choices)
             )
     conditioning.method_class(config.model.method)
     if config.seed >= 2**32:
@@ -110,7 +131,7 @@ def masking(config: ml_collections.ConfigDict) -> Masking:
 
 def save(config: ml_collections.ConfigDict, path: pathlib.Path) -> None:
     text = json.dumps(config.to_dict(), indent=1, sort_keys=True)
-    path.write_text(text + "\n", encoding="utf-8")
+    files.write_text(path, text + "\n")
 
 
 def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
@@ -130,8 +151,8 @@ def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
         raise UserError(
             f"{path}: {error.args[0]}; the run was made by another version, train again"
         ) from None
-    except (ValueError, AttributeError, TypeError) as error:
-        reason = " ".join(str(error).split())[:80]
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        reason = one_line(error)[:80]
         raise UserError(f"{path}: not a run's config ({reason}); restore the file") from None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cbert.errors import UserError
+from cbert.errors import UserError, shown
 
 PAD_ITEM, UNKNOWN_ITEM, MASK_ITEM = -1, -2, -3
 PAD_VALUE, MISSING_VALUE, UNKNOWN_VALUE = 0, 1, 2
@@ -22,6 +22,24 @@ SET, SEQUENCE = "set", "sequence"
 CATEGORICAL, MULTI_VALUED = "categorical", "multi_valued"
 NUMERICAL, VECTOR = "numerical", "vector"
 KINDS = (CATEGORICAL, MULTI_VALUED, NUMERICAL, VECTOR)
+
+LARGEST = 1e30  # What float32 still holds.
+_MOST_CODES = 2**31  # 8 GiB of a split's codes.
+
+
+def is_finite(value: Any) -> bool:
+    """Whether it is a number, neither a boolean nor as large as `LARGEST`."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and -LARGEST < value < LARGEST
+
+
+def check_room(examples: int, longest: int, what: str) -> None:
+    """Refuses, before memory runs out, a column that one long example makes huge."""
+    if examples * longest > _MOST_CODES:
+        raise UserError(
+            f"an example may have {longest} {what}, {examples} examples do not fit memory at "
+            "that length; leave the longest out (items: --max_items) or edit the schema"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,12 +90,12 @@ class Feature:
           observed, then the standardised numbers, 0 where missing.
 
         Raises:
-          UserError: a value is not of the feature's kind.
+          UserError: a value is not of the feature's kind, or too large once standardised.
         """
         for value in column:
             if not self._accepts(value):
                 raise UserError(
-                    f"context feature {self.name!r} is {self.kind}, not {value!r:.80}"
+                    f"context feature {self.name!r} is {self.kind}, not {shown(value, 80)}"
                 )
         return self._encode_tokens(column) if self.is_token else self._encode_numbers(column)
 
@@ -87,14 +105,15 @@ class Feature:
         if self.kind == CATEGORICAL:
             return isinstance(value, str)
         if self.kind == NUMERICAL:
-            return isinstance(value, int | float)
+            return is_finite(value)
         if not isinstance(value, list):
             return False
         if self.kind == MULTI_VALUED:
             return all(isinstance(v, str) for v in value)
-        return len(value) == self.dimension and all(isinstance(v, int | float) for v in value)
+        return len(value) == self.dimension and all(map(is_finite, value))
 
     def _encode_tokens(self, column: list[Any]) -> np.ndarray:
+        check_room(len(column), self.max_values, f"values of {self.name!r}")
         rows = np.full((len(column), self.max_values), PAD_VALUE, np.int32)
         if self.kind == CATEGORICAL:
             get = self.codes.get
@@ -113,11 +132,18 @@ class Feature:
         return rows
 
     def _encode_numbers(self, column: list[Any]) -> np.ndarray:
+        check_room(len(column), self.numbers, f"numbers of {self.name!r}")
         rows = np.zeros((len(column), 1 + self.numbers), np.float32)
         observed = np.array([value is not None for value in column], bool)
         rows[:, 0] = observed
         values = np.array([v for v in column if v is not None], np.float64)
-        rows[observed, 1:] = (values.reshape(-1, self.numbers) - self.mean) / self.scale
+        with np.errstate(over="ignore"):
+            rows[observed, 1:] = (values.reshape(-1, self.numbers) - self.mean) / self.scale
+        if not np.isfinite(rows).all():
+            largest = values.flat[np.abs(values).argmax()]
+            raise UserError(
+                f"context feature {self.name!r} is {largest:g}, too large; check its unit"
+            )
         return rows
 
 
@@ -158,6 +184,7 @@ class Schema:
 
     def encode_items(self, column: list[list[str]]) -> np.ndarray:
         """Codes `int32 [M, max_items]`; raises `UserError` when a row has more items."""
+        check_room(len(column), self.max_items, "items")
         rows = np.full((len(column), self.max_items), PAD_ITEM, np.int32)
         get = self.codes.get
         for row, items in zip(rows, column, strict=True):

@@ -5,10 +5,12 @@ import json
 import pathlib
 from typing import Any
 
-import numpy as np
+from cbert import files
+from cbert.errors import UserError, shown
+from cbert.schema import KINDS, SEQUENCE, SET, VECTOR, Feature, Schema, is_finite
 
-from cbert.errors import UserError
-from cbert.schema import KINDS, SEQUENCE, SET, VECTOR, Feature, Schema
+# Of a width, a length or a count; a model or a split of such sizes fits no machine.
+_LARGEST = 2**31 - 1
 
 
 def text(schema: Schema) -> str:
@@ -18,7 +20,7 @@ def text(schema: Schema) -> str:
 
 def save(schema: Schema, path: pathlib.Path) -> None:
     """Writes a schema as JSON."""
-    path.write_text(text(schema), encoding="utf-8")
+    files.write_text(path, text(schema))
 
 
 def load(path: str | pathlib.Path) -> Schema:
@@ -28,7 +30,7 @@ def load(path: str | pathlib.Path) -> Schema:
     except FileNotFoundError:
         raise UserError(f"{path}: no such schema; prepare the data first") from None
     except (ValueError, RecursionError, OSError) as error:
-        raise UserError(f"{path}: not a readable schema ({error})") from None
+        raise UserError(f"{path}: not a readable schema ({str(error)[:80]})") from None
     try:
         return from_dict(raw)
     except UserError as error:
@@ -58,7 +60,9 @@ def _checked(raw: Any, cls: type, where: str) -> dict[str, Any]:
     known = {field.name: field for field in dataclasses.fields(cls)}
     for name in raw:
         if name not in known:
-            raise UserError(f"{where} has an unknown field {name!r}; known: {', '.join(known)}")
+            raise UserError(
+                f"{where} has an unknown field {shown(name)}; known: {', '.join(known)}"
+            )
     fields = {}
     for name, field in known.items():
         if name not in raw:
@@ -69,7 +73,7 @@ def _checked(raw: Any, cls: type, where: str) -> dict[str, Any]:
         plain = getattr(field.type, "__origin__", field.type)
         accepted = (int, float) if plain is float else plain
         if not isinstance(value, accepted) or isinstance(value, bool):
-            raise UserError(f"{where}.{name} must be {_PLAIN[plain]}, not {value!r}")
+            raise UserError(f"{where}.{name} must be {_PLAIN[plain]}, not {shown(value)}")
         fields[name] = value
     return fields
 
@@ -77,9 +81,8 @@ def _checked(raw: Any, cls: type, where: str) -> dict[str, Any]:
 def check(schema: Schema) -> None:
     """Refuses what no model can be trained on; raises `UserError`."""
     if schema.kind not in (SET, SEQUENCE):
-        raise UserError(f"kind is {schema.kind!r}; it must be {SET!r} or {SEQUENCE!r}")
-    if schema.max_items < 1:
-        raise UserError(f"max_items is {schema.max_items}; it must be at least 1")
+        raise UserError(f"kind is {shown(schema.kind)}; it must be {SET!r} or {SEQUENCE!r}")
+    _check_size("max_items", schema.max_items)
     _check_names(schema.items, "items")
     if len(schema.items) < 2:
         raise UserError(
@@ -87,40 +90,53 @@ def check(schema: Schema) -> None:
             "lower --min_count or give more data"
         )
     if len(schema.counts) != len(schema.items) or not all(
-        type(count) is int and count >= 0 for count in schema.counts
+        type(count) is int and 0 <= count <= _LARGEST for count in schema.counts
     ):
-        raise UserError("counts must hold one whole number of at least 0 for each item")
+        raise UserError(f"counts must hold one whole number from 0 to {_LARGEST} for each item")
     _check_names(tuple(feature.name for feature in schema.features), "feature names")
     for feature in schema.features:
         _check_feature(feature)
 
 
 def _check_feature(feature: Feature) -> None:
-    where = f"feature {feature.name!r}"
+    where = f"feature {shown(feature.name)}"
     if feature.kind not in KINDS:
         raise UserError(
-            f"{where}: kind is {feature.kind!r}; it must be one of {', '.join(KINDS)}"
+            f"{where}: kind is {shown(feature.kind)}; it must be one of {', '.join(KINDS)}"
         )
-    if feature.width < 1:
-        raise UserError(f"{where}: width is {feature.width}; it must be at least 1")
-    if feature.max_values < 1:
-        raise UserError(f"{where}: max_values is {feature.max_values}; it must be at least 1")
+    _check_size(f"{where}: width", feature.width)
+    _check_size(f"{where}: max_values", feature.max_values)
     _check_names(feature.values, f"{where}: values")
-    if feature.kind == VECTOR and feature.dimension < 1:
-        raise UserError(f"{where}: dimension is {feature.dimension}; it must be at least 1")
-    if not np.isfinite(feature.mean) or not (np.isfinite(feature.scale) and feature.scale > 0):
+    if feature.kind == VECTOR:
+        _check_size(f"{where}: dimension", feature.dimension)
+    if not is_finite(feature.mean) or not is_finite(feature.scale) or feature.scale <= 0:
         raise UserError(f"{where}: mean and scale must be finite, and scale above zero")
-    if not all(isinstance(edge, int | float) and np.isfinite(edge) for edge in feature.edges):
+    if not all(map(is_finite, feature.edges)):
         raise UserError(f"{where}: edges must be finite numbers")
     if any(a >= b for a, b in zip(feature.edges, feature.edges[1:], strict=False)):
         raise UserError(f"{where}: edges must increase")
+
+
+def _check_size(what: str, size: int) -> None:
+    if not 1 <= size <= _LARGEST:
+        raise UserError(f"{what} is {shown(size)}; it must be from 1 to {_LARGEST}")
 
 
 def _check_names(names: tuple[Any, ...], what: str) -> None:
     seen = set()
     for name in names:
         if not isinstance(name, str):
-            raise UserError(f"{what}: {name!r} is not a string")
+            raise UserError(f"{what}: {shown(name)} is not a string")
+        if not name.isascii() and not _is_unicode(name):
+            raise UserError(f"{what}: {shown(name)} is not valid Unicode")
         if name in seen:
-            raise UserError(f"{what}: {name!r} is listed twice")
+            raise UserError(f"{what}: {shown(name)} is listed twice")
         seen.add(name)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

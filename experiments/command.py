@@ -1,15 +1,27 @@
 """How every command starts and ends: a user's mistake is one line and exit code 2."""
 
+import contextlib
+import errno
 import os
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from absl import app, flags, logging
 
 from cbert import runtime
-from cbert.errors import UserError
+from cbert.errors import UserError, one_line
+
+_NO_ROOM = {
+    errno.ENOSPC: "the disk is full; free some space",
+    errno.EDQUOT: "the disk quota is used up; free some space",
+    errno.EFBIG: "a file may not grow that large here; raise the limit",
+    errno.EROFS: "the file system is read-only; choose another directory",
+    errno.EACCES: "this may not be read or written; change its permissions",
+    errno.EPERM: "this may not be read or written; change its permissions",
+}
 
 
 def run(main: Callable[[], None]) -> None:
@@ -25,17 +37,42 @@ def run(main: Callable[[], None]) -> None:
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except KeyboardInterrupt:
-            print(
-                "interrupted; a run goes on with the same command", file=sys.stderr, flush=True
-            )
-            # A step may still be computing: Python's own end would crash under its threads.
-            os._exit(130)
-        except (UserError, OSError) as error:
+            _leave("interrupted; a run goes on with the same command", 130)
+        except UserError as error:
+            fail(error)
+        except Exception as error:
+            if line := _no_room(error):
+                _leave(f"error: {one_line(line)}", 2)
+            if not isinstance(error, OSError):
+                raise
             fail(error)
 
-    logging.set_verbosity(logging.ERROR)
+    # What a library logs before it raises would stand before the one line.
+    logging.set_verbosity(logging.FATAL)
+    sys.unraisablehook = _of_main_thread(sys.unraisablehook)
     runtime.set_up()
     app.run(guarded, flags_parser=_parse)
+
+
+def _of_main_thread(report: Callable) -> Callable:
+    """Silent about other threads: TensorStore's complain there of what a save raises too."""
+
+    def hook(error: object) -> None:
+        if threading.get_ident() == threading.main_thread().ident:
+            report(error)
+
+    return hook
+
+
+def _leave(line: str, code: int) -> None:
+    """Ends the process at once: its threads may still be computing, or failing to write.
+
+    Python's own end would crash under the first and print what the others raise.
+    """
+    print(line, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    os._exit(code)
 
 
 def _parse(arguments: list[str]) -> list[str]:
@@ -52,6 +89,34 @@ def _parse(arguments: list[str]) -> list[str]:
 
 def fail(error: object) -> None:
     """Prints one line and ends the process with exit code 2."""
-    line = " ".join(str(error).split())
-    print(f"error: {line}", file=sys.stderr)
+    print(f"error: {one_line(error)}", file=sys.stderr)
     sys.exit(2)
+
+
+def _no_room(error: BaseException) -> str | None:
+    """What to do about a disk that takes nothing more, None for any other trouble.
+
+    Libraries in C++ raise errors of their own with the system's words in them.
+    """
+    for cause in _causes(error):
+        for number, advice in _NO_ROOM.items():
+            named = isinstance(cause, OSError) and cause.errno == number
+            if named or os.strerror(number) in str(cause):
+                return f"{_place(cause)}: {advice}; then run the same command again"
+    return None
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _place(error: BaseException) -> str:
+    """The path that an error names, or the directory that the command writes to."""
+    if getattr(error, "filename", None):
+        return str(error.filename)
+    given = flags.FLAGS.flag_values_dict()
+    return next(
+        (str(given[name]) for name in ("workdir", "data_dir") if given.get(name)), os.getcwd()
+    )

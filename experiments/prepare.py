@@ -10,7 +10,7 @@ import pathlib
 
 from absl import flags
 
-from cbert import schema_file
+from cbert import files, schema_file
 from cbert.data import builder, prepare, readers, records, stylist
 from cbert.errors import UserError
 from cbert.schema import SEQUENCE, SET
@@ -113,10 +113,7 @@ def _synthetic() -> tuple[list[records.Record], list[str]]:
     if _RECORDS.value:
         rows = list(rows)
         lines = "".join(json.dumps(row) + "\n" for row in rows)
-        path = pathlib.Path(_RECORDS.value)
-        temporary = path.with_name(path.name + ".tmp")
-        temporary.write_text(lines, encoding="utf-8")
-        temporary.replace(path)
+        files.write_text(pathlib.Path(_RECORDS.value), lines)
     validator = records.Validator()
     return [validator(row, line) for line, row in enumerate(rows, 1)], []
 

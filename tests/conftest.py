@@ -22,7 +22,9 @@ import sys
 
 import pytest
 
+import cbert
 from cbert.data import prepare, records, source, stylist
+from cbert.training import loop
 from configs import base
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -141,6 +143,21 @@ def schema(data_dir):
 @pytest.fixture(scope="session")
 def train_split(data_dir, schema):
     return source.load(data_dir, "small", "train", schema)
+
+
+@pytest.fixture(scope="session")
+def trained(data_dir, tmp_path_factory) -> pathlib.Path:
+    """The work directory of a short run on `small`."""
+    workdir = tmp_path_factory.mktemp("runs") / "gsu"
+    config = small(data__dir=data_dir, model__layers=1, optimizer__learning_rate=0.03)
+    loop.train(config, workdir)
+    return workdir
+
+
+@pytest.fixture(scope="session")
+def predictor(trained):
+    """A predictor of that run that is quick to compile."""
+    return cbert.load(trained, batch_sizes=(4,))
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def test_a_split_is_the_same_from_its_cache(data_dir, schema, tmp_path, capsys):
     content[len(content) // 2] ^= 1
     cache.write_bytes(content)
     same(source.load(tmp_path, "small", "test", schema), fresh)
-    assert "damaged" in capsys.readouterr().out
+    assert "damaged" in capsys.readouterr().err
     same(columns.read(cache), fresh)
 
     # Another schema has another cache.

@@ -75,7 +75,7 @@ def test_checkpoints_that_cannot_be_used(run_directory, tmp_path):
     assert "not a run's config" in refusal(gone)
     damaged = shutil.copytree(run_directory, tmp_path / "damaged")
     shutil.rmtree(damaged / "checkpoints" / "4" / "params")
-    assert "damaged or of another model" in refusal(damaged)
+    assert "step 4 is damaged (params/" in refusal(damaged)
     other = shutil.copytree(run_directory, tmp_path / "other")
     config = json.loads((other / "config.json").read_text())
     config["model"]["layers"] = 3

@@ -55,10 +55,20 @@ def write(
         builder = _builder_class(name)(splits, data_dir=temporary, file_format="array_record")
         _prepare_quietly(builder)
         schema_file.save(schema, pathlib.Path(builder.data_dir) / "schema.json")
-        if target.exists():
-            os.rename(target, pathlib.Path(temporary) / "replaced")
-        os.rename(builder.data_dir, target)
+        _replace(target, builder.data_dir, pathlib.Path(temporary) / "replaced")
     return target
+
+
+def _replace(target: pathlib.Path, written: str, replaced: pathlib.Path) -> None:
+    """Moves what was written into place; what it replaces comes back where that fails."""
+    if target.exists():
+        os.rename(target, replaced)
+    try:
+        os.rename(written, target)
+    except OSError:
+        if replaced.exists():
+            os.rename(replaced, target)
+        raise
 
 
 def _prepare_quietly(builder: tfds.core.DatasetBuilder) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from cbert import schema_file
+from cbert import errors, schema_file
 from cbert.schema import PAD_ITEM, Schema
 
 FORMAT = "1"
@@ -97,7 +97,7 @@ def read(path: pathlib.Path) -> Split | None:
     except OSError:
         return None  # Missing, or another user's.
     except _DAMAGED:
-        print(f"{path}: damaged; the records are read again")
+        errors.warn(f"{path}: damaged; the records are read again")
         return None
 
 

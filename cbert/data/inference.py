@@ -10,7 +10,7 @@ import numpy as np
 from cbert import schema as schema_lib
 from cbert import schema_file
 from cbert.data.records import Record, kind_of
-from cbert.errors import UserError
+from cbert.errors import UserError, shown
 from cbert.schema import Feature, Schema
 
 BINS = 16
@@ -45,7 +45,9 @@ def infer(
     columns = columns_of(records)
     for name in widths or {}:
         if name not in columns:
-            raise UserError(f"--widths names {name!r}; the features are: {', '.join(columns)}")
+            raise UserError(
+                f"--widths names {shown(name)}; the features are: {', '.join(columns)}"
+            )
     features = [
         _feature(name, column, len(records), value_min_count, (widths or {}).get(name))
         for name, column in columns.items()
@@ -77,12 +79,12 @@ def _feature(
 ) -> Feature:
     if not column:
         raise UserError(
-            f"context feature {name!r} is missing in all training examples; "
+            f"context feature {shown(name)} is missing in all training examples; "
             f"leave it out with --drop={name}"
         )
     if len(column) == examples and all(value == column[0] for value in column):
         raise UserError(
-            f"context feature {name!r} is always {column[0]!r:.60} in training; "
+            f"context feature {shown(name)} is always {shown(column[0])} in training; "
             f"leave it out with --drop={name}"
         )
     kind, dimension = kind_of(name, column[0])
@@ -116,7 +118,7 @@ def _tokens(
     values = [value for value, count in counts.items() if count >= min_count]
     if not values and counts:
         raise UserError(
-            f"context feature {name!r} has no value that occurs {min_count} times; "
+            f"context feature {shown(name)} has no value that occurs {min_count} times; "
             f"lower --value_min_count or leave it out with --drop={name}"
         )
     values.sort(key=lambda value: (-counts[value], value))

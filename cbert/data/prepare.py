@@ -10,7 +10,7 @@ import numpy as np
 from cbert import schema as schema_lib
 from cbert.data import builder, inference, splits
 from cbert.data.records import SPLITS, Record
-from cbert.errors import UserError
+from cbert.errors import UserError, printable, shown
 from cbert.schema import Schema
 
 LONGER = ("refuse", "subsample")
@@ -70,9 +70,11 @@ def prepare(
         )
     else:
         _check_fit(schema, records)
+    most = max(len(found) for found in by_split.values())
+    schema_lib.check_room(most, schema.max_items, "items")
     by_split = {split: found for split, found in by_split.items() if found}
     written = builder.write(data_dir, name, by_split, schema, options.overwrite)
-    return written, _summary(by_split, schema, longer)
+    return written, summarize(by_split, schema, longer)
 
 
 def _dropped(records: list[Record], names: tuple[str, ...]) -> list[Record]:
@@ -81,7 +83,7 @@ def _dropped(records: list[Record], names: tuple[str, ...]) -> list[Record]:
     known = inference.columns_of(records)
     for name in names:
         if name not in known:
-            raise UserError(f"--drop names {name!r}; the features are: {', '.join(known)}")
+            raise UserError(f"--drop names {shown(name)}; the features are: {', '.join(known)}")
     return [
         dataclasses.replace(
             record,
@@ -138,7 +140,7 @@ def _check_fit(schema: Schema, records: list[Record]) -> None:
             raise UserError(f"the schema does not fit: {error}") from None
 
 
-def _summary(by_split: dict[str, list[Record]], schema: Schema, longer: int) -> dict[str, Any]:
+def summarize(by_split: dict[str, list[Record]], schema: Schema, longer: int) -> dict[str, Any]:
     records = [record for found in by_split.values() for record in found]
     lengths = np.array([len(record.items) for record in records])
     occurrences = collections.Counter(item for record in records for item in record.items)
@@ -204,13 +206,12 @@ def format_summary(summary: dict[str, Any], options: Options) -> str:
         "have the items of a training example",
     ]
     if summary["ignored_features"]:
-        lines.append(
-            f"ignored     {', '.join(summary['ignored_features'])} (not in the schema)"
-        )
-    names = [len(name) for name in summary["features"]]
-    wide = max(names, default=0)
+        ignored = printable(", ".join(summary["ignored_features"]))
+        lines.append(f"ignored     {ignored} (not in the schema)")
+    features = {printable(name): found for name, found in summary["features"].items()}
+    wide = max(map(len, features), default=0)
     lines.append(f"\n{'feature':<{wide}}  {'kind':<12}  values  width  missing")
-    for name, found in summary["features"].items():
+    for name, found in features.items():
         lines.append(
             f"{name:<{wide}}  {found['kind']:<12}  {found['values']:>6}  {found['width']:>5}"
             f"  {found['missing']:>6.1%}"

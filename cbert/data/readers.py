@@ -15,7 +15,7 @@ import pyarrow.parquet
 from cbert import progress
 from cbert import schema as schema_lib
 from cbert.data.records import Record, RowError, Validator
-from cbert.errors import UserError
+from cbert.errors import UserError, shown
 
 MAX_LINE = 64 * 2**20
 MAPPED = ("id", "group", "items", "split")
@@ -61,7 +61,7 @@ def read(
     path = pathlib.Path(path)
     validator = Validator(kind)
     records, skipped = [], []
-    for line, row in _rows(path, columns or Columns()):
+    for line, row in rows(path, columns or Columns()):
         try:
             records.append(validator(row() if callable(row) else row, line))
         except RowError as error:
@@ -75,7 +75,12 @@ def read(
     return records, skipped
 
 
-def _rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Any]]:
+def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Any]]:
+    """A file's rows with their lines, not validated; a row is a value, or a call that makes it.
+
+    Raises:
+      UserError: the file is not readable, or from the call, as `RowError`, a row.
+    """
     name = path.name.lower()
     try:
         if name.endswith((".jsonl", ".json", ".jsonl.gz", ".json.gz", ".ndjson")):
@@ -90,14 +95,14 @@ def _rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Any]]:
         raise UserError(f"{path}: no such file") from None
     except EOFError:
         raise UserError(f"{path}: the gzip file is truncated; copy it again") from None
-    except (gzip.BadGzipFile, zlib.error, pyarrow.ArrowException, OSError, csv.Error) as error:
-        raise UserError(f"{path}: not readable ({error})") from None
     except UnicodeDecodeError:
         raise UserError(f"{path}: not UTF-8 text; convert it to UTF-8") from None
+    except (zlib.error, pyarrow.ArrowException, csv.Error, OSError, ValueError) as error:
+        raise UserError(f"{path}: not readable ({str(error)[:200]})") from None
 
 
 def _json_lines(path: pathlib.Path) -> Iterator[tuple[int, Callable[[], Any]]]:
-    opener = gzip.open if path.suffix == ".gz" else open
+    opener = gzip.open if path.suffix.lower() == ".gz" else open
     with opener(path, "rb") as file, progress.bar(desc="reading", unit=" rows") as bar:
         line = 0
         while text := file.readline(MAX_LINE):
@@ -115,9 +120,9 @@ def _parse(text: bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        shown = text[:60].decode("utf-8", "replace").strip()
+        start = text[:60].decode("utf-8", "replace").strip()
         raise RowError(
-            f"not JSON ({str(error)[:80]}): {shown!r}; write one object a line"
+            f"not JSON ({str(error)[:80]}): {start!r}; write one object a line"
         ) from None
 
 
@@ -125,9 +130,13 @@ def _field_of(columns: Columns, available: list[str], path: pathlib.Path) -> dic
     """Column name to the record's field, `context` for all that are not mapped."""
     for field, column in columns.names.items():
         if field not in MAPPED:
-            raise UserError(f"--columns maps {field!r}; the fields are {', '.join(MAPPED)}")
+            raise UserError(
+                f"--columns maps {shown(field)}; the fields are {', '.join(MAPPED)}"
+            )
         if column not in available:
-            raise UserError(f"{path}: no column {column!r}; it has: {', '.join(available)}")
+            raise UserError(
+                f"{path}: no column {shown(column)}; it has: {', '.join(available)}"
+            )
     mapped = {column: field for field, column in columns.names.items()}
     unmapped = {field: field for field in MAPPED if field not in columns.names}
     return {name: mapped.get(name) or unmapped.get(name, "context") for name in available}

@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 from cbert import schema as schema_lib
-from cbert.errors import UserError
+from cbert.errors import UserError, shown
 
 SPLITS = ("train", "validation", "test")
 
@@ -46,20 +46,20 @@ class Validator:
     def __call__(self, row: Any, line: int) -> Record:
         """Checks one row; raises `RowError`."""
         if not isinstance(row, dict):
-            raise RowError(f"a record must be an object, not {row!r:.60}")
+            raise RowError(f"a record must be an object, not {shown(row)}")
         items = self._items(row)
         context = row.get("context")
         if context is None:
             context = {}
         if not isinstance(context, dict):
-            raise RowError(f"'context' must be an object, not {context!r:.60}")
-        context = {name: self._value(name, value) for name, value in context.items()}
+            raise RowError(f"'context' must be an object, not {shown(context)}")
+        context = {name: plain_value(name, value) for name, value in context.items()}
         identity = self._name(row, "id") or f"row-{line}"
         if identity in self._ids:
-            raise RowError(f"id {identity!r:.60} was used before; ids must differ")
+            raise RowError(f"id {shown(identity)} was used before; ids must differ")
         split = self._name(row, "split") or ""
         if split and split not in SPLITS:
-            raise RowError(f"split is {split!r:.60}; it must be one of {', '.join(SPLITS)}")
+            raise RowError(f"split is {shown(split)}; it must be one of {', '.join(SPLITS)}")
         reference = _reference(row.get("reference"), len(items))
         self._remember(context, line)
         self._ids.add(identity)
@@ -72,18 +72,20 @@ class Validator:
         if items is None:
             raise RowError("no 'items'; give a list of strings")
         if not isinstance(items, list):
-            raise RowError(f"'items' must be a list of strings, not {items!r:.60}")
+            raise RowError(f"'items' must be a list of strings, not {shown(items)}")
         if not items:
             raise RowError("'items' is empty; an example needs at least one item")
+        seen = set()
         for item in items:
             if not isinstance(item, str):
-                raise RowError(f"item {item!r:.60} is not a string")
-            _check_text(item, "item")
-        if self._kind == schema_lib.SET and len(set(items)) < len(items):
-            repeated = next(item for n, item in enumerate(items) if item in items[:n])
-            raise RowError(
-                f"item {repeated!r:.60} occurs twice in a set; remove it or use --kind=sequence"
-            )
+                raise RowError(f"item {shown(item)} is not a string")
+            check_text(item, "item")
+            if self._kind == schema_lib.SET and item in seen:
+                raise RowError(
+                    f"item {shown(item)} occurs twice in a set; remove it or use "
+                    "--kind=sequence"
+                )
+            seen.add(item)
         return items
 
     def _name(self, row: dict[str, Any], field: str) -> str | None:
@@ -93,17 +95,8 @@ class Validator:
         if value is None:
             return None
         if not isinstance(value, str) or not value:
-            raise RowError(f"{field!r} must be a string that is not empty, not {value!r:.60}")
-        _check_text(value, field)
-        return value
-
-    def _value(self, name: str, value: Any) -> Any:
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        if isinstance(value, list) and any(isinstance(v, bool) for v in value):
-            raise RowError(
-                f"context {name!r} is {value!r:.60}; a list holds strings or numbers"
-            )
+            raise RowError(f"{field!r} must be a string that is not empty, not {shown(value)}")
+        check_text(value, field)
         return value
 
     def _remember(self, context: dict[str, Any], line: int) -> None:
@@ -118,10 +111,20 @@ class Validator:
                 fresh[name] = (kind, size, line)
             elif before[:2] != (kind, size):
                 raise RowError(
-                    f"context {name!r} is {value!r:.60}, {_described(kind, size)}; "
+                    f"context {name!r} is {shown(value)}, {_described(kind, size)}; "
                     f"it was {_described(*before[:2])} in line {before[2]}"
                 )
         self._features.update(fresh)
+
+
+def plain_value(name: str, value: Any) -> Any:
+    """A context value with a boolean as a string; raises `RowError` for one in a list."""
+    check_text(name, "context feature")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list) and any(isinstance(v, bool) for v in value):
+        raise RowError(f"context {name!r} is {shown(value)}; a list holds strings or numbers")
+    return value
 
 
 def kind_of(name: str, value: Any) -> tuple[str, int]:
@@ -130,28 +133,27 @@ def kind_of(name: str, value: Any) -> tuple[str, int]:
     Raises:
       RowError: the value is of no kind, or a number that is not finite.
     """
-    _check_text(name, "context feature")
     if isinstance(value, str):
-        _check_text(value, f"context {name!r}")
+        check_text(value, f"context {name!r}")
         return schema_lib.CATEGORICAL, 0
     if isinstance(value, int | float):
         _check_finite(name, value)
         return schema_lib.NUMERICAL, 0
     if not isinstance(value, list):
         raise RowError(
-            f"context {name!r} is {value!r:.60}; use a string, a number, a list of either, "
+            f"context {name!r} is {shown(value)}; use a string, a number, a list of either, "
             "or null"
         )
     if all(isinstance(v, str) for v in value):
         for v in value:
-            _check_text(v, f"context {name!r}")
+            check_text(v, f"context {name!r}")
         return schema_lib.MULTI_VALUED, 0
     if all(isinstance(v, int | float) for v in value):
         for v in value:
             _check_finite(name, v)
         return schema_lib.VECTOR, len(value)
     raise RowError(
-        f"context {name!r} is {value!r:.60}; a list holds strings or numbers, not both"
+        f"context {name!r} is {shown(value)}; a list holds strings or numbers, not both"
     )
 
 
@@ -160,22 +162,19 @@ def _described(kind: str, size: int) -> str:
 
 
 def _check_finite(name: str, value: float) -> None:
-    try:
-        finite = math.isfinite(value) and abs(value) < 1e30
-    except OverflowError:
-        finite = False
-    if not finite:
-        raise RowError(f"context {name!r} is {value!r:.60}; use a finite number, or null")
+    if not schema_lib.is_finite(value):
+        raise RowError(f"context {name!r} is {shown(value)}; use a finite number, or null")
 
 
-def _check_text(text: str, what: str) -> None:
+def check_text(text: str, what: str) -> None:
+    """Refuses text that is too long or has no UTF-8; raises `RowError`."""
     if len(text) > 10_000:
         raise RowError(f"{what} {text[:40]!r}... has {len(text)} characters, more than 10000")
     if not text.isascii():
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:
-            raise RowError(f"{what} {text!r:.60} is not valid Unicode") from None
+            raise RowError(f"{what} {shown(text)} is not valid Unicode") from None
 
 
 def _reference(raw: Any, items: int) -> dict[str, list[float]] | None:
@@ -195,9 +194,9 @@ def _check_numbers(
     if not isinstance(values, list) or len(values) != items:
         raise RowError(f"reference {name!r} must be a list of {items} numbers, one an item")
     for value in values:
-        plain = isinstance(value, kind | int) and not isinstance(value, bool)
-        if not plain or not math.isfinite(value) or not least <= value <= most:
+        plain = isinstance(value, kind | int) and schema_lib.is_finite(value)
+        if not plain or not least <= value <= most:
             raise RowError(
-                f"reference {name!r} holds {value!r:.60}; a log-probability is at most 0, "
+                f"reference {name!r} holds {shown(value)}; a log-probability is at most 0, "
                 "a rank a whole number from 1"
             )

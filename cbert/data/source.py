@@ -1,8 +1,10 @@
 """Prepared data in memory, as columns, and batches that are functions of (seed, step)."""
 
+import contextlib
 import functools
 import json
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from tensorflow_datasets.proto import tf_example_pb2
 from cbert import progress, schema_file
 from cbert.data import builder, columns
 from cbert.data.columns import Split
-from cbert.errors import UserError
+from cbert.errors import UserError, one_line
 from cbert.schema import Schema
 
 
@@ -33,17 +35,34 @@ def _found(data_dir: str, name: str) -> pathlib.Path:
 
 def split_names(data_dir: str, name: str) -> list[str]:
     """The splits that prepared data have."""
-    return sorted(tfds.builder_from_directory(_found(data_dir, name)).info.splits)
+    return sorted(_opened(_found(data_dir, name)).info.splits)
+
+
+def _opened(path: pathlib.Path) -> tfds.core.DatasetBuilder:
+    with _reading(path):
+        return tfds.builder_from_directory(path)
+
+
+@contextlib.contextmanager
+def _reading(path: pathlib.Path) -> Iterator[None]:
+    """Turns whatever damaged files raise into one line."""
+    try:
+        yield
+    except Exception as error:
+        raise UserError(
+            f"{path}: the prepared data are damaged ({one_line(error)[:200]}); prepare them "
+            "again with --overwrite"
+        ) from None
 
 
 def load(data_dir: str, name: str, split: str, schema: Schema) -> Split:
     """A split of prepared data, encoded by a schema; quick from its second use on.
 
     Raises:
-      UserError: there is no such split.
+      UserError: there is no such split, or its files are damaged.
     """
     path = _found(data_dir, name)
-    read_only = tfds.builder_from_directory(path)
+    read_only = _opened(path)
     if split not in read_only.info.splits:
         raise UserError(
             f"{path} has no split {split!r}; it has {', '.join(sorted(read_only.info.splits))}"
@@ -51,7 +70,9 @@ def load(data_dir: str, name: str, split: str, schema: Schema) -> Split:
     cache = columns.location(path, split, schema)
     found = columns.read(cache)
     if found is None:
-        found = encode(_examples(read_only, split), schema)
+        with _reading(path):
+            examples = _examples(read_only, split)
+        found = encode(examples, schema)
         columns.write(cache, found)
     return found
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from cbert.errors import UserError
+from cbert.errors import UserError, printable
 from cbert.evaluation import effects, metrics
 from cbert.evaluation.evaluate import MODEL, OPTIMUM, POPULARITY, Evaluation
 
@@ -64,7 +64,8 @@ def plus_minus(
 
 
 def align(rows: list[list[str]]) -> str:
-    """Rows of cells as columns: the first to the left, the others to the right."""
+    """Rows of cells as columns, printable: the first to the left, the others to the right."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(

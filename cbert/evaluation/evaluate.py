@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import json
 import pathlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pyarrow
 import pyarrow.parquet
 
 from cbert import config as config_lib
-from cbert import schema_file
+from cbert import files, schema_file
 from cbert.data import source
 from cbert.evaluation import breakdown, controls, effects, metrics, questions
 from cbert.model import bert
@@ -198,16 +197,10 @@ def write(evaluation: Evaluation, found: dict[str, Any], workdir: str | pathlib.
     folder.mkdir(exist_ok=True)
     name = evaluation.settings["split"]
     text = json.dumps(found, indent=1, ensure_ascii=False)
-    _replace(folder / f"{name}.json", lambda path: path.write_text(text + "\n", "utf-8"))
+    files.write_text(folder / f"{name}.json", text + "\n")
     table = pyarrow.table(_rows(evaluation))
-    _replace(folder / f"{name}.parquet", lambda path: pyarrow.parquet.write_table(table, path))
-
-
-def _replace(path: pathlib.Path, write_to: Callable[[pathlib.Path], Any]) -> None:
-    """Writes beside the file, then moves it into place: whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    write_to(temporary)
-    temporary.replace(path)
+    parquet = folder / f"{name}.parquet"
+    files.replace(parquet, lambda path: pyarrow.parquet.write_table(table, path))
 
 
 def _rows(evaluation: Evaluation) -> dict[str, Any]:

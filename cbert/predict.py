@@ -1,0 +1,80 @@
+"""A predictor from a run's work directory.
+
+    predictor = cbert.load("runs/gsu")
+    predictor.complete(["Coffee, brewed", "Bagel"], {"occasion": "breakfast"}, k=5)
+
+The work directory is all it needs: config, schema and checkpoints.
+"""
+
+import pathlib
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from cbert import config as config_lib
+from cbert import schema_file
+from cbert.model import bert
+from cbert.serving.answers import Completion, Explanation, Prediction, Query, Score, Scores
+from cbert.serving.checks import Checker
+from cbert.serving.predictor import Predictor
+from cbert.serving.program import BATCH_SIZES, Functions, Program
+from cbert.training import checkpoint as checkpoint_lib
+
+__all__ = [
+    "Completion",
+    "Explanation",
+    "Prediction",
+    "Predictor",
+    "Query",
+    "Score",
+    "Scores",
+    "load",
+]
+
+
+def load(
+    workdir: str | pathlib.Path,
+    checkpoint: str = checkpoint_lib.BEST,
+    batch_sizes: Sequence[int] = BATCH_SIZES,
+) -> Predictor:
+    """Loads a run's model onto the first device; compiles nothing.
+
+    Args:
+      workdir: The run's directory.
+      checkpoint: `best`, `last` or a step.
+      batch_sizes: The numbers of questions to compile for; more are answered in parts.
+
+    Raises:
+      UserError: the work directory or the checkpoint is not what it must be.
+    """
+    workdir = pathlib.Path(workdir).expanduser()
+    config = config_lib.load(workdir)
+    schema = schema_file.load(workdir / "schema.json")
+    model = bert.build(config_lib.hyperparameters(config), config.model.method, schema)
+    shapes = jax.eval_shape(lambda key: bert.initialize(model, key), jax.random.key(0))
+    device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    placed = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=device), shapes
+    )
+    with checkpoint_lib.Checkpoints(workdir, read_only=True) as checkpoints:
+        step, params = checkpoints.restore_params(str(checkpoint), placed)
+    checker = Checker(schema, config.model.positions)
+    program = Program(functions(model), params, schema, checker.longest, batch_sizes)
+    return Predictor(schema, config, step, checker, program)
+
+
+def functions(model: bert.ContextualBert) -> Functions:
+    """What answering needs of a model."""
+
+    def logits(params, codes, context, places):
+        hidden, table, bias = model.apply({"params": params}, codes, context, places[:, None])
+        return jnp.dot(hidden[:, 0], table.T, precision=jax.lax.Precision.HIGHEST) + bias
+
+    def context_vector(params, context):
+        vector = model.apply(
+            {"params": params}, context, method=lambda model, c: model.context_encoder(c).vector
+        )
+        return vector.astype(jnp.float32)
+
+    return Functions(logits, context_vector)

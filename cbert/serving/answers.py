@@ -1,0 +1,108 @@
+"""What a predictor is asked and what it answers, as plain values."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Query:
+    """What `Predictor.complete` is asked.
+
+    Attributes:
+      items: The visible items; None says that the item at this position is hidden.
+      context: Feature name to value, as in a record; what is absent or None is missing.
+      k: How many items to list for each hidden position.
+      slots: Hidden positions to append where no item is None.
+      exclude: Items not to list.
+      only: The items to choose from; None for the whole vocabulary.
+    """
+
+    items: Sequence[str | None]
+    context: Mapping[str, Any] | None = None
+    k: int = 5
+    slots: int = 1
+    exclude: Sequence[str] = ()
+    only: Sequence[str] | None = None
+
+
+class _Answer:
+    """An answer is also JSON."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction(_Answer):
+    """One item of a ranked list; `rank` counts from 1 among the items that may be listed."""
+
+    item: str
+    probability: float
+    rank: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Completion(_Answer):
+    """A ranked list for each hidden position, in the order of the positions.
+
+    Attributes:
+      predictions: For each hidden position at most k items, the most probable first.
+      unknown_items: Visible items that are not in the vocabulary.
+      unknown_context: Feature name to its values that were never seen in training.
+      missing_context: Features that the context does not give.
+    """
+
+    predictions: list[list[Prediction]]
+    unknown_items: list[str]
+    unknown_context: dict[str, list[str]]
+    missing_context: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Score(_Answer):
+    """How an item fits the others: its log-probability (nats) and rank among all real items.
+
+    Both are None for an item that is not in the vocabulary.
+    """
+
+    item: str
+    log_probability: float | None
+    rank: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores(_Answer):
+    """A score for each item, in the order given; the rest as in `Completion`."""
+
+    scores: list[Score]
+    unknown_items: list[str]
+    unknown_context: dict[str, list[str]]
+    missing_context: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation(_Answer):
+    """What each feature of the context does for one item.
+
+    Attributes:
+      item: The item asked about.
+      probability: Its probability with the context as given, among all real items.
+      log_odds: log(p / (1 - p)) of it, in nats.
+      features: Feature name to the log-odds with the context as given minus the log-odds with
+        this feature missing; 0 for a feature that is missing anyway.
+      outside_training: Whether the model was trained without context dropout: then a feature
+        that is withheld may be unlike anything it has seen, and the differences may mislead.
+      uses_context: Whether the method conditions on the context; without, all are 0.
+      unknown_items, unknown_context, missing_context: As in `Completion`.
+    """
+
+    item: str
+    probability: float
+    log_odds: float
+    features: dict[str, float]
+    outside_training: bool
+    uses_context: bool
+    unknown_items: list[str]
+    unknown_context: dict[str, list[str]]
+    missing_context: list[str]

@@ -1,0 +1,206 @@
+"""What users ask, checked and coded; every refusal is one line that names value and fix.
+
+Legend: V real items, L positions, P hidden positions.
+"""
+
+import dataclasses
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cbert.data.records import check_text, kind_of, plain_value
+from cbert.errors import UserError
+from cbert.schema import MASK_ITEM, MULTI_VALUED, SET, UNKNOWN_ITEM, Feature, Schema
+from cbert.serving.answers import Query
+
+
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """A context that can be encoded: all features, None where missing."""
+
+    values: dict[str, Any]
+    unknown: dict[str, list[str]]
+    missing: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """A query that can be answered.
+
+    Attributes:
+      codes: Item codes `[L]`, hidden ones masked.
+      hidden: The hidden positions `[P]`.
+      context: The checked context.
+      candidates: `bool [V]`, the items that may be listed.
+      restricted: Whether the user has restricted them.
+      k: Items to list.
+      unknown_items: Visible items that are not in the vocabulary.
+    """
+
+    codes: list[int]
+    hidden: list[int]
+    context: Context
+    candidates: np.ndarray
+    restricted: bool
+    k: int
+    unknown_items: list[str]
+
+
+class Checker:
+    """Holds queries against a schema.
+
+    Args:
+      schema: The model's schema.
+      positions: Whether the model has position embeddings, one for each of `max_items`.
+    """
+
+    def __init__(self, schema: Schema, positions: bool) -> None:
+        self._schema = schema
+        # Where there is no order, a set as long as any in training can be extended by one.
+        self.longest = schema.max_items if positions else schema.max_items + 1
+
+    def query(self, query: Query) -> Question:
+        """Checks and codes a query; raises `UserError`."""
+        items = self._items(query.items, hidden=True)
+        _check_number("slots", query.slots, 0, self.longest)
+        _check_number("k", query.k, 1, len(self._schema.items))
+        hidden = [place for place, item in enumerate(items) if item is None]
+        if not hidden:
+            hidden = list(range(len(items), len(items) + query.slots))
+            items = items + [None] * query.slots
+        if not hidden:
+            raise UserError("slots is 0 and no item is None; nothing is asked, use slots=1")
+        if len(items) > self.longest:
+            raise UserError(
+                f"items and slots make {len(items)} positions; the model takes at most "
+                f"{self.longest}, give fewer"
+            )
+        context = self.context(query.context)
+        codes = self._codes(items)
+        candidates, restricted = self._candidates(query, codes)
+        unknown = _unknown(items, codes)
+        return Question(codes, hidden, context, candidates, restricted, query.k, unknown)
+
+    def visible(self, items: Any) -> tuple[list[int], list[str]]:
+        """Codes of items that are all visible, at least one, and the unknown ones."""
+        items = self._items(items, hidden=False)
+        if not items:
+            raise UserError("items is empty; give at least one item")
+        codes = self._codes(items)
+        return codes, _unknown(items, codes)
+
+    def code(self, item: Any) -> int:
+        """The code of an item of the vocabulary."""
+        return self._known([item], "item")[0]
+
+    def context(self, context: Any) -> Context:
+        """Checks a context; None is one that says nothing."""
+        if context is None:
+            context = {}
+        if not isinstance(context, Mapping):
+            raise UserError(f"context must be an object, not {context!r:.60}")
+        for name in context:
+            self._check_feature(name)
+        values, unknown = {}, {}
+        for feature in self._schema.features:
+            value = plain_value(feature.name, context.get(feature.name))
+            if value is not None:
+                unknown[feature.name] = _check_value(feature, value)
+            values[feature.name] = value
+        return Context(
+            values,
+            {name: found for name, found in unknown.items() if found},
+            [name for name, value in values.items() if value is None],
+        )
+
+    def _check_feature(self, name: Any) -> None:
+        known = [feature.name for feature in self._schema.features]
+        if name in known:
+            return
+        near = difflib.get_close_matches(str(name), known, 1, 0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(known) or 'none'}"
+        raise UserError(f"the model has no context feature {name!r:.60}; {hint}")
+
+    def _items(self, items: Any, hidden: bool) -> list[str | None]:
+        if not isinstance(items, list | tuple):
+            raise UserError(f"items must be a list of strings, not {items!r:.60}")
+        seen = set()
+        for item in items:
+            if item is None and hidden:
+                continue
+            if not isinstance(item, str):
+                raise UserError(f"item {item!r:.60} is not a string")
+            check_text(item, "item")
+            if item in seen and self._schema.kind == SET:
+                raise UserError(f"item {item!r:.60} occurs twice in a set; remove one")
+            seen.add(item)
+        if len(items) > self._schema.max_items:
+            raise UserError(
+                f"items holds {len(items)} items; the model takes at most "
+                f"{self._schema.max_items}, its schema's max_items"
+            )
+        return list(items)
+
+    def _codes(self, items: list[str | None]) -> list[int]:
+        get = self._schema.codes.get
+        return [MASK_ITEM if item is None else get(item, UNKNOWN_ITEM) for item in items]
+
+    def _candidates(self, query: Query, codes: list[int]) -> tuple[np.ndarray, bool]:
+        candidates = np.ones(len(self._schema.items), bool)
+        if query.only is not None:
+            candidates[:] = False
+            candidates[self._known(query.only, "only")] = True
+        excluded = self._known(query.exclude, "exclude")
+        candidates[excluded] = False
+        if self._schema.kind == SET:
+            candidates[[code for code in codes if code >= 0]] = False
+        if not candidates.any():
+            raise UserError(
+                "only, exclude and the visible items leave no item to choose from; "
+                "allow more items"
+            )
+        return candidates, query.only is not None or bool(excluded)
+
+    def _known(self, names: Any, where: str) -> list[int]:
+        if not isinstance(names, list | tuple | set | frozenset):
+            raise UserError(f"{where} must be a list of strings, not {names!r:.60}")
+        for name in names:
+            if not isinstance(name, str):
+                raise UserError(f"{where} holds {name!r:.60}, which is not a string")
+            if name not in self._schema.codes:
+                raise UserError(f"{where} names {name!r:.60}, which is not in the vocabulary")
+        return [self._schema.codes[name] for name in names]
+
+
+def _check_value(feature: Feature, value: Any) -> list[str]:
+    """Refuses what the feature cannot be; returns the values never seen in training."""
+    kind_of(feature.name, value)
+    with np.errstate(over="ignore"):
+        numbers = feature.encode([value])
+    if not np.isfinite(numbers).all():
+        raise UserError(f"context {feature.name!r} is {value!r:.60}, too large; check its unit")
+    if not feature.is_token:
+        return []
+    values: Sequence[str] = value if feature.kind == MULTI_VALUED else [value]
+    unknown = [v for v in dict.fromkeys(values) if v not in feature.codes]
+    coded = len(set(values)) - len(unknown) + bool(unknown)
+    if coded > feature.max_values:
+        raise UserError(
+            f"context {feature.name!r} holds {coded} values; the model takes at most "
+            f"{feature.max_values}"
+        )
+    return unknown
+
+
+def _unknown(items: list[str | None], codes: list[int]) -> list[str]:
+    pairs = zip(items, codes, strict=True)
+    return list(dict.fromkeys(item for item, code in pairs if code == UNKNOWN_ITEM))
+
+
+def _check_number(name: str, value: Any, least: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise UserError(
+            f"{name} is {value!r:.60}; it must be a whole number from {least} to {most}"
+        )

@@ -1,0 +1,193 @@
+"""A model's functions on one device, compiled for a few sizes.
+
+Legend: R rows (questions), L positions, V real items, K items listed, C width of the context
+vector.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.nn import logsumexp
+
+from cbert.schema import PAD_ITEM, Schema
+
+Array = jax.Array
+
+BATCH_SIZES = (1, 4, 16, 64)
+# So many logits are made at once; a larger vocabulary gets smaller batches.
+MOST_LOGITS = 2**26
+_LISTED = (16, 128, 1024, 8192)
+
+
+@dataclasses.dataclass(frozen=True)
+class Functions:
+    """All that answering needs of a model, to be traced.
+
+    Attributes:
+      logits: `(params, codes int32 [R, L], context, places int32 [R])` to `float32 [R, V]`:
+        each row's item at its place, over all real items.
+      context_vector: `(params, context)` to `float32 [R, C]`.
+    """
+
+    logits: Callable[[Any, Array, dict[str, Array], Array], Array]
+    context_vector: Callable[[Any, dict[str, Array]], Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """R questions: an item hidden at one place of some items, in a context.
+
+    Attributes:
+      codes: The item codes of each row, hidden ones masked.
+      places: The position asked for.
+      context: Feature name to one value a row.
+    """
+
+    codes: Sequence[Sequence[int]]
+    places: Sequence[int]
+    context: dict[str, list[Any]]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+
+class Program:
+    """Answers rows in batches of a few sizes, padded to a few lengths."""
+
+    def __init__(
+        self,
+        functions: Functions,
+        params: Any,
+        schema: Schema,
+        longest: int,
+        batch_sizes: Sequence[int] = BATCH_SIZES,
+    ) -> None:
+        self.functions, self.params = functions, params
+        self._schema = schema
+        most = max(1, MOST_LOGITS // len(schema.items))
+        self.batch_sizes = sorted({min(size, most) for size in batch_sizes})
+        self.lengths = padded_lengths(longest)
+        self._rank = jax.jit(functools.partial(_rank, functions.logits), static_argnames="k")
+        self._score = jax.jit(functools.partial(_score, functions.logits))
+        self._context_vector = jax.jit(functions.context_vector)
+
+    def rank(
+        self, rows: Rows, candidates: np.ndarray, restricted: np.ndarray, k: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The most probable candidates of each row.
+
+        Args:
+          rows: R questions.
+          candidates: `bool [R, V]`, the items that may be listed.
+          restricted: `bool [R]`, whether probabilities are among the candidates alone.
+          k: K.
+
+        Returns:
+          Log-probability (nats) `float32 [R, K]`, -inf where candidates are fewer, and item
+          codes `int32 [R, K]`.
+        """
+        padded = min(next((size for size in _LISTED if size >= k), k), len(self._schema.items))
+        found, items = self._run(
+            functools.partial(self._rank, k=padded), rows, candidates, restricted
+        )
+        return found[:, :k], items[:, :k]
+
+    def score(
+        self, rows: Rows, targets: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Log-probability (nats), log-odds (nats) and rank of each row's target, each `[R]`.
+
+        The rank counts from 1 among all real items; ties count against the target.
+        """
+        return self._run(self._score, rows, targets)
+
+    def context_vector(self, context: dict[str, list[Any]]) -> np.ndarray:
+        """The embedded context of one row, `float32 [C]`."""
+        return np.asarray(self._context_vector(self.params, self._encode(context)))[0]
+
+    def warm_up(self) -> Iterator[str]:
+        """Compiles for every batch size and length; yields the name of what comes next."""
+        blank = {feature.name: [None] for feature in self._schema.features}
+        for length in self.lengths:
+            for size in self.batch_sizes:
+                yield f"{size} x {length}"
+                context = {name: column * size for name, column in blank.items()}
+                rows = Rows([[PAD_ITEM] * length] * size, [0] * size, context)
+                candidates = np.ones((size, len(self._schema.items)), bool)
+                self.rank(rows, candidates, np.zeros(size, bool), 1)
+                self.score(rows, np.zeros(size, np.int32))
+
+    def _run(self, function: Callable, rows: Rows, *columns: np.ndarray) -> tuple:
+        longest = max(map(len, rows.codes))
+        length = next(size for size in self.lengths if size >= longest)
+        codes = np.full((len(rows), length), PAD_ITEM, np.int32)
+        for row, given in zip(codes, rows.codes, strict=True):
+            row[: len(given)] = given
+        arrays = (codes, self._encode(rows.context), np.array(rows.places, np.int32), *columns)
+        pending, most = [], self.batch_sizes[-1]
+        for start in range(0, len(rows), most):
+            count = min(most, len(rows) - start)
+            size = next(size for size in self.batch_sizes if size >= count)
+            taken = jax.tree.map(lambda x: _filled(x[start : start + count], size), arrays)  # noqa: B023
+            pending.append((function(self.params, *taken), count))
+        parts = [[np.asarray(part)[:count] for part in found] for found, count in pending]
+        return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+
+    def _encode(self, context: dict[str, list[Any]]) -> dict[str, np.ndarray]:
+        return {f.name: f.encode(context[f.name]) for f in self._schema.features}
+
+
+def padded_lengths(longest: int) -> list[int]:
+    """One length for short examples, else 16, 32, 64, ... up to the longest."""
+    lengths, length = [], 16
+    while length < longest:
+        lengths.append(length)
+        length *= 2
+    return [*lengths, longest]
+
+
+def _filled(array: np.ndarray, size: int) -> np.ndarray:
+    """The rows, and the last one again until there are `size`."""
+    if len(array) == size:
+        return array
+    return array[np.minimum(np.arange(size), len(array) - 1)]
+
+
+def _rank(
+    logits: Callable,
+    params: Any,
+    codes: Array,
+    context: dict[str, Array],
+    places: Array,
+    candidates: Array,
+    restricted: Array,
+    k: int,
+) -> tuple[Array, Array]:
+    found = logits(params, codes, context, places)
+    listed = jnp.where(candidates, found, -jnp.inf)
+    counted = jnp.where(restricted[:, None], listed, found)
+    best, items = lax.top_k(listed, k)
+    return best - logsumexp(counted, axis=1, keepdims=True), items
+
+
+def _score(
+    logits: Callable,
+    params: Any,
+    codes: Array,
+    context: dict[str, Array],
+    places: Array,
+    targets: Array,
+) -> tuple[Array, Array, Array]:
+    found = logits(params, codes, context, places)
+    own = jnp.take_along_axis(found, targets[:, None], axis=1)
+    other = jnp.arange(found.shape[1]) != targets[:, None]
+    others = logsumexp(jnp.where(other, found, -jnp.inf), axis=1)
+    ahead = ((found >= own) & other).sum(axis=1)
+    own = own[:, 0]
+    return own - jnp.logaddexp(own, others), own - others, ahead + 1

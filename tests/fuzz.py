@@ -1,0 +1,277 @@
+"""Throws wrong inputs at what reads them: each is accepted, or refused in one line.
+
+    python -m tests.fuzz --count=100000 --seed=0 --target=records
+
+An input is a function of seed, target and number: `--first=N --count=1` is input N alone.
+Anything but a `UserError` of one printable line is a failure: another exception, a warning, a
+hang, or memory that grows.
+"""
+
+import argparse
+import contextlib
+import csv
+import dataclasses
+import gc
+import gzip
+import io
+import json
+import pathlib
+import random
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import psutil
+import pyarrow
+import pyarrow.parquet
+
+from cbert import config as config_lib
+from cbert import progress, schema_file
+from cbert.data import inference, prepare, readers, splits
+from cbert.errors import UserError
+from cbert.evaluation.compare import align
+from cbert.schema import Schema
+from cbert.training import checksums
+from cbert.training.checkpoint import Progress
+from configs import base
+from tests import mutations
+
+LONGEST_SECONDS = 20
+LONGEST_LINE = 500
+
+
+class HangError(BaseException):
+    """An input took too long; no handler of exceptions may keep it."""
+
+
+@dataclasses.dataclass
+class Report:
+    """What became of a target's inputs. `failures` holds (number, what happened)."""
+
+    target: str
+    accepted: int = 0
+    refused: int = 0
+    seconds: float = 0.0
+    slowest: float = 0.0
+    memory: tuple[int, int] = (0, 0)
+    failures: list[tuple[int, str]] = dataclasses.field(default_factory=list)
+
+    def cells(self) -> list[str]:
+        before, after = (f"{size / 2**20:.0f}" for size in self.memory)
+        numbers = (self.accepted + self.refused, self.accepted, self.refused)
+        return [
+            self.target,
+            *(f"{number:,}" for number in (*numbers, len(self.failures))),
+            f"{self.seconds:.1f}",
+            f"{self.slowest:.2f}",
+            f"{before} to {after}",
+        ]
+
+
+HEADS = ["target", "inputs", "accepted", "refused", "failed", "s", "slowest s", "memory MiB"]
+
+
+def fuzz(target: str, count: int, seed: int = 0, first: int = 0, huge: float = 2e-3) -> Report:
+    """Tries inputs `first` to `first + count` of a target."""
+    report = Report(target)
+    process, start = psutil.Process(), time.perf_counter()
+    memory = "/dev/shm" if pathlib.Path("/dev/shm").is_dir() else None  # Files made faster.
+    with tempfile.TemporaryDirectory(dir=memory) as folder, _alarm(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attempt = TARGETS[target](pathlib.Path(folder))
+        for number in range(first, first + count):
+            # The first inputs fill caches and the allocator's pools.
+            if number == first + count // 4:
+                gc.collect()
+                report.memory = (process.memory_info().rss, 0)
+            begun = time.perf_counter()
+            _try(report, number, attempt, random.Random(f"{seed} {target} {number}"), huge)
+            report.slowest = max(report.slowest, time.perf_counter() - begun)
+    gc.collect()
+    report.memory = (report.memory[0], process.memory_info().rss)
+    report.seconds = time.perf_counter() - start
+    return report
+
+
+def _try(
+    report: Report, number: int, attempt: Callable, source: random.Random, huge: float
+) -> None:
+    signal.setitimer(signal.ITIMER_REAL, LONGEST_SECONDS)
+    try:
+        attempt(source, huge)
+        report.accepted += 1
+    except UserError as error:
+        report.refused += 1
+        line = str(error)
+        if not line.isprintable() or not 0 < len(line) < LONGEST_LINE:
+            report.failures.append((number, f"not one printable line: {line[:600]!r}"))
+    except (Exception, HangError):
+        report.failures.append((number, traceback.format_exc(limit=-30)))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@contextlib.contextmanager
+def _alarm():
+    def ring(*_: object) -> None:
+        raise HangError(f"no answer in {LONGEST_SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+ROWS = [
+    {
+        "id": f"r{number}",
+        "group": f"g{number // 2}",
+        "items": ["a", "b", "c", "d"][number % 3 :],
+        "context": {
+            "day": ("mon", "tue")[number % 2],
+            "age": number,
+            "tags": ["x", "y"][: number % 3],
+            "image": [number / 2, 1.0],
+            "paid": number % 2 == 0,
+            "note": None if number % 4 else "q",
+        },
+    }
+    for number in range(8)
+]
+REFERENCED = {
+    "items": ["a", "b"],
+    "split": "test",
+    "reference": {"log_probability": [-1.5, -0.5], "rank": [2, 1]},
+}
+
+
+def records(folder: pathlib.Path) -> Callable:
+    """Files of records, as the commands read them, up to the coded columns."""
+    table = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), table)
+    cells = io.StringIO()
+    writer = csv.writer(cells)
+    writer.writerow(["id", "items", "age", "day"])
+    writer.writerows([f"r{n}", "a|b", n, "mon" if n % 2 else "tue"] for n in range(12))
+    good = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+
+    def attempt(source: random.Random, huge: float) -> None:
+        kind, name = source.choice(("set", "sequence")), "in.jsonl"
+        draw = source.random()
+        if draw < 0.9:
+            valid = source.choice([*ROWS, REFERENCED])
+            text = good + mutations.mutated(source, valid, huge) + b"\n"
+            if draw < 0.05:
+                name, text = "in.jsonl.gz", gzip.compress(text, 1)
+                text = mutations.damaged(source, text) if draw < 0.03 else text
+        elif draw < 0.95:
+            name, text = "in.csv", mutations.damaged(source, cells.getvalue().encode())
+        else:
+            name, text = "in.parquet", mutations.damaged(source, table.getvalue())
+        (folder / name).write_bytes(text)
+        found, skipped = readers.read(folder / name, kind, skip_bad_rows=source.choice((0, 1)))
+        assert all(len(line) < LONGEST_LINE and line.isprintable() for line in skipped)
+        schema = inference.infer(found, kind)
+        assert schema_file.from_dict(json.loads(schema_file.text(schema))) == schema
+        by_split = {"train": found}
+        prepare.format_summary(prepare.summarize(by_split, schema, 0), prepare.Options())
+        for record in found:
+            splits.split_of(record)
+            json.dumps(record.context, ensure_ascii=False).encode()
+        _encode(schema, [record.items for record in found], [r.context for r in found])
+
+    return attempt
+
+
+def _encode(schema: Schema, items: list[list[str]], contexts: list[dict]) -> None:
+    codes = schema.encode_items(items)
+    assert (codes < len(schema.items)).all()
+    for feature in schema.features:
+        column = feature.encode([context.get(feature.name) for context in contexts])
+        assert np.isfinite(column).all()
+
+
+def schemas(folder: pathlib.Path) -> Callable:
+    """`schema.json`, as a person may have edited it."""
+    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    valid = inference.infer(readers.read(folder / "in.jsonl")[0])
+    valid = json.loads(schema_file.text(valid))
+
+    def attempt(source: random.Random, huge: float) -> None:
+        path = folder / "schema.json"
+        path.write_bytes(mutations.mutated(source, valid, huge))
+        schema = schema_file.load(path)
+        schema_file.save(schema, path)
+        assert schema_file.load(path) == schema
+        sizes = [feature.max_values * feature.numbers for feature in schema.features]
+        if max([schema.max_items, *sizes]) < 10_000:
+            _encode(schema, [["a", "unheard of"][: schema.max_items]], [{}])
+
+    return attempt
+
+
+def configs(folder: pathlib.Path) -> Callable:
+    """`config.json`, and what a checkpoint says of itself: progress and checksums."""
+    config = base.get_config("gsu")
+    config.data.name = "own"
+    (folder / "part").write_text("content")
+    checksums.write(folder)
+    written = json.loads((folder / checksums.NAME).read_text())
+    known = dataclasses.asdict(Progress(4.5, 300, 2, {"loss": 3.25, "steps": 7.0}))
+
+    def attempt(source: random.Random, huge: float) -> None:
+        draw = source.random()
+        if draw < 0.6:
+            text = mutations.mutated(source, config.to_dict(), huge)
+            (folder / "config.json").write_bytes(text)
+            found = config_lib.load(folder)
+            config_lib.hyperparameters(found)
+            config_lib.masking(found)
+            UserError(config_lib.differences(found, config))
+            config_lib.save(found, folder / "config.json")
+            assert config_lib.load(folder).to_dict() == found.to_dict()
+        elif draw < 0.8:
+            try:
+                raw = json.loads(mutations.mutated(source, known, huge))
+            except (ValueError, RecursionError):
+                raise UserError("not JSON; the checkpoint's reader says so") from None
+            Progress.from_dict(raw)
+        else:
+            text = mutations.mutated(source, written, huge)
+            (folder / checksums.NAME).write_bytes(text)
+            assert checksums.verify(folder)
+            assert json.loads(text) == written
+
+    return attempt
+
+
+TARGETS = {"records": records, "schemas": schemas, "configs": configs}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--count", type=int, default=100_000, help="inputs a target")
+    parser.add_argument("--first", type=int, default=0, help="number of the first input")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--target", choices=[*TARGETS], help="one of them; all by default")
+    chosen = parser.parse_args()
+    reports = []
+    for target in [chosen.target] if chosen.target else TARGETS:
+        with progress.bar(desc=target, total=1):
+            reports.append(fuzz(target, chosen.count, chosen.seed, chosen.first))
+        for number, what in reports[-1].failures[:20]:
+            print(f"{target} {number}: {what}", file=sys.stderr)
+    print(align([HEADS, *(report.cells() for report in reports)]))
+    sys.exit(any(report.failures for report in reports))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""Damaged checkpoints: found, named, and passed over; never silently wrong weights."""
+
+import os
+import random
+import shutil
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cbert.errors import UserError
+from cbert.training import checksums, loop, parallel
+from cbert.training.checkpoint import Checkpoints, Progress
+from cbert.training.state import TrainState
+from tests.conftest import small
+
+
+def state(step: int) -> TrainState:
+    """A state whose every number tells its step."""
+    kernel = jnp.arange(600.0).reshape(20, 30) + step
+    params = {"one": {"kernel": kernel, "bias": jnp.full(5, step / 7)}}
+    opt_state = {"mu": kernel / 3, "count": jnp.asarray(step)}
+    return parallel.replicate(TrainState(jnp.asarray(step, jnp.int32), params, opt_state))
+
+
+def progress(step: int) -> Progress:
+    return Progress(2.5, 1, step - 1, {"loss": step / 3})
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A work directory with the steps 1, the best, and 3, the last."""
+    workdir = tmp_path_factory.mktemp("saved")
+    with Checkpoints(workdir) as checkpoints:
+        for step in (1, 2, 3):
+            checkpoints.save(state(step), progress(step))
+    assert checkpoints.steps() == [1, 3]
+    return workdir
+
+
+def names(saved, step: int = 3) -> list[str]:
+    folder = saved / "checkpoints" / str(step)
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+
+
+def flip(path) -> None:
+    content = bytearray(path.read_bytes())
+    bit = random.Random(path.name).randrange(8 * len(content))
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def truncate(path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def delete(path) -> None:
+    path.unlink()
+
+
+def restored(workdir) -> int:
+    """Restores for going on; the step whose numbers came back, every one of them."""
+    with Checkpoints(workdir) as checkpoints:
+        found, known = checkpoints.restore(state(0))
+    step = int(found.step)
+    assert jax.tree.all(jax.tree.map(np.array_equal, found, state(step)))
+    assert known == progress(step)
+    return step
+
+
+def parameters(workdir, which: str) -> int:
+    """The same, of parameters alone, as an evaluation restores them."""
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        step, found = checkpoints.restore_params(which, state(0).params)
+    assert jax.tree.all(jax.tree.map(np.array_equal, found, state(step).params))
+    return step
+
+
+def warning(capsys) -> str:
+    line = capsys.readouterr().err
+    assert line.startswith("warning: ")
+    assert line.count("\n") == 1
+    return line
+
+
+def test_whole_checkpoints_are_used_in_silence(saved, capsys):
+    assert restored(saved) == parameters(saved, "last") == parameters(saved, "3") == 3
+    assert parameters(saved, "best") == parameters(saved, "1") == 1
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("damage", [flip, truncate, delete])
+def test_every_file_is_guarded(saved, tmp_path, capsys, damage):
+    files = names(saved)
+    assert len(files) > 15
+    for place, name in enumerate(files):
+        workdir = tmp_path / str(place)
+        shutil.copytree(saved, workdir)
+        damage(workdir / "checkpoints" / "3" / name)
+        assert parameters(workdir, "last") == 1
+        line = warning(capsys)
+        assert f"{name}" in line
+        assert "step 1 is used" in line
+        if (damage, name) != (delete, checksums.NAME):
+            with pytest.raises(UserError, match=r"is damaged: .*best, last or one of: 1, 3"):
+                parameters(workdir, "3")
+        assert restored(workdir) == 1
+        assert name in warning(capsys)
+        left = {path.name for path in (workdir / "checkpoints").iterdir()}
+        assert left == {"1", "3.unusable"}
+
+
+def test_the_steps_set_aside_are_saved_again(saved, tmp_path, capsys):
+    workdir = shutil.copytree(saved, tmp_path / "run")
+    for _ in range(2):
+        flip(workdir / "checkpoints" / "3" / "params" / "_METADATA")
+        with Checkpoints(workdir) as checkpoints:
+            checkpoints.restore(state(0))
+            checkpoints.save(state(3), progress(3))
+        capsys.readouterr()
+        assert restored(workdir) == 3
+        assert capsys.readouterr().err == ""
+
+
+def test_the_best_is_never_replaced_by_another(saved, tmp_path, capsys):
+    workdir = shutil.copytree(saved, tmp_path / "run")
+    flip(workdir / "checkpoints" / "1" / "params" / "manifest.ocdbt")
+    with pytest.raises(UserError, match=r"manifest\.ocdbt is .*use --checkpoint=last, step 3"):
+        parameters(workdir, "best")
+    assert parameters(workdir, "last") == restored(workdir) == 3
+    assert capsys.readouterr().err == ""
+    # Nor is there anything left to go on from, once the last is damaged too.
+    flip(workdir / "checkpoints" / "3" / "progress" / "metadata")
+    for restore in (restored, lambda run: parameters(run, "last")):
+        with pytest.raises(UserError, match=r"no checkpoint is whole: step 3 .*; step 1 is"):
+            restore(workdir)
+    assert {path.name for path in (workdir / "checkpoints").iterdir()} == {"1", "3"}
+
+
+def test_without_checksums_a_checkpoint_counts_for_less(saved, tmp_path, capsys):
+    workdir = shutil.copytree(saved, tmp_path / "run")
+    (workdir / "checkpoints" / "1" / checksums.NAME).unlink()
+    assert parameters(workdir, "best") == 1
+    assert f"has no {checksums.NAME}: not verified" in warning(capsys)
+    (workdir / "checkpoints" / "3" / checksums.NAME).unlink()
+    assert parameters(workdir, "last") == restored(workdir) == 3
+    assert capsys.readouterr().err.count(f"step 3 has no {checksums.NAME}") == 2
+    # One that does not even restore is passed over.
+    shutil.rmtree(workdir / "checkpoints" / "3" / "params")
+    assert restored(workdir) == 1
+    assert "step 1 is used" in warning(capsys)
+
+
+class KilledError(Exception):
+    pass
+
+
+def test_a_run_goes_on_from_the_newest_whole_checkpoint_bit_for_bit(
+    data_dir, schema, tmp_path, capsys, monkeypatch
+):
+    """Step 6 is damaged before step 4, which it replaces, was deleted."""
+    config = small(data__dir=data_dir, model__layers=1)
+    batches = loop.source.Batches.several
+
+    def several(self, step, most):
+        if step == 5:
+            raise KilledError
+        return batches(self, step, most)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.source.Batches, "several", several)
+        with pytest.raises(KilledError):
+            loop.train(config, tmp_path / "killed")
+    damaged = shutil.copytree(tmp_path / "killed", tmp_path / "damaged")
+    known = loop.train(config, tmp_path / "killed")
+    last = shutil.copytree(tmp_path / "killed/checkpoints/6", damaged / "checkpoints/6")
+    flip(last / "opt_state" / "manifest.ocdbt")
+    capsys.readouterr()
+    assert loop.train(config, damaged) == known
+    found = capsys.readouterr()
+    assert "opt_state/manifest.ocdbt is damaged" in found.err
+    assert f"resuming {damaged} at step 4" in found.out
+    metrics = [(run / "metrics.jsonl").read_text() for run in (tmp_path / "killed", damaged)]
+    assert metrics[0] == metrics[1]
+    fresh = loop.set_up(config, schema).state
+    states = []
+    for run in (tmp_path / "killed", damaged):
+        with Checkpoints(run) as checkpoints:
+            states.append(checkpoints.restore(fresh)[0])
+    assert int(states[0].step) == 6
+    assert jax.tree.all(jax.tree.map(np.array_equal, *states))
+
+
+_UNPICKLED = []
+_HOOKED = []
+
+
+def _watch(event: str, arguments: tuple) -> None:
+    if event == "pickle.find_class" and _HOOKED:
+        _UNPICKLED.append(arguments)
+
+
+def test_restoring_unpickles_nothing(saved):
+    sys.addaudithook(_watch)
+    _HOOKED.append(True)
+    try:
+        assert restored(saved) == parameters(saved, "best") + 2 == 3
+    finally:
+        _HOOKED.clear()
+    assert _UNPICKLED == []

@@ -1,0 +1,128 @@
+"""Full disks and directories that may not be written to, on a real file system of a few MiB."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import jax
+import numpy as np
+import pytest
+
+from cbert.data import builder, prepare, readers, source
+from cbert.training import loop
+from cbert.training.checkpoint import Checkpoints
+from tests.conftest import lines, refused, small
+
+SIZE = 8 * 2**20
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A file system of 8 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"a file system cannot be mounted here: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(folder: pathlib.Path, leave: int = 0) -> pathlib.Path:
+    """Takes all room but so many bytes."""
+    filler, left = folder / "filler", os.statvfs(folder)
+    filler.write_bytes(bytes(max(left.f_bavail * left.f_frsize - leave, 0)))
+    return filler
+
+
+def read_only(folder: pathlib.Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+
+
+def contents(folder: pathlib.Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "filler"
+    }
+
+
+def test_prepare(disk, tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_text(
+        lines(*({"items": [f"item {n % 7}", f"item {n % 5} too"]} for n in range(20_000)))
+    )
+    found, _ = readers.read(path)
+    prepare.prepare(found[:200], disk / "data", "own", prepare.Options())
+    before = contents(disk)
+    filler = fill(disk, leave=200_000)
+    flags = [f"--input={path}", f"--data_dir={disk}/data"]
+    assert f"{disk}/data" in refused("prepare", *flags, "--name=other")
+    error = refused("prepare", *flags, "--name=own", "--overwrite")
+    assert "the disk is full; free some space; then run the same command again" in error
+    assert contents(disk) == before
+    filler.unlink()
+    prepare.prepare(found[:400], disk / "data", "own", prepare.Options(overwrite=True))
+    assert contents(disk) != before
+    before = contents(disk)
+    read_only(disk)
+    assert "the file system is read-only" in refused("prepare", *flags, "--name=third")
+    assert contents(disk) == before
+
+
+def test_the_column_cache(disk, data_dir, schema):
+    """There is none, and nothing else changes."""
+    prepared = disk / "small" / builder.VERSION
+    shutil.copytree(builder.directory(data_dir, "small"), prepared)
+    shutil.rmtree(prepared / "columns", ignore_errors=True)
+    expected = source.load(data_dir, "small", "test", schema)
+    filler = fill(disk)
+    full = source.load(disk, "small", "test", schema)
+    assert not list(prepared.glob("columns/*"))
+    filler.unlink()
+    read_only(disk)
+    for found in (full, source.load(disk, "small", "test", schema)):
+        np.testing.assert_array_equal(found.items, expected.items)
+        assert found.contexts == expected.contexts
+
+
+def test_train_and_evaluate(disk, data_dir, schema, tmp_path):
+    config = small(data__dir=data_dir, model__layers=1)
+    loop.train(config, tmp_path / "unbroken")
+    size = sum(map(len, contents(tmp_path / "unbroken" / "checkpoints" / "6").values()))
+    flags = (
+        "--config=configs/base.py:gsu",
+        *(
+            f"--config.{section}.{name}={value}"
+            for section in ("data", "model", "train", "optimizer", "eval")
+            for name, value in config[section].items()
+        ),
+    )
+    # Room for one checkpoint and a half, in blocks of 4 KiB a file.
+    filler = fill(disk, leave=2 * size + 300_000)
+    error = refused("train", *flags, f"--workdir={disk}/run")
+    assert "the disk is full" in error
+    assert f"{disk}/run" in error
+    filler.unlink()
+    with Checkpoints(disk / "run", read_only=True) as checkpoints:
+        assert checkpoints.steps()
+    loop.train(config, disk / "run")
+    fresh = loop.set_up(config, schema).state
+    states = []
+    for run in (tmp_path / "unbroken", disk / "run"):
+        with Checkpoints(run) as checkpoints:
+            states.append(checkpoints.restore(fresh)[0])
+    assert int(states[1].step) == 6
+    assert jax.tree.all(jax.tree.map(np.array_equal, *states))
+    metrics = [
+        (run / "metrics.jsonl").read_text() for run in (tmp_path / "unbroken", disk / "run")
+    ]
+    assert metrics[0] == metrics[1]
+    before = contents(disk)
+    read_only(disk)
+    error = refused("evaluate", f"--workdir={disk}/run", "--masking=one")
+    assert f"{disk}/run/eval: the file system is read-only" in error
+    assert "read-only" in refused("train", *flags, f"--workdir={disk}/run")
+    assert contents(disk) == before

@@ -1,0 +1,176 @@
+"""Exported models: the same numbers without the model's code, and files that are checked."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import cbert
+from cbert import export
+from cbert.errors import UserError
+from cbert.predict import Query
+from cbert.serving import card
+from tests.conftest import ROOT
+
+# Run where the model's code cannot be imported.
+WITHOUT_THE_MODEL = """
+import json, sys
+sys.modules["cbert.model"] = sys.modules["flax"] = sys.modules["cbert.training"] = None
+import cbert
+predictor = cbert.load_exported(sys.argv[1], batch_sizes=(4,))
+items, context, item = json.loads(sys.argv[2])
+print(json.dumps([
+    predictor.complete(items, context, k=80, slots=2).to_dict(),
+    predictor.score(items, context).to_dict(),
+    predictor.explain(items, context, item).to_dict(),
+    predictor.context_vector(context).tolist(),
+]))
+"""
+
+
+@pytest.fixture(scope="module")
+def exported(predictor, trained, tmp_path_factory):
+    """The run's model, exported; with a result of its step beside it and one of another."""
+    workdir = tmp_path_factory.mktemp("export") / "gsu"
+    measured = {
+        "step": predictor.step,
+        "data": "small",
+        "masking": "each",
+        "questions": 10,
+        "groups": 5,
+        "standard_errors": "over groups",
+        "results": {"model": {"mrr": {"mean": 0.5, "standard_error": 0.1}}, "popularity": {}},
+    }
+    (workdir / "eval").mkdir(parents=True)
+    (workdir / "eval" / "test.json").write_text(json.dumps(measured))
+    older = json.dumps({**measured, "step": predictor.step - 1})
+    (workdir / "eval" / "validation.json").write_text(older)
+    directory = workdir.parent / "exported"
+    export.write(predictor, directory, card.facts(predictor, workdir))
+    return directory
+
+
+def test_the_same_numbers_without_the_models_code(predictor, exported):
+    names = predictor.schema.items
+    question = [[names[2], "kilt", names[5]], {"age": 50, "occasion": "regatta"}, names[0]]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_THE_MODEL, str(exported), json.dumps(question)],
+        cwd=ROOT,
+        env=os.environ,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    completion, scores, explanation, vector = json.loads(done.stdout)
+    items, context, item = question
+    assert_close(completion, predictor.complete(items, context, k=80, slots=2).to_dict())
+    assert_close(scores, predictor.score(items, context).to_dict())
+    assert_close(explanation, predictor.explain(items, context, item).to_dict())
+    assert_close(vector, predictor.context_vector(context).tolist())
+
+
+def assert_close(one, other):
+    """Equal, numbers within 1e-5."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        one, other = list(one.values()), list(other.values())
+    if isinstance(one, list):
+        assert len(one) == len(other)
+        for a, b in zip(one, other, strict=True):
+            assert_close(a, b)
+    elif isinstance(one, float):
+        assert one == pytest.approx(other, abs=1e-5)
+    else:
+        assert one == other
+
+
+def test_any_batch_size(predictor, exported):
+    """The number of rows is a symbol: sizes that nothing was exported for."""
+    other = cbert.load_exported(exported, batch_sizes=(1, 3))
+    queries = [Query([name], {"age": 30}, k=3) for name in predictor.schema.items[:5]]
+    pairs = zip(other.complete_batch(queries), predictor.complete_batch(queries), strict=True)
+    for one, expected in pairs:
+        assert_close(one.to_dict(), expected.to_dict())
+
+
+def test_the_card(exported, trained):
+    found = json.loads((exported / "card.json").read_text())
+    assert (found["method"], found["step"], found["jax"]) == ("gsu", 6, jax.__version__)
+    assert found["data"]["name"] == "small"
+    assert (found["data"]["items"], found["data"]["features"]["age"]) == (80, "numerical")
+    assert found["platforms"] == ["cpu", "cuda"]
+    assert list(found["metrics"]) == ["test"]  # Those of validation are of another step.
+    assert found["metrics"]["test"]["mrr"]["mean"] == 0.5
+    assert any("without context dropout" in limit for limit in found["limits"])
+    assert found["config"] == json.loads((trained / "config.json").read_text())
+    names = {path.name for path in exported.iterdir()}
+    assert set(found["sha256"]) == names - {"card.json"}
+    assert names == {
+        "card.json",
+        "context_vector.stablehlo",
+        "logits-9.stablehlo",
+        "parameters.npz",
+        "schema.json",
+    }
+    assert (exported / "schema.json").read_bytes() == (trained / "schema.json").read_bytes()
+    revision = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.strip()
+    assert (found["git_revision"] or "").removesuffix("-dirty") == revision
+
+
+def test_parameters_keep_their_names(tmp_path):
+    params = {"a/b": {"kernel": np.arange(3.0)}, "a": {"b": {"é %2F": np.ones((1, 2))}}}
+    np.savez(tmp_path / "parameters.npz", **export._flat(params))
+    found = export._nested(tmp_path / "parameters.npz")
+    assert jax.tree.structure(found) == jax.tree.structure(params)
+    jax.tree.map(np.testing.assert_array_equal, found, params)
+
+
+def test_files_that_were_changed_are_refused(exported, tmp_path):
+    def refusal(name, change):
+        directory = tmp_path / "changed"
+        shutil.rmtree(directory, ignore_errors=True)
+        shutil.copytree(exported, directory)
+        change(directory / name)
+        with pytest.raises(UserError) as error:
+            cbert.load_exported(directory)
+        assert str(error.value).startswith(str(directory))
+        return str(error.value)
+
+    def flip(path):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+
+    def rewrite(**fields):
+        def change(path):
+            card = json.loads(path.read_text())
+            card.update(fields)
+            path.write_text(json.dumps({k: v for k, v in card.items() if v is not None}))
+
+        return change
+
+    names = [path.name for path in exported.iterdir() if path.name != "card.json"]
+    for name in names:
+        assert f"{name}: not the file that was exported" in refusal(name, flip)
+        assert f"{name}: no such file" in refusal(name, lambda path: path.unlink())
+    assert "is not an exported model" in refusal("card.json", lambda path: path.unlink())
+    assert "not a card" in refusal("card.json", lambda path: path.write_text("[]"))
+    assert "not a card" in refusal("card.json", rewrite(config=None))
+    assert "format is 2, not 1; export again" in refusal("card.json", rewrite(format=2))
+    assert "exported for tpu, not for cpu" in refusal("card.json", rewrite(platforms=["tpu"]))
+
+
+def test_an_export_is_whole_or_not_there(predictor, tmp_path):
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(UserError, match="exists; give a new --output"):
+        export.write(predictor, tmp_path / "mine", {})
+    with pytest.raises(TypeError):
+        export.write(predictor, tmp_path / "new", {"not": {"JSON"}})
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

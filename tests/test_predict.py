@@ -1,0 +1,360 @@
+"""The predictor: its numbers against the model's own, and every mistake in one line."""
+
+import dataclasses
+import functools
+import json
+import shutil
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import cbert
+from cbert import config as config_lib
+from cbert import export, predict
+from cbert.data import source
+from cbert.errors import UserError
+from cbert.evaluation import questions
+from cbert.model import bert
+from cbert.predict import Query
+from cbert.schema import MASK_ITEM, SEQUENCE, UNKNOWN_ITEM, Feature, Schema
+from cbert.serving.checks import Checker
+from cbert.serving.program import Program, padded_lengths
+from cbert.training import parallel
+from tests.conftest import ROOT, small
+
+CONTEXT = {"age": 34.0, "occasion": "work", "colours": ["blue"]}
+
+
+@functools.cache
+def applied(predictor):
+    model = bert.build(
+        config_lib.hyperparameters(predictor.config), predictor.method, predictor.schema
+    )
+    return jax.jit(model.apply)
+
+
+def logits(predictor, codes, place, context):
+    """All logits of one hidden position, without padding or a batch; float64."""
+    columns = {f.name: f.encode([context.get(f.name)]) for f in predictor.schema.features}
+    found, table, bias = applied(predictor)(
+        {"params": predictor.program.params},
+        np.array([codes], np.int32),
+        columns,
+        np.array([[place]]),
+    )
+    found, table, bias = (np.asarray(x, np.float64) for x in (found, table, bias))
+    return found[0, 0] @ table.T + bias
+
+
+def softmax(x):
+    weights = np.exp(x - x.max())
+    return weights / weights.sum()
+
+
+def assemble(schema, method="gsu", **overrides):
+    """A predictor of fresh parameters."""
+    config = small(method, **overrides)
+    model = bert.build(config_lib.hyperparameters(config), method, schema)
+    params = bert.initialize(model, jax.random.key(1))
+    checker = Checker(schema, config.model.positions)
+    program = Program(predict.functions(model), params, schema, checker.longest, (2,))
+    return predict.Predictor(schema, config, 0, checker, program)
+
+
+@pytest.fixture(scope="module")
+def sequences():
+    """Sequences of at most 20 letters, with positions, in a context of every kind."""
+    letters = tuple("abcdefgh")
+    features = (
+        Feature("author", "categorical", 3, values=("x", "y")),
+        Feature("tags", "multi_valued", 2, values=("p", "q", "r"), max_values=2),
+        Feature("year", "numerical", 2, mean=2000.0, scale=10.0, edges=(1990.0, 2010.0)),
+        Feature("image", "vector", 2, dimension=2),
+    )
+    schema = Schema(SEQUENCE, 20, letters, (1,) * len(letters), features)
+    return assemble(schema, model__positions=True)
+
+
+def test_a_completion_is_the_models_softmax(predictor):
+    items = list(predictor.schema.items[3:6])
+    expected = softmax(logits(predictor, [3, 4, 5, MASK_ITEM], 3, CONTEXT))
+    answer = predictor.complete(items, CONTEXT, k=77)
+    listed = [code for code in np.argsort(-expected) if code not in (3, 4, 5)]
+    (found,) = answer.predictions
+    assert [one.item for one in found] == [predictor.schema.items[code] for code in listed]
+    assert [one.rank for one in found] == list(range(1, 78))
+    np.testing.assert_allclose([one.probability for one in found], expected[listed], rtol=1e-4)
+    assert (answer.unknown_items, answer.unknown_context) == ([], {})
+    given = set(CONTEXT)
+    assert answer.missing_context == [
+        f.name for f in predictor.schema.features if f.name not in given
+    ]
+
+
+def test_restricted_candidates_are_renormalised(predictor):
+    names = predictor.schema.items
+    logit = logits(predictor, [3, MASK_ITEM], 1, {})
+    answer = predictor.complete([names[3]], only=names[3:13], exclude=[names[7]], k=80)
+    (found,) = answer.predictions
+    allowed = [code for code in range(4, 13) if code != 7]
+    assert {one.item for one in found} == {names[code] for code in allowed}
+    expected = dict(zip(allowed, softmax(logit[allowed]), strict=True))
+    for one in found:
+        assert one.probability == pytest.approx(expected[names.index(one.item)], rel=1e-4)
+    assert sum(one.probability for one in found) == pytest.approx(1, abs=1e-6)
+
+
+def test_a_batch_is_its_queries_one_by_one(predictor):
+    names = predictor.schema.items
+    queries = [
+        Query(names[n : n + 1 + n % 4], {"age": 20.0 + n}, k=1 + n, slots=1 + n % 2)
+        for n in range(7)  # Ten rows, batches of four.
+    ]
+    together = predictor.complete_batch(queries)
+    for query, answer in zip(queries, together, strict=True):
+        alone = predictor.complete_batch([query])[0]
+        assert [len(one) for one in answer.predictions] == [query.k] * query.slots
+        for one, other in zip(answer.predictions, alone.predictions, strict=True):
+            assert [p.item for p in one] == [p.item for p in other]
+            np.testing.assert_allclose(
+                [p.probability for p in one], [p.probability for p in other], rtol=1e-4
+            )
+    lists, contexts = [list(q.items) for q in queries], [q.context for q in queries]
+    assert predictor.complete(lists, contexts, k=1)[0] == together[0]
+    assert predictor.complete_batch([]) == []
+
+
+def test_scores_are_those_of_evaluation(predictor, data_dir):
+    split = source.load(data_dir, "small", "test", predictor.schema)
+    asked = questions.ask_each(split)
+    model = bert.build(config_lib.hyperparameters(predictor.config), "gsu", predictor.schema)
+    rows, places = asked.rows[:32], asked.places[:32]
+    log_probability, rank = questions.make_answer(model)(
+        parallel.replicate(predictor.program.params),
+        parallel.replicate(split.columns),
+        parallel.split(rows),
+        parallel.split(places),
+        8,
+    )
+    for row in range(4):
+        items = [predictor.schema.items[code] for code in split.items[row] if code >= 0]
+        found = predictor.score(items, json.loads(split.contexts[row]))
+        assert [one.item for one in found.scores] == items
+        mine = rows == row
+        np.testing.assert_allclose(
+            [one.log_probability for one in found.scores],
+            log_probability.reshape(-1)[mine],
+            atol=1e-5,
+        )
+        assert [one.rank for one in found.scores] == rank.reshape(-1)[mine].tolist()
+
+
+def test_an_explanation_is_a_difference_of_log_odds(predictor):
+    names = predictor.schema.items
+
+    def log_odds(context):
+        p = softmax(logits(predictor, [3, 4, MASK_ITEM], 2, context))[9]
+        return np.log(p / (1 - p))
+
+    found = predictor.explain([names[3], names[4]], CONTEXT, names[9])
+    assert found.log_odds == pytest.approx(log_odds(CONTEXT), abs=1e-4)
+    assert found.probability == pytest.approx(1 / (1 + np.exp(-found.log_odds)), rel=1e-4)
+    assert set(found.features) == {f.name for f in predictor.schema.features}
+    for name, difference in found.features.items():
+        without = log_odds({**CONTEXT, name: None})
+        assert difference == pytest.approx(log_odds(CONTEXT) - without, abs=1e-4)
+    assert any(abs(found.features[name]) > 1e-3 for name in CONTEXT)
+    assert [found.features[name] for name in found.missing_context] == [0.0] * 9
+    assert (found.outside_training, found.uses_context) == (True, True)
+
+
+def test_what_explanations_say_of_the_model(sequences):
+    plain = assemble(sequences.schema, "none", train__context_dropout=0.1, model__layers=1)
+    found = plain.explain([], {"author": "x", "year": 2000}, "a")
+    assert (found.outside_training, found.uses_context) == (False, False)
+    assert set(found.features.values()) == {0.0}
+
+
+def test_unknown_and_missing_are_reported_and_answered(predictor):
+    context = {"occasion": "regatta", "colours": ["blue", "octarine"], "age": None}
+    answer = predictor.complete(["kilt", "kilt-pin"], context)
+    assert len(answer.predictions[0]) == 5
+    assert answer.unknown_items == ["kilt", "kilt-pin"]
+    assert answer.unknown_context == {"occasion": ["regatta"], "colours": ["octarine"]}
+    assert "age" in answer.missing_context
+    known = predictor.schema.items[0]
+    found = predictor.score(["kilt", known], context)
+    assert (found.scores[0].log_probability, found.scores[0].rank) == (None, None)
+    expected = softmax(logits(predictor, [UNKNOWN_ITEM, MASK_ITEM], 1, context))[0]
+    assert found.scores[1].log_probability == pytest.approx(np.log(expected), abs=1e-4)
+    assert json.loads(json.dumps(found.to_dict())) == found.to_dict()
+    assert predictor.score(["kilt"]).scores[0].rank is None
+
+
+def test_hidden_positions_of_a_sequence(sequences):
+    context = {"author": "x", "tags": ["q", "r"], "year": 1995, "image": [0.5, -1]}
+    items = ["a", None, "b", "c", None]
+    found = sequences.complete(items, context, k=8)
+    codes = [0, MASK_ITEM, 1, 2, MASK_ITEM]
+    for place, ranked in zip((1, 4), found.predictions, strict=True):
+        expected = softmax(logits(sequences, codes, place, context))
+        assert {one.item for one in ranked} == set("abcdefgh")  # Repeats are allowed.
+        for one in ranked:
+            code = "abcdefgh".index(one.item)
+            assert one.probability == pytest.approx(expected[code], rel=1e-4)
+    assert found.predictions[0] != found.predictions[1]
+    # A longer sequence is padded to another length.
+    long = sequences.complete([*"abcabcabcabcabcabc", None, "d"], context, k=1)
+    codes = [0, 1, 2] * 6 + [MASK_ITEM, 3]
+    expected = softmax(logits(sequences, codes, 18, context)).max()
+    assert long.predictions[0][0].probability == pytest.approx(expected, rel=1e-4)
+    assert sequences.program.lengths == [16, 20]
+    assert padded_lengths(9) == [9]
+    assert padded_lengths(100) == [16, 32, 64, 100]
+
+
+def test_the_context_vector_holds_each_features_embedding(sequences):
+    tables = sequences.program.params["context_encoder"]
+    vector = sequences.context_vector({"author": "y", "tags": ["r", "p"], "year": 1990})
+    tags = np.asarray(tables["feature_tags"]["embedding"])
+    expected = [
+        tables["feature_author"]["embedding"][4],
+        (tags[3] + tags[5]) / 2,
+        tables["feature_year"]["embedding"][2],
+        tables["feature_image"]["missing"][0],
+    ]
+    np.testing.assert_allclose(vector, np.concatenate(expected), rtol=1e-6)
+
+
+def test_warming_up_leaves_nothing_to_compile(sequences):
+    sequences.warm_up()
+    compiled = sequences.program._rank._cache_size(), sequences.program._score._cache_size()
+    assert compiled == (2, 2)
+    sequences.complete(["a"])
+    sequences.complete_batch([Query(["a"] * n) for n in (3, 19)])
+    sequences.explain(["b"], {"year": 2000.0}, "c")
+    assert compiled == (
+        sequences.program._rank._cache_size(),
+        sequences.program._score._cache_size(),
+    )
+
+
+def test_every_length_is_exported(sequences, tmp_path):
+    export.write(sequences, tmp_path / "exported", {})
+    written = [path.name for path in (tmp_path / "exported").glob("logits-*")]
+    assert sorted(written) == ["logits-16.stablehlo", "logits-20.stablehlo"]
+    other = cbert.load_exported(tmp_path / "exported", batch_sizes=(2,))
+    context = {"author": "y", "tags": [], "year": 1980}
+    for length in (3, 19):
+        pair = [p.score([*"abcdefgh" * 3][:length], context) for p in (sequences, other)]
+        one, expected = ([score.log_probability for score in found.scores] for found in pair)
+        np.testing.assert_allclose(one, expected, atol=1e-5)
+
+
+BAD_QUERIES = {
+    "not a list": (Query("shirt"), "items must be a list of strings, not 'shirt'"),
+    "item not a string": (Query(["a", 3]), "item 3 is not a string"),
+    "half a surrogate": (Query(["\ud800"]), "is not valid Unicode"),
+    "repeat": (Query(["a", "a"]), "item 'a' occurs twice in a set"),
+    "nothing asked": (Query([], slots=0), "slots is 0 and no item is None"),
+    "too many items": (Query([f"i{n}" for n in range(9)]), "takes at most 8"),
+    "too many slots": (Query(["a"], slots=9), "make 10 positions; the model takes at most 9"),
+    "endless slots": (Query(["a"], slots=10**9), "slots is 1000000000"),
+    "k of 0": (Query(["a"], k=0), "k is 0; it must be a whole number from 1 to 80"),
+    "k above": (Query(["a"], k=81), "k is 81"),
+    "k not whole": (Query(["a"], k=2.0), "k is 2.0"),
+    "k true": (Query(["a"], k=True), "k is True"),
+    "context a list": (Query(["a"], ["age"]), "context must be an object"),
+    "no such feature": (Query(["a"], {"ocasion": "work"}), "did you mean 'occasion'?"),
+    "far from any": (Query(["a"], {"xyz": 1}), "no context feature 'xyz'; it has: age"),
+    "name not a string": (Query(["a"], {3: 1}), "no context feature 3"),
+    "number as string": (Query(["a"], {"age": "34"}), "'age' is numerical, not '34'"),
+    "number as boolean": (Query(["a"], {"age": True}), "'age' is numerical"),
+    "string as number": (Query(["a"], {"occasion": 3}), "'occasion' is categorical, not 3"),
+    "list as string": (Query(["a"], {"colours": "blue"}), "'colours' is multi_valued"),
+    "mixed list": (Query(["a"], {"colours": ["blue", 3]}), "strings or numbers, not both"),
+    "nested": (Query(["a"], {"age": {"years": 3}}), "use a string, a number"),
+    "NaN": (Query(["a"], {"age": float("nan")}), "context 'age' is nan"),
+    "infinite": (Query(["a"], {"age": float("-inf")}), "context 'age' is -inf"),
+    "huge": (Query(["a"], {"age": 10**400}), "use a finite number"),
+    "many values": (Query(["a"], {"colours": None}), "holds"),
+    "only nothing": (Query(["a"], only=[]), "leave no item to choose from"),
+    "only a string": (Query(["a"], only="b"), "only must be a list of strings"),
+    "only unknown": (Query(["a"], only=["kilt"]), "only names 'kilt'"),
+    "exclude unknown": (Query(["a"], exclude=["kilt"]), "exclude names 'kilt'"),
+    "exclude a number": (Query(["a"], exclude=[3]), "exclude holds 3"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_QUERIES)
+def test_a_bad_query_is_refused_in_one_line(predictor, name):
+    query, message = BAD_QUERIES[name]
+    if name == "many values":
+        colours = predictor.schema.feature("colours")
+        values = [*colours.values[: colours.max_values], "octarine"]
+        query = dataclasses.replace(query, context={"colours": values})
+    with pytest.raises(UserError) as error:
+        predictor.complete_batch([Query(["b"]), query])
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    with pytest.raises(UserError):
+        predictor.check(query)
+
+
+def test_other_refusals(predictor, sequences):
+    names = predictor.schema.items
+
+    def refusal(function, *arguments, **options):
+        with pytest.raises(UserError) as error:
+            function(*arguments, **options)
+        return str(error.value)
+
+    assert "items is empty" in refusal(predictor.score, [])
+    assert "item None is not a string" in refusal(predictor.score, [names[0], None])
+    assert "item names 'kilt'" in refusal(predictor.explain, [names[0]], {}, "kilt")
+    assert "item holds ['a']" in refusal(predictor.explain, [names[0]], {}, ["a"])
+    assert "is among the items" in refusal(predictor.explain, [names[0]], {}, names[0])
+    assert "explain asks about one" in refusal(sequences.explain, [None, None], {}, "a")
+    assert "a list of as many" in refusal(predictor.complete, [["a"], ["b"]], [{}])
+    assert "a list of as many" in refusal(predictor.complete, [["a"], ["b"]], {"age": 3})
+    full = list(names[:8])
+    assert "leave no item" in refusal(predictor.complete, full, only=full)
+    assert len(predictor.complete(full, k=1).predictions) == 1
+    # Where positions are learned, there is none after the last.
+    assert "21 positions" in refusal(sequences.complete, ["a"] * 20)
+    # 1e25 seconds where the mean is in years: finite, but no float32.
+    tiny = dataclasses.replace(sequences.schema.feature("year"), scale=1e-12)
+    checker = Checker(dataclasses.replace(sequences.schema, features=(tiny,)), True)
+    assert "too large; check its unit" in refusal(checker.context, {"year": 1e29})
+
+
+def test_work_directories_that_cannot_be_loaded(trained, tmp_path):
+    with pytest.raises(UserError, match="is not a run's work directory"):
+        cbert.load(tmp_path)
+    with pytest.raises(UserError, match="use best, last or one of"):
+        cbert.load(trained, checkpoint="3")
+    bare = tmp_path / "bare"
+    shutil.copytree(trained, bare, ignore=shutil.ignore_patterns("checkpoints"))
+    with pytest.raises(UserError, match="no checkpoint; train first"):
+        cbert.load(bare)
+    (bare / "schema.json").unlink()
+    with pytest.raises(UserError, match="no such schema"):
+        cbert.load(bare)
+
+
+def test_the_last_checkpoint_and_a_step(trained):
+    assert cbert.load(trained, "last").step == 6
+    assert cbert.load(trained, 6).step == 6
+
+
+def test_importing_the_package_is_light():
+    code = "import cbert, sys; print(sorted({'jax', 'numpy', 'absl'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+    with pytest.raises(AttributeError, match="no attribute 'save'"):
+        cbert.save  # noqa: B018
