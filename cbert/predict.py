@@ -52,10 +52,10 @@ def load(
     config = config_lib.load(workdir)
     schema = schema_file.load(workdir / "schema.json")
     model = bert.build(config_lib.hyperparameters(config), config.model.method, schema)
-    shapes = jax.eval_shape(lambda key: bert.initialize(model, key), jax.random.key(0))
     device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     placed = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=device), shapes
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=device),
+        bert.shapes(model),
     )
     with checkpoint_lib.Checkpoints(workdir, read_only=True) as checkpoints:
         step, params = checkpoints.restore_params(str(checkpoint), placed)

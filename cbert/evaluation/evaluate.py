@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np

@@ -10,7 +10,7 @@ from typing import Any
 import ml_collections
 
 from cbert import config as config_lib
-from cbert import schema_file
+from cbert import files, schema_file
 from cbert.errors import UserError
 from cbert.schema import Schema
 
@@ -49,9 +49,7 @@ def claim(config: ml_collections.ConfigDict, schema: Schema, workdir: pathlib.Pa
     """Fills the work directory; `config.json` comes last and marks it as a run's."""
     if not (workdir / "config.json").exists():
         schema_file.save(schema, workdir / "schema.json")
-        temporary = workdir / "config.json.tmp"
-        config_lib.save(config, temporary)
-        temporary.replace(workdir / "config.json")
+        files.replace(workdir / "config.json", lambda path: config_lib.save(config, path))
 
 
 class Lock:
@@ -91,9 +89,7 @@ def finish(workdir: pathlib.Path, found: dict[str, Any]) -> None:
     """Marks a run as finished; what is marked already is left alone."""
     if finished(workdir) == found:
         return
-    temporary = workdir / f"{FINISHED}.tmp"
-    temporary.write_text(json.dumps(found) + "\n", encoding="utf-8")
-    temporary.replace(workdir / FINISHED)
+    files.write_text(workdir / FINISHED, json.dumps(found) + "\n")
 
 
 def finished(workdir: pathlib.Path) -> dict[str, Any] | None:
