@@ -11,7 +11,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # Workers have it from the process 
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE.name
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["XLA_FLAGS"] = (
-        os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+        os.environ.get("XLA_FLAGS", "")
+        + " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
     )
 
 import multiprocessing

@@ -12,6 +12,7 @@ import pytest
 
 from cbert.errors import UserError
 from cbert.training import checksums, loop, parallel
+from cbert.training import run as run_lib
 from cbert.training.checkpoint import Checkpoints, Progress
 from cbert.training.state import TrainState
 from tests.conftest import small
@@ -184,7 +185,7 @@ def test_a_run_goes_on_from_the_newest_whole_checkpoint_bit_for_bit(
     assert f"resuming {damaged} at step 4" in found.out
     metrics = [(run / "metrics.jsonl").read_text() for run in (tmp_path / "killed", damaged)]
     assert metrics[0] == metrics[1]
-    fresh = loop.set_up(config, schema).state
+    fresh = run_lib.set_up(config, schema).state
     states = []
     for run in (tmp_path / "killed", damaged):
         with Checkpoints(run) as checkpoints:
