@@ -19,8 +19,11 @@ _HOST = flags.DEFINE_string("host", "127.0.0.1", "The address to listen on.")
 _PORT = flags.DEFINE_integer(
     "port", 8000, "The port; 0 takes a free one.", lower_bound=0, upper_bound=65535
 )
-_SECONDS = flags.DEFINE_float(
-    "seconds", 10.0, "How long a request may take to arrive, and to be answered."
+_READ_SECONDS = flags.DEFINE_float(
+    "read_seconds", 10.0, "How long a request may take to arrive.", lower_bound=0.1
+)
+_ANSWER_SECONDS = flags.DEFINE_float(
+    "answer_seconds", 10.0, "How long a request may take to be answered.", lower_bound=0.1
 )
 
 
@@ -30,9 +33,9 @@ def main() -> None:
         from cbert.serving import app, batching, limits, server
     except ModuleNotFoundError as error:
         raise UserError(f'{error}; the server needs pip install ".[serve]"') from None
-    if not _SECONDS.value > 0:
-        raise UserError(f"--seconds is {_SECONDS.value:g}; it must be above 0")
-    bounds = limits.Limits(seconds=_SECONDS.value)
+    bounds = limits.Limits(
+        read_seconds=_READ_SECONDS.value, answer_seconds=_ANSWER_SECONDS.value
+    )
     listening = server.listen(_HOST.value, _PORT.value)
     models = _load()
     for model in models.values():

@@ -127,8 +127,9 @@ def served(trained) -> Iterator[str]:
     """The address of a server of that run, beside itself; it must end when it is told to."""
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "experiments.serve", "--port=0", "--seconds=3"),
+            *(sys.executable, "-m", "experiments.serve", "--port=0"),
             *(f"--workdir={trained}", f"--compare={trained}"),
+            *("--read_seconds=2", "--answer_seconds=120"),
         ],
         cwd=ROOT,
         stdout=subprocess.PIPE,

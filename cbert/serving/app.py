@@ -2,6 +2,7 @@
 
 import asyncio
 import pathlib
+from concurrent.futures import Future
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -110,12 +111,12 @@ class Service:
             futures = self.batcher.submit(answer, questions)
         except BusyError:
             raise RefusalError(503, "too many questions wait; try again later") from None
-        found = asyncio.gather(*map(asyncio.wrap_future, futures))
+        found = asyncio.ensure_future(_all(futures))
         gone = asyncio.ensure_future(_left(request))
         try:
             await asyncio.wait(
                 {found, gone},
-                timeout=self.limits.seconds,
+                timeout=self.limits.answer_seconds,
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if found.done():
@@ -123,11 +124,15 @@ class Service:
             if gone.done():
                 raise RefusalError(499, "the client left")
             raise RefusalError(
-                503, f"no answer within {self.limits.seconds:g} seconds; try again later"
+                503, f"no answer within {self.limits.answer_seconds:g} seconds; try again later"
             )
         finally:
             found.cancel()
             gone.cancel()
+
+
+async def _all(futures: list[Future]) -> list[Any]:
+    return await asyncio.gather(*map(asyncio.wrap_future, futures))
 
 
 async def _left(request: Request) -> None:

@@ -24,14 +24,16 @@ class Limits:
       body_bytes: The largest body.
       queries: The most queries of one request.
       k: The most items to list.
-      seconds: How long a request may take to arrive, and again to be answered.
+      read_seconds: How long a request may take to arrive.
+      answer_seconds: How long it may take to be answered.
       connections: The most connections at once.
     """
 
     body_bytes: int = 2**20
     queries: int = 64
     k: int = 128
-    seconds: float = 10.0
+    read_seconds: float = 10.0
+    answer_seconds: float = 10.0
     connections: int = 512
 
 
@@ -55,7 +57,7 @@ async def read(request: Request, kind: type[Body], limits: Limits) -> Body:
 async def _receive(request: Request, limits: Limits) -> bytes:
     body = bytearray()
     try:
-        async with asyncio.timeout(limits.seconds):
+        async with asyncio.timeout(limits.read_seconds):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > limits.body_bytes:
@@ -64,7 +66,7 @@ async def _receive(request: Request, limits: Limits) -> bytes:
                 return bytes(body)
     except TimeoutError:
         raise RefusalError(
-            408, f"the body did not arrive within {limits.seconds:g} seconds"
+            408, f"the body did not arrive within {limits.read_seconds:g} seconds"
         ) from None
     except ClientDisconnect:
         raise RefusalError(499, "the client left") from None

@@ -55,7 +55,7 @@ def serve(app: Any, listening: socket.socket, limits: Limits) -> None:
     """Answers until SIGINT or SIGTERM; requests under way are answered first."""
     config = uvicorn.Config(
         app,
-        http=type("Protocol", (_Protocol,), {"head_seconds": limits.seconds}),
+        http=type("Protocol", (_Protocol,), {"head_seconds": limits.read_seconds}),
         ws="none",
         access_log=False,
         log_level="warning",
@@ -63,7 +63,7 @@ def serve(app: Any, listening: socket.socket, limits: Limits) -> None:
         proxy_headers=False,
         headers=HEADERS,
         limit_concurrency=limits.connections,
-        timeout_graceful_shutdown=max(1, round(limits.seconds)),
+        timeout_graceful_shutdown=max(1, round(limits.answer_seconds)),
     )
     # Uvicorn raises the signal once more when it has ended.
     for number in (signal.SIGINT, signal.SIGTERM):
