@@ -8,6 +8,7 @@ from absl import flags
 
 import cbert
 from cbert.errors import UserError
+from cbert.serving.program import BATCH_SIZES
 from experiments import command
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's directory.", required=True)
@@ -18,6 +19,12 @@ _CHECKPOINT = flags.DEFINE_string("checkpoint", "best", "best, last or a step.")
 _HOST = flags.DEFINE_string("host", "127.0.0.1", "The address to listen on.")
 _PORT = flags.DEFINE_integer(
     "port", 8000, "The port; 0 takes a free one.", lower_bound=0, upper_bound=65535
+)
+_BATCH = flags.DEFINE_enum(
+    "batch",
+    str(BATCH_SIZES[-1]),
+    list(map(str, BATCH_SIZES)),
+    "The most questions to answer in one call.",
 )
 _READ_SECONDS = flags.DEFINE_float(
     "read_seconds", 10.0, "How long a request may take to arrive.", lower_bound=0.1
@@ -40,7 +47,7 @@ def main() -> None:
     models = _load()
     for model in models.values():
         model.warm_up()
-    batcher = batching.Batcher()
+    batcher = batching.Batcher(int(_BATCH.value))
     application = app.make_app(models, batcher, bounds)
     print(
         f"serving {_WORKDIR.value} at {server.address(listening)}; Ctrl-C ends it", flush=True
@@ -51,9 +58,10 @@ def main() -> None:
 
 
 def _load() -> dict:
-    models = {"main": cbert.load(_WORKDIR.value, _CHECKPOINT.value)}
+    sizes = [size for size in BATCH_SIZES if size <= int(_BATCH.value)]
+    models = {"main": cbert.load(_WORKDIR.value, _CHECKPOINT.value, sizes)}
     if _COMPARE.value:
-        models["compare"] = cbert.load(_COMPARE.value, _CHECKPOINT.value)
+        models["compare"] = cbert.load(_COMPARE.value, _CHECKPOINT.value, sizes)
         if models["compare"].schema != models["main"].schema:
             raise UserError(
                 f"--compare={_COMPARE.value} was trained on other data than "

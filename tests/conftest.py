@@ -127,7 +127,7 @@ def served(trained) -> Iterator[str]:
     """The address of a server of that run, beside itself; it must end when it is told to."""
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "experiments.serve", "--port=0"),
+            *(sys.executable, "-m", "experiments.serve", "--port=0", "--batch=4"),
             *(f"--workdir={trained}", f"--compare={trained}"),
             *("--read_seconds=2", "--answer_seconds=120"),
         ],

@@ -302,10 +302,10 @@ def abs_all(questions):
     return [abs(question) for question in questions]
 
 
-def test_an_answer_that_fails_fails_alone():
+def test_a_failure_is_its_askers_and_the_line_goes_on():
     batcher = Batcher()
     (bad,) = batcher.submit(abs_all, ["three"])
-    (good,) = batcher.submit(abs_all, [-3])
     assert isinstance(bad.exception(20), TypeError)
+    (good,) = batcher.submit(abs_all, [-3])
     assert good.result(20) == 3
     batcher.close()

@@ -118,6 +118,6 @@ def sentence(error: Any) -> str:
         problem = "should be an object"
     else:
         problem = error["msg"].replace("Input should", "should").replace("valid ", "")
-        problem = problem.replace("dictionary", "object")
+        problem = problem.replace("a dictionary", "an object")
     value = json.dumps(error["input"], ensure_ascii=False, default=str)
     return f"{place} {problem}, not {value[:SHOWN]}"
