@@ -50,7 +50,7 @@ def page(browser, served):
 
 def settled(page):
     """Waits for the newest answer; returns the first panel's ranking as shown."""
-    page.wait_for_function("document.body.dataset.state === 'answered'")
+    page.locator("body[data-state=answered]").wait_for()
     rows = page.locator('[data-model="main"] .prediction')
     return list(
         zip(

@@ -13,6 +13,16 @@ from starlette.requests import ClientDisconnect, Request
 DRAIN_SECONDS = 1.0
 SHOWN = 80
 
+_KINDS = {
+    "string_type": "a string",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "list_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+}
+
 Body = TypeVar("Body", bound=pydantic.BaseModel)
 
 
@@ -114,10 +124,11 @@ def sentence(error: Any) -> str:
         return f"{place} is missing"
     if error["type"] == "extra_forbidden":
         return f"{place} is not a field; /openapi.json lists them"
-    if error["type"] in ("model_type", "model_attributes_type"):
-        problem = "should be an object"
+    if error["type"] == "literal_error":
+        problem = f"must be {error['ctx']['expected']}"
+    elif error["type"] in _KINDS:
+        problem = f"must be {_KINDS[error['type']]}"
     else:
-        problem = error["msg"].replace("Input should", "should").replace("valid ", "")
-        problem = problem.replace("a dictionary", "an object")
+        problem = error["msg"].replace("Input should", "must")
     value = json.dumps(error["input"], ensure_ascii=False, default=str)
     return f"{place} {problem}, not {value[:SHOWN]}"
