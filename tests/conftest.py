@@ -111,7 +111,7 @@ def train_split(data_dir, schema):
 def trained(data_dir, tmp_path_factory) -> pathlib.Path:
     """The work directory of a short run on `small`."""
     workdir = tmp_path_factory.mktemp("runs") / "gsu"
-    config = small(data__dir=data_dir, model__layers=2, optimizer__learning_rate=0.03)
+    config = small(data__dir=data_dir, model__layers=1, optimizer__learning_rate=0.03)
     loop.train(config, workdir)
     return workdir
 
@@ -119,7 +119,7 @@ def trained(data_dir, tmp_path_factory) -> pathlib.Path:
 @pytest.fixture(scope="session")
 def predictor(trained):
     """A predictor of that run that is quick to compile."""
-    return cbert.load(trained, batch_sizes=(1, 4))
+    return cbert.load(trained, batch_sizes=(4,))
 
 
 @pytest.fixture(scope="session")

@@ -14,14 +14,15 @@ import cbert
 from cbert import export
 from cbert.errors import UserError
 from cbert.predict import Query
-from tests.conftest import ROOT, run
+from cbert.serving import card
+from tests.conftest import ROOT
 
 # Run where the model's code cannot be imported.
 WITHOUT_THE_MODEL = """
 import json, sys
 sys.modules["cbert.model"] = sys.modules["flax"] = sys.modules["cbert.training"] = None
 import cbert
-predictor = cbert.load_exported(sys.argv[1], batch_sizes=(1, 4))
+predictor = cbert.load_exported(sys.argv[1], batch_sizes=(4,))
 items, context, item = json.loads(sys.argv[2])
 print(json.dumps([
     predictor.complete(items, context, k=80, slots=2).to_dict(),
@@ -33,12 +34,11 @@ print(json.dumps([
 
 
 @pytest.fixture(scope="module")
-def exported(trained, tmp_path_factory):
-    """The run's model, exported by the command, with a result of its step beside it."""
+def exported(predictor, trained, tmp_path_factory):
+    """The run's model, exported; with a result of its step beside it and one of another."""
     workdir = tmp_path_factory.mktemp("export") / "gsu"
-    shutil.copytree(trained, workdir)
     measured = {
-        "step": 6,
+        "step": predictor.step,
         "data": "small",
         "masking": "each",
         "questions": 10,
@@ -46,12 +46,12 @@ def exported(trained, tmp_path_factory):
         "standard_errors": "over groups",
         "results": {"model": {"mrr": {"mean": 0.5, "standard_error": 0.1}}, "popularity": {}},
     }
-    (workdir / "eval").mkdir()
+    (workdir / "eval").mkdir(parents=True)
     (workdir / "eval" / "test.json").write_text(json.dumps(measured))
-    older = json.dumps({**measured, "step": 3})
+    older = json.dumps({**measured, "step": predictor.step - 1})
     (workdir / "eval" / "validation.json").write_text(older)
     directory = workdir.parent / "exported"
-    run("export", f"--workdir={workdir}", f"--output={directory}", "--checkpoint=last")
+    export.write(predictor, directory, card.facts(predictor, workdir))
     return directory
 
 
@@ -91,7 +91,7 @@ def assert_close(one, other):
 
 def test_any_batch_size(predictor, exported):
     """The number of rows is a symbol: sizes that nothing was exported for."""
-    other = cbert.load_exported(exported, batch_sizes=(3,))
+    other = cbert.load_exported(exported, batch_sizes=(1, 3))
     queries = [Query([name], {"age": 30}, k=3) for name in predictor.schema.items[:5]]
     pairs = zip(other.complete_batch(queries), predictor.complete_batch(queries), strict=True)
     for one, expected in pairs:
@@ -99,17 +99,17 @@ def test_any_batch_size(predictor, exported):
 
 
 def test_the_card(exported, trained):
-    card = json.loads((exported / "card.json").read_text())
-    assert (card["method"], card["step"], card["jax"]) == ("gsu", 6, jax.__version__)
-    assert card["data"]["name"] == "small"
-    assert (card["data"]["items"], card["data"]["features"]["age"]) == (80, "numerical")
-    assert card["platforms"] == ["cpu", "cuda"]
-    assert list(card["metrics"]) == ["test"]  # Those of validation are of another step.
-    assert card["metrics"]["test"]["mrr"]["mean"] == 0.5
-    assert any("without context dropout" in limit for limit in card["limits"])
-    assert card["config"] == json.loads((trained / "config.json").read_text())
+    found = json.loads((exported / "card.json").read_text())
+    assert (found["method"], found["step"], found["jax"]) == ("gsu", 6, jax.__version__)
+    assert found["data"]["name"] == "small"
+    assert (found["data"]["items"], found["data"]["features"]["age"]) == (80, "numerical")
+    assert found["platforms"] == ["cpu", "cuda"]
+    assert list(found["metrics"]) == ["test"]  # Those of validation are of another step.
+    assert found["metrics"]["test"]["mrr"]["mean"] == 0.5
+    assert any("without context dropout" in limit for limit in found["limits"])
+    assert found["config"] == json.loads((trained / "config.json").read_text())
     names = {path.name for path in exported.iterdir()}
-    assert set(card["sha256"]) == names - {"card.json"}
+    assert set(found["sha256"]) == names - {"card.json"}
     assert names == {
         "card.json",
         "context_vector.stablehlo",
@@ -117,8 +117,11 @@ def test_the_card(exported, trained):
         "parameters.npz",
         "schema.json",
     }
-    text = (exported / "schema.json").read_text()
-    assert text == (trained / "schema.json").read_text()
+    assert (exported / "schema.json").read_bytes() == (trained / "schema.json").read_bytes()
+    revision = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.strip()
+    assert (found["git_revision"] or "").removesuffix("-dirty") == revision
 
 
 def test_parameters_keep_their_names(tmp_path):

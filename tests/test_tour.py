@@ -15,7 +15,10 @@ from tests.conftest import ROOT
 # All commands in one process, for most of a command's time is imports.
 RUNNER = """
 import json, runpy, sys
-from absl import flags
+import array_record.python.array_record_data_source, cbert.export, cbert.predict
+from absl import app, flags
+from experiments import command
+app.define_help_flags()  # Flags of libraries stay.
 for arguments in json.load(sys.stdin):
     print(end="\\x1e", flush=True)
     if arguments[1] == "-c":
@@ -37,7 +40,7 @@ def commands() -> list[list[str]]:
     """The arguments of each command in the page's blocks."""
     page = (ROOT / "docs" / "tour.md").read_text()
     blocks = re.findall(r"^```\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    return [shlex.split(block) for block in blocks]
+    return [shlex.split(block.replace("\\\n", " ")) for block in blocks]
 
 
 def test_every_command_of_the_page(tmp_path):

@@ -177,7 +177,8 @@ class Checker:
 def _check_value(feature: Feature, value: Any) -> list[str]:
     """Refuses what the feature cannot be; returns the values never seen in training."""
     kind_of(feature.name, value)
-    numbers = feature.encode([value])
+    with np.errstate(over="ignore"):
+        numbers = feature.encode([value])
     if not np.isfinite(numbers).all():
         raise UserError(f"context {feature.name!r} is {value!r:.60}, too large; check its unit")
     if not feature.is_token:

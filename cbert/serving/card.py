@@ -1,0 +1,87 @@
+"""What a model's card tells people: data, method, metrics, intended use, limits."""
+
+import json
+import pathlib
+import subprocess
+from typing import Any
+
+from cbert import schema_file
+from cbert.errors import UserError
+from cbert.serving.predictor import Predictor
+
+_SETTINGS = ("data", "masking", "questions", "groups", "standard_errors")
+
+
+def facts(
+    predictor: Predictor, workdir: str | pathlib.Path, intended_use: str = ""
+) -> dict[str, Any]:
+    """The facts about a run's model, as JSON.
+
+    Args:
+      predictor: The run's, from `cbert.load`.
+      workdir: The run's directory, for its results.
+      intended_use: Where the default does not say it.
+
+    Raises:
+      UserError: a result is not readable.
+    """
+    schema = predictor.schema
+    return {
+        "method": predictor.method,
+        "data": {
+            "name": predictor.config.data.name,
+            "kind": schema.kind,
+            "items": len(schema.items),
+            "max_items": schema.max_items,
+            "features": {feature.name: feature.kind for feature in schema.features},
+        },
+        "metrics": _metrics(pathlib.Path(workdir).expanduser(), predictor.step),
+        "git_revision": _git_revision(),
+        "intended_use": intended_use
+        or f"Completing {schema.kind}s of the items in schema.json, given the context features "
+        "named there, drawn from the same population as the training data.",
+        "limits": _limits(predictor),
+    }
+
+
+def _metrics(workdir: pathlib.Path, step: int) -> dict[str, Any]:
+    """By split, what evaluation measured of this step; of another it would mislead."""
+    found = {}
+    for path in sorted(workdir.glob("eval/*.json")):
+        try:
+            measured = json.loads(path.read_text(encoding="utf-8"))
+            if measured["step"] == step:
+                settings = {name: measured[name] for name in _SETTINGS}
+                found[path.stem] = {**settings, **measured["results"]["model"]}
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{path}: not a result; run experiments.evaluate again") from None
+    return found
+
+
+def _limits(predictor: Predictor) -> list[str]:
+    schema = predictor.schema
+    limits = [
+        f"It knows the {len(schema.items)} items of schema.json; others are unknown to it, and "
+        "are never proposed.",
+        f"It was trained on at most {schema.max_items} items at a time.",
+        "Its probabilities say what occurred together in the training data, not what is good, "
+        "safe or available, and they repeat whatever bias those data have.",
+    ]
+    if predictor.config.train.context_dropout == 0:
+        limits.append(
+            "It was trained without context dropout: with features missing that were given "
+            "throughout training, its answers are extrapolations."
+        )
+    return limits
+
+
+def _git_revision() -> str | None:
+    """The revision of this code, with -dirty where it was changed; None outside its tree."""
+    git = ["git", "-C", str(pathlib.Path(schema_file.__file__).parent)]
+    options = {"check": True, "capture_output": True, "text": True}
+    try:
+        subprocess.run([*git, "ls-files", "--error-unmatch", "schema_file.py"], **options)
+        describe = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        return subprocess.run([*git, *describe], **options).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
