@@ -136,7 +136,7 @@ function asks(hidden) {
 
 function showExplanation({ item, features, outside_training: outside, uses_context: uses }) {
   find("explained").textContent = uses
-    ? `Log-odds of “${describe(item).title}”, the first prediction, as it is minus with the feature not known.`
+    ? `Log-odds of “${describe(item).title}”, the first prediction: with each feature as given, minus with it not known.`
     : `${title(schema.models[0].method)} does not read the context.`;
   showEffects(find("bars"), uses ? features : {});
   find("caution").hidden = !(uses && outside);
