@@ -8,7 +8,6 @@ from absl import flags
 
 import cbert
 from cbert.errors import UserError
-from cbert.serving.program import BATCH_SIZES
 from experiments import command
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's directory.", required=True)
@@ -20,11 +19,8 @@ _HOST = flags.DEFINE_string("host", "127.0.0.1", "The address to listen on.")
 _PORT = flags.DEFINE_integer(
     "port", 8000, "The port; 0 takes a free one.", lower_bound=0, upper_bound=65535
 )
-_BATCH = flags.DEFINE_enum(
-    "batch",
-    str(BATCH_SIZES[-1]),
-    list(map(str, BATCH_SIZES)),
-    "The most questions to answer in one call.",
+_BATCH = flags.DEFINE_integer(
+    "batch", 32, "The most questions to answer in one call.", lower_bound=1, upper_bound=1024
 )
 _READ_SECONDS = flags.DEFINE_float(
     "read_seconds", 10.0, "How long a request may take to arrive.", lower_bound=0.1
@@ -47,7 +43,7 @@ def main() -> None:
     models = _load()
     for model in models.values():
         model.warm_up()
-    batcher = batching.Batcher(int(_BATCH.value))
+    batcher = batching.Batcher(_BATCH.value)
     application = app.make_app(models, batcher, bounds)
     print(
         f"serving {_WORKDIR.value} at {server.address(listening)}; Ctrl-C ends it", flush=True
@@ -58,7 +54,8 @@ def main() -> None:
 
 
 def _load() -> dict:
-    sizes = [size for size in BATCH_SIZES if size <= int(_BATCH.value)]
+    # Few sizes, for each takes seconds to compile.
+    sizes = sorted({size for size in (1, 8, 32) if size < _BATCH.value} | {_BATCH.value})
     models = {"main": cbert.load(_WORKDIR.value, _CHECKPOINT.value, sizes)}
     if _COMPARE.value:
         models["compare"] = cbert.load(_COMPARE.value, _CHECKPOINT.value, sizes)

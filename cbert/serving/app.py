@@ -84,18 +84,18 @@ class Service:
     async def complete(self, request: Request, model: str, asked: list[Asked]) -> list[dict]:
         """Completions of checked queries, which may share a call with other requests'."""
         predictor = self.model(model)
-        queries = [one.query() for one in asked]
-        for place, query in enumerate(queries):
-            where = f"queries.{place}: " if len(queries) > 1 else ""
+        questions = []
+        for place, one in enumerate(asked):
+            where = f"queries.{place}: " if len(asked) > 1 else ""
             try:
-                predictor.check(query)
+                questions.append(predictor.check(one.query()))
             except UserError as error:
                 raise UserError(f"{where}{error}") from None
-            if query.k > self.limits.k:
+            if one.k > self.limits.k:
                 raise UserError(
-                    f"{where}k is {query.k}; the server lists at most {self.limits.k} items"
+                    f"{where}k is {one.k}; the server lists at most {self.limits.k} items"
                 )
-        return await self._ask(request, predictor.complete_batch, queries)
+        return await self._ask(request, predictor.answer, questions)
 
     async def call(self, request: Request, function: Any, *arguments: Any) -> dict:
         """The answer of one call that is not shared."""

@@ -34,7 +34,7 @@ class Batcher:
       dropped: Questions whose asker had left before their turn.
     """
 
-    def __init__(self, most: int = 64, capacity: int = 1024) -> None:
+    def __init__(self, most: int = 32, capacity: int = 1024) -> None:
         self.most, self.capacity = most, capacity
         self.answered = self.dropped = 0
         self._jobs: collections.deque[_Job] = collections.deque()
