@@ -20,6 +20,7 @@ import pathlib
 import runpy
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -159,6 +160,30 @@ def trained(data_dir, tmp_path_factory) -> pathlib.Path:
 def predictor(trained):
     """A predictor of that run that is quick to compile."""
     return cbert.load(trained, batch_sizes=(4,))
+
+
+@pytest.fixture(scope="session")
+def served(trained) -> Iterator[str]:
+    """The address of a server of that run, beside itself; it must end when it is told to."""
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "experiments.serve", "--port=0", "--batch=4"),
+            *(f"--workdir={trained}", f"--compare={trained}"),
+            *("--read_seconds=2", "--answer_seconds=120"),
+        ],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        line = process.stdout.readline()
+        assert line.startswith(f"serving {trained} at http://127.0.0.1:"), line
+        yield line.split(" at ")[1].split(";")[0]
+        process.terminate()
+        assert process.communicate(timeout=30)[0] == "ended\n"
+        assert process.returncode == 0
+    finally:
+        process.kill()
 
 
 @pytest.fixture

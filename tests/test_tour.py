@@ -61,8 +61,8 @@ def test_every_command_of_the_page(tmp_path):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     printed = done.stdout.split("\x1e")
     assert "parameters (without context embeddings" in printed[3]
-    assert "known optimum" in printed[5]
-    assert "missing: gender" in printed[6]
+    assert "popularity given context" in printed[5]
+    assert "missing: colours, price\n" in printed[6]
     assert "unknown" not in printed[6]
     assert "1,000 queries answered" in printed[7]
     assert "Explanation(item=" in printed[8]

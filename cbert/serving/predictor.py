@@ -61,9 +61,9 @@ class Predictor:
                 bar.set_postfix_str(shape)
                 bar.update()
 
-    def check(self, query: Query) -> None:
-        """Raises `UserError` where `complete` would; computes nothing."""
-        self._checker.query(query)
+    def check(self, query: Query) -> Question:
+        """Raises `UserError` where `complete` would; what it returns, `answer` answers."""
+        return self._checker.query(query)
 
     def complete(
         self,
@@ -113,7 +113,10 @@ class Predictor:
 
         One query that is refused refuses all: `check` them before they are put together.
         """
-        asked = [self._checker.query(query) for query in queries]
+        return self.answer([self.check(query) for query in queries])
+
+    def answer(self, asked: Sequence[Question]) -> list[Completion]:
+        """Answers what `check` has let through, all together."""
         if not asked:
             return []
         owners = [place for place, one in enumerate(asked) for _ in one.hidden]

@@ -73,8 +73,10 @@ class Program:
         most = max(1, MOST_LOGITS // len(schema.items))
         self.batch_sizes = sorted({min(size, most) for size in batch_sizes})
         self.lengths = padded_lengths(longest)
-        self._rank = jax.jit(functools.partial(_rank, functions.logits), static_argnames="k")
-        self._score = jax.jit(functools.partial(_score, functions.logits))
+        # Apart from what is done with them, for they take nearly all of the time to compile.
+        self._logits = jax.jit(functions.logits)
+        self._rank = jax.jit(_rank, static_argnames="k")
+        self._score = jax.jit(_score)
         self._context_vector = jax.jit(functions.context_vector)
 
     def rank(
@@ -129,13 +131,14 @@ class Program:
         codes = np.full((len(rows), length), PAD_ITEM, np.int32)
         for row, given in zip(codes, rows.codes, strict=True):
             row[: len(given)] = given
-        arrays = (codes, self._encode(rows.context), np.array(rows.places, np.int32), *columns)
+        arrays = (codes, self._encode(rows.context), np.array(rows.places, np.int32))
         pending, most = [], self.batch_sizes[-1]
         for start in range(0, len(rows), most):
             count = min(most, len(rows) - start)
             size = next(size for size in self.batch_sizes if size >= count)
-            taken = jax.tree.map(lambda x: _filled(x[start : start + count], size), arrays)  # noqa: B023
-            pending.append((function(self.params, *taken), count))
+            take = functools.partial(_take, start=start, count=count, size=size)
+            found = self._logits(self.params, *jax.tree.map(take, arrays))
+            pending.append((function(found, *map(take, columns)), count))
         parts = [[np.asarray(part)[:count] for part in found] for found, count in pending]
         return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
@@ -152,39 +155,21 @@ def padded_lengths(longest: int) -> list[int]:
     return [*lengths, longest]
 
 
-def _filled(array: np.ndarray, size: int) -> np.ndarray:
-    """The rows, and the last one again until there are `size`."""
-    if len(array) == size:
-        return array
-    return array[np.minimum(np.arange(size), len(array) - 1)]
+def _take(array: np.ndarray, start: int, count: int, size: int) -> np.ndarray:
+    """Rows from `start`, and the last of them again until there are `size`."""
+    if count == size:
+        return array[start : start + count]
+    return array[start + np.minimum(np.arange(size), count - 1)]
 
 
-def _rank(
-    logits: Callable,
-    params: Any,
-    codes: Array,
-    context: dict[str, Array],
-    places: Array,
-    candidates: Array,
-    restricted: Array,
-    k: int,
-) -> tuple[Array, Array]:
-    found = logits(params, codes, context, places)
+def _rank(found: Array, candidates: Array, restricted: Array, k: int) -> tuple[Array, Array]:
     listed = jnp.where(candidates, found, -jnp.inf)
     counted = jnp.where(restricted[:, None], listed, found)
     best, items = lax.top_k(listed, k)
     return best - logsumexp(counted, axis=1, keepdims=True), items
 
 
-def _score(
-    logits: Callable,
-    params: Any,
-    codes: Array,
-    context: dict[str, Array],
-    places: Array,
-    targets: Array,
-) -> tuple[Array, Array, Array]:
-    found = logits(params, codes, context, places)
+def _score(found: Array, targets: Array) -> tuple[Array, Array, Array]:
     own = jnp.take_along_axis(found, targets[:, None], axis=1)
     other = jnp.arange(found.shape[1]) != targets[:, None]
     others = logsumexp(jnp.where(other, found, -jnp.inf), axis=1)

@@ -1,0 +1,107 @@
+// The set as cards, and the search that adds to it.
+
+import { debounce, element } from "./elements.js";
+import { describe, picture } from "./garments.js";
+import { get } from "./server.js";
+
+const MATCHES = 8;
+
+// items: [{name, hidden}]. changed() is called after each change.
+export function showCards(list, items, changed) {
+  const cards = items.map((item) => card(item, {
+    toggle() {
+      item.hidden = !item.hidden;
+      changed();
+    },
+    remove(place) {
+      items.splice(items.indexOf(item), 1);
+      changed();
+      const next = list.children[Math.min(place, items.length - 1)];
+      (next?.querySelector("button") ?? document.getElementById("search")).focus();
+    },
+  }));
+  const focused = [...list.children].findIndex((old) => old.contains(document.activeElement));
+  list.replaceChildren(...cards);
+  if (focused >= 0) list.children[focused]?.querySelector("button").focus();
+}
+
+function card(item, { toggle, remove }) {
+  const { title, detail } = describe(item.name);
+  const face = element(
+    "button",
+    { type: "button", class: "face", "aria-pressed": String(item.hidden), title: item.name, onclick: toggle },
+    element("span", { class: "art" }, picture(item.name), element("span", { class: "question", "aria-hidden": "true" }, "?")),
+    element("span", { class: "title" }, title),
+    element("span", { class: "detail" }, detail),
+    element("span", { class: "visually-hidden" }, item.hidden ? ", hidden" : ", visible"),
+  );
+  const cross = element(
+    "button",
+    {
+      type: "button", class: "remove", "aria-label": `Remove ${item.name}`,
+      onclick: (event) => remove([...event.target.closest("ul").children].indexOf(event.target.closest("li"))),
+    },
+    "×",
+  );
+  return element("li", { class: item.hidden ? "card hidden-card" : "card" }, face, cross);
+}
+
+// Calls add(name) with an item that was found; taken() gives the names not to offer.
+export function makeSearch(form, { add, taken, failed }) {
+  const input = form.querySelector("input");
+  const list = form.querySelector("ul");
+  let newest = 0;
+
+  function close() {
+    newest += 1;
+    list.hidden = true;
+    list.replaceChildren();
+  }
+  function choose(name) {
+    input.value = "";
+    close();
+    add(name);
+    input.focus();
+  }
+  const search = debounce(150, async () => {
+    const own = ++newest;
+    try {
+      const { items } = await get(`items?limit=${MATCHES + taken().length}&query=${encodeURIComponent(input.value)}`);
+      if (own !== newest) return;
+      const offered = items.map(({ name }) => name).filter((name) => !taken().includes(name));
+      list.replaceChildren(...offered.slice(0, MATCHES).map((name) => match(name, choose)));
+      if (!offered.length) list.append(element("li", { class: "quiet" }, "No item has this in its name."));
+      list.hidden = false;
+    } catch (error) {
+      failed(error);
+    }
+  });
+  input.addEventListener("input", search);
+  input.addEventListener("focus", search);
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    list.querySelector("button")?.click();
+  });
+  form.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") close();
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      const stops = [input, ...list.querySelectorAll("button")];
+      const step = event.key === "ArrowDown" ? 1 : -1;
+      stops[stops.indexOf(document.activeElement) + step]?.focus();
+    }
+  });
+  form.addEventListener("focusout", (event) => {
+    if (!form.contains(event.relatedTarget)) close();
+  });
+}
+
+function match(name, choose) {
+  const { title, detail } = describe(name);
+  return element("li", {}, element(
+    "button",
+    { type: "button", onclick: () => choose(name) },
+    element("span", { class: "mini" }, picture(name)),
+    element("span", {}, element("span", { class: "title" }, title), element("span", { class: "detail" }, detail)),
+  ));
+}

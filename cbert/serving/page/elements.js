@@ -1,0 +1,34 @@
+// Elements out of plain values: text is always text, never markup.
+
+export function element(tag, properties = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name === "class") made.className = value;
+    else if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (name in made && typeof value !== "string") made[name] = value;
+    else made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+export function drawing(tag, attributes = {}, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+// Calls the function once, when calls have stopped for a while.
+export function debounce(delay, call) {
+  let timer;
+  return (...values) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => call(...values), delay);
+  };
+}
+
+export function percent(probability) {
+  const share = 100 * probability;
+  return `${share >= 10 ? share.toFixed(0) : share >= 0.1 ? share.toFixed(1) : share.toPrecision(1)} %`;
+}

@@ -1,0 +1,124 @@
+// The context as a form made from the schema's features; each value may also be not known.
+
+import { element } from "./elements.js";
+
+// Makes a control for each feature. changed(name, value) gets undefined for not known.
+// Returns show(context), which sets every control.
+export function makeForm(form, features, changed) {
+  form.addEventListener("submit", (event) => event.preventDefault());
+  const setters = features.map((feature) => {
+    const [made, set] = CONTROLS[feature.kind](feature, (value) => changed(feature.name, value));
+    form.append(made);
+    return (context) => set(context[feature.name] ?? undefined);
+  });
+  return (context) => setters.forEach((set) => set(context));
+}
+
+const CONTROLS = { categorical, multi_valued: multiValued, numerical, vector };
+
+function label(name) {
+  return name.replaceAll("_", " ");
+}
+
+function categorical({ name, values }, changed) {
+  const id = `feature-${name}`;
+  const select = element("select", { id, onchange: () => changed(select.value || undefined) });
+  const options = (known) => [
+    element("option", { value: "" }, "not known"),
+    ...known.map((value) => element("option", { value }, value)),
+  ];
+  select.append(...options(values));
+  const set = (value) => {
+    const strange = value !== undefined && !values.includes(value);
+    select.replaceChildren(...options(strange ? [...values, String(value)] : values));
+    select.value = value ?? "";
+  };
+  return [element("div", { class: "feature" }, element("label", { for: id }, label(name)), select), set];
+}
+
+function multiValued({ name, values, max_values: most }, changed) {
+  const chips = element("div", { class: "chips" });
+  const unknown = notKnown(name, (isUnknown) => report(isUnknown ? undefined : []));
+  function report(chosen) {
+    set(chosen);
+    changed(chosen);
+  }
+  function chip(value, chosen) {
+    const box = element("input", {
+      type: "checkbox", checked: chosen.includes(value),
+      disabled: chosen.length >= most && !chosen.includes(value),
+      onchange: () => {
+        report([...chips.querySelectorAll("input:checked")].map((checked) => checked.value));
+        [...chips.querySelectorAll("input")].find((other) => other.value === value)?.focus();
+      },
+    });
+    box.value = value;
+    return element("label", { class: "chip" }, box, element("span", {}, value));
+  }
+  function set(value) {
+    const chosen = Array.isArray(value) ? value.map(String) : [];
+    const strange = chosen.filter((one) => !values.includes(one));
+    unknown.checked = value === undefined;
+    chips.replaceChildren(...[...values, ...strange].map((one) => chip(one, chosen)));
+  }
+  return [
+    element(
+      "fieldset",
+      { class: "feature" },
+      element("legend", {}, label(name), element("span", { class: "quiet" }, ` at most ${most}`)),
+      unknown.parentElement, chips,
+    ),
+    set,
+  ];
+}
+
+function numerical({ name, low, high, step, middle }, changed) {
+  const id = `feature-${name}`;
+  const slider = element("input", {
+    type: "range", min: String(low), max: String(high), step: String(step),
+    "aria-label": label(name), oninput: () => report(Number(slider.value)),
+  });
+  const number = element("input", {
+    type: "number", id, step: "any",
+    oninput: () => report(number.value === "" ? undefined : Number(number.value)),
+  });
+  const unknown = notKnown(name, (isUnknown) => report(isUnknown ? undefined : Number(slider.value)));
+  const made = element(
+    "div",
+    { class: "feature" },
+    element("label", { for: id }, label(name)),
+    element("div", { class: "number" }, slider, number),
+    unknown.parentElement,
+  );
+  function report(value) {
+    set(value, document.activeElement === number);
+    changed(value);
+  }
+  function set(value, typing = false) {
+    made.classList.toggle("not-known", value === undefined);
+    unknown.checked = value === undefined;
+    slider.value = typeof value === "number" ? value : middle;
+    if (!typing) number.value = typeof value === "number" ? value : "";
+  }
+  return [made, set];
+}
+
+function vector({ name, dimension }) {
+  return [
+    element(
+      "div",
+      { class: "feature not-known" },
+      element("span", { class: "label" }, label(name)),
+      element("span", { class: "quiet" }, `not known (over HTTP it is a list of ${dimension} numbers)`),
+    ),
+    () => {},
+  ];
+}
+
+function notKnown(name, changed) {
+  const box = element("input", {
+    type: "checkbox", "aria-label": `${label(name)} is not known`, onchange: () => changed(box.checked),
+  });
+  element("label", { class: "unknown" }, box, element("span", {}, "not known"));
+  return box;
+}

@@ -1,0 +1,98 @@
+"""What the page needs to know: the features of its form, item names, a set to start from."""
+
+import math
+from typing import Any
+
+from cbert.schema import CATEGORICAL, NUMERICAL, Feature, Schema
+from cbert.serving.predictor import Predictor
+
+EXAMPLE_ITEMS = 5
+
+
+def describe(models: dict[str, Predictor]) -> dict[str, Any]:
+    """The models, and the schema they share, as JSON; of the items only their number."""
+    schema = models["main"].schema
+    return {
+        "models": [
+            {"model": name, "method": predictor.method, "step": predictor.step}
+            for name, predictor in models.items()
+        ],
+        "kind": schema.kind,
+        "max_items": schema.max_items,
+        "items": len(schema.items),
+        "features": [_feature(feature) for feature in schema.features],
+    }
+
+
+def _feature(feature: Feature) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": feature.name, "kind": feature.kind}
+    if feature.is_token:
+        found |= {"values": feature.values, "max_values": feature.max_values}
+    elif feature.kind == NUMERICAL:
+        found |= slider(feature)
+    else:
+        found["dimension"] = feature.dimension
+    return found
+
+
+def slider(feature: Feature) -> dict[str, float]:
+    """A range that holds nearly all of training's values, with a round step of about 1/50."""
+    low, high = feature.mean - 2 * feature.scale, feature.mean + 2 * feature.scale
+    if feature.edges:
+        low = min(low, feature.edges[0]) if feature.edges[0] < 0 else feature.edges[0]
+        high = max(high, feature.edges[-1])
+    magnitude = 10.0 ** math.floor(math.log10((high - low) / 50))
+    step = next(n * magnitude for n in (1, 2, 5, 10) if n * magnitude * 50 >= high - low)
+    places = max(0, -math.floor(math.log10(step)))
+    return {
+        "low": round(math.floor(low / step) * step, places),
+        "high": round(math.ceil(high / step) * step, places),
+        "step": round(step, places),
+        "middle": round(round(feature.mean / step) * step, places),
+    }
+
+
+def example(predictor: Predictor) -> dict[str, Any]:
+    """A set to start from: what the model itself puts together for an average context."""
+    schema = predictor.schema
+    context: dict[str, Any] = {}
+    for feature in schema.features:
+        if feature.kind == CATEGORICAL and feature.values:
+            context[feature.name] = feature.values[0]
+        elif feature.kind == NUMERICAL:
+            context[feature.name] = slider(feature)["middle"]
+    items: list[str] = []
+    while len(items) < min(EXAMPLE_ITEMS, schema.max_items, len(schema.items) - 1):
+        (listed,) = predictor.complete(items, context, k=1).predictions
+        items.append(listed[0].item)
+    return {"items": items, "context": context}
+
+
+class Names:
+    """Item names to search, the most frequent first."""
+
+    def __init__(self, schema: Schema) -> None:
+        pairs = zip(schema.items, schema.counts, strict=True)
+        self._names = sorted(pairs, key=lambda pair: -pair[1])
+        self._folded = [name.casefold() for name, _ in self._names]
+
+    def search(self, query: str, limit: int) -> dict[str, Any]:
+        """Names that hold every word of the query, those that begin with it first.
+
+        Returns:
+          `items`, at most `limit` of them with their counts in training, and `found`, how
+          many there are.
+        """
+        query = query.casefold().strip()
+        words = query.split()
+        found = [
+            place
+            for place, name in enumerate(self._folded)
+            if all(word in name for word in words)
+        ]
+        found.sort(key=lambda place: not self._folded[place].startswith(query))
+        listed = [self._names[place] for place in found[:limit]]
+        return {
+            "items": [{"name": name, "count": count} for name, count in listed],
+            "found": len(found),
+        }

@@ -1,0 +1,311 @@
+"""The server over real HTTP: its answers, its refusals, its end; the line in front of it."""
+
+import concurrent.futures
+import http.client
+import json
+import socket
+import threading
+import time
+import urllib.parse
+
+import numpy as np
+import pytest
+
+from cbert.errors import UserError
+from cbert.schema import Feature, Schema
+from cbert.serving import page_data, server
+from cbert.serving.batching import Batcher, BusyError
+from tests.conftest import refused
+
+pytestmark = pytest.mark.xdist_group("serving")
+
+CONTEXT = {"age": 34.0, "occasion": "work", "colours": ["blue"]}
+
+
+def ask(address, path, body=None, method=None):
+    """The status and the parsed answer; a body that is not bytes is sent as JSON."""
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(address).netloc, timeout=60)
+    if body is not None and not isinstance(body, bytes):
+        body = json.dumps(body).encode()
+    try:
+        connection.request(method or ("GET" if body is None else "POST"), path, body)
+        found = connection.getresponse()
+        text = found.read()
+        assert found.headers["X-Content-Type-Options"] == "nosniff"
+        return found.status, json.loads(text)
+    finally:
+        connection.close()
+
+
+def test_answers_are_the_predictors(served, predictor):
+    items = list(predictor.schema.items[:3])
+    query = {"items": items, "context": CONTEXT}
+
+    status, found = ask(served, "/complete", query | {"k": 80, "exclude": [items[0]]})
+    assert status == 200
+    wanted = predictor.complete(items, CONTEXT, k=80, exclude=[items[0]]).to_dict()
+    (listed,), (expected,) = found.pop("predictions"), wanted.pop("predictions")
+    assert len(listed) == 77
+    assert found == wanted
+    for one, other in zip(listed, expected, strict=True):
+        assert one["rank"] == other["rank"]
+        assert one["probability"] == pytest.approx(other["probability"], rel=1e-4)
+
+    status, found = ask(served, "/score", query)
+    assert status == 200
+    wanted = predictor.score(items, CONTEXT).scores
+    assert [score["rank"] for score in found["scores"]] == [score.rank for score in wanted]
+
+    status, found = ask(served, "/explain", query | {"item": predictor.schema.items[5]})
+    assert status == 200
+    wanted = predictor.explain(items, CONTEXT, predictor.schema.items[5])
+    assert found["features"] == pytest.approx(wanted.features, abs=1e-4)
+    assert abs(found["features"]["age"]) > 1e-3
+
+    status, found = ask(served, "/complete_batch", {"model": "compare", "queries": [query] * 3})
+    assert status == 200
+    assert [len(one["predictions"][0]) for one in found["completions"]] == [5, 5, 5]
+
+
+def test_concurrent_clients_get_their_own_answers(served, schema):
+    queries = [
+        {"items": [name], "k": 3, "context": {"age": 20 + n}}
+        for n, name in enumerate(schema.items)
+    ]
+    alone = [ask(served, "/complete", query)[1]["predictions"][0] for query in queries[:32]]
+    with concurrent.futures.ThreadPoolExecutor(32) as pool:
+        together = list(pool.map(lambda query: ask(served, "/complete", query), queries[:32]))
+    for (status, found), wanted in zip(together, alone, strict=True):
+        assert status == 200
+        assert [one["item"] for one in found["predictions"][0]] == [
+            one["item"] for one in wanted
+        ]
+        probabilities = [
+            [one["probability"] for one in list_] for list_ in (found["predictions"][0], wanted)
+        ]
+        np.testing.assert_allclose(*probabilities, rtol=1e-4)
+    assert len({json.dumps(wanted) for wanted in alone}) == 32
+
+
+MISTAKES = {
+    "not JSON": (b"{oops", "the body is not JSON"),
+    "empty": (b"", "the body is not JSON"),
+    "a number that is none": (b'{"items": [], "context": {"age": NaN}}', "the body holds NaN"),
+    "infinity": (b'{"items": [], "context": {"age": -1e999}}', "must be finite"),
+    "a long number": (b'{"items": [], "k": ' + b"9" * 5000 + b"}", "must be finite"),
+    "deep": (b"[" * 100_000, "the body is not JSON"),
+    "half a surrogate": (b'{"items": ["\\ud800"]}', "not valid Unicode"),
+    "latin 1": ('{"items": ["é"]}'.encode("latin-1"), "not valid Unicode"),
+    "a list": ([], "the body must be an object, not []"),
+    "no items": ({}, "items is missing"),
+    "items are text": ({"items": "shoe"}, 'items must be a list, not "shoe"'),
+    "an item is a number": ({"items": [3]}, "items.0 must be a string, not 3"),
+    "a repeated item": ({"items": ["a", "a"]}, "item 'a' occurs twice in a set"),
+    "10 000 items": ({"items": [str(n) for n in range(10_000)]}, "items holds 10000"),
+    "context is a list": ({"items": [], "context": []}, "context must be an object"),
+    "a feature near another": ({"items": [], "context": {"agee": 3}}, "did you mean 'age'?"),
+    "a value of another kind": ({"items": [], "context": {"age": "old"}}, "'age' is numerical"),
+    "a nested value": ({"items": [], "context": {"age": {"a": 1}}}, "age"),
+    "k is 0": ({"items": [], "k": 0}, "k is 0; it must be a whole number from 1 to 80"),
+    "k is above the vocabulary": ({"items": [], "k": 81}, "k is 81"),
+    "k is half": ({"items": [], "k": 1.5}, "k must be a whole number, not 1.5"),
+    "k is true": ({"items": [], "k": True}, "k must be a whole number, not true"),
+    "many slots": ({"items": [], "slots": 1000}, "slots is 1000"),
+    "an unknown field": ({"items": [], "contxt": {}}, "contxt is not a field"),
+    "a path for a model": ({"model": "../../x", "items": []}, "model must be 'main' or"),
+    "only of nothing known": ({"items": [], "only": ["x"]}, "only names 'x', which is not"),
+}  # fmt: skip
+
+
+def test_every_mistake_is_one_sentence(served, schema):
+    for name, (body, words) in MISTAKES.items():
+        status, found = ask(served, "/complete", body)
+        assert (status, list(found)) == (400, ["error"]), name
+        assert words in found["error"], name
+        assert "\n" not in found["error"]
+        assert len(found["error"]) < 400
+    many, bad = [{"items": []}] * 65, [{"items": []}, {"items": [], "k": 0}]
+    for path, body, status, words in (
+        ("/complete_batch", {"queries": many}, 400, "queries holds 65; give from 1 to 64"),
+        ("/complete_batch", {"queries": bad}, 400, "queries.1: k is 0"),
+        ("/score", {"items": []}, 400, "items is empty"),
+        ("/score", {"items": [None]}, 400, "items.0 must be a string"),
+        ("/explain", {"items": [], "item": "x"}, 400, "item names 'x'"),
+        ("/items?limit=none", None, 400, "query.limit must be a whole number"),
+        ("/../../etc/passwd", None, 404, "there is nothing at"),
+        ("/page/..%2f..%2fapp.py", None, 404, "there is nothing at"),
+        ("/complete", None, 405, "/complete does not take GET"),
+    ):  # fmt: skip
+        found_status, found = ask(served, path, body)
+        assert found_status == status, path
+        assert words in found["error"]
+    status, found = ask(served, "/complete", b"[" + b" " * 50_000_000 + b"]")
+    assert (status, found) == (413, {"error": "the body is larger than 1,048,576 bytes"})
+    assert ask(served, "/health")[1]["status"] == "ok"
+
+
+def test_what_training_never_saw_is_named_not_refused(served):
+    names = ["../../etc/passwd", "<b>hat</b>", "ключ", ""]
+    body = {"items": names, "context": {"occasion": "coronation", "colours": []}, "k": 2}
+    status, found = ask(served, "/complete", body)
+    assert status == 200
+    assert found["unknown_items"] == names
+    assert found["unknown_context"] == {"occasion": ["coronation"]}
+    assert "age" in found["missing_context"]
+    assert "colours" not in found["missing_context"]
+    status, found = ask(served, "/complete", {"items": []})
+    assert status == 200
+    assert len(found["predictions"][0]) == 5
+
+
+def open_socket(address):
+    parts = urllib.parse.urlsplit(address)
+    return socket.create_connection((parts.hostname, parts.port), timeout=20)
+
+
+def test_slow_clients_are_sent_away(served):
+    with open_socket(served) as head, open_socket(served) as body:
+        head.sendall(b"GET /health HT")
+        body.sendall(b"POST /complete HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
+        refusal = body.recv(10_000)
+        assert refusal.startswith(b"HTTP/1.1 408 ")
+        assert b"the body did not arrive within 2 seconds" in refusal
+        head.sendall(b"TP")
+        assert head.recv(10_000) == b""
+
+
+def test_the_work_of_a_client_that_leaves_is_dropped(served, schema):
+    """Batches are queued and left; not all of them are answered."""
+    body = json.dumps(
+        {"queries": [{"items": list(schema.items[:7]), "slots": 2}] * 64}
+    ).encode()
+    request = b"POST /complete_batch HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(
+        body
+    )
+    before = ask(served, "/health")[1]
+    sockets = [open_socket(served) for _ in range(16)]
+    for one in sockets:
+        one.sendall(request + body)
+    for one in sockets:
+        one.close()
+    while ask(served, "/health")[1]["waiting"]:
+        time.sleep(0.05)
+    after = ask(served, "/health")[1]
+    assert after["dropped"] > before["dropped"]
+    assert ask(served, "/complete", {"items": []})[0] == 200
+
+
+def test_the_page_data(served, schema):
+    status, found = ask(served, "/schema")
+    assert status == 200
+    assert [model["model"] for model in found["models"]] == ["main", "compare"]
+    assert (found["kind"], found["items"], found["max_items"]) == ("set", 80, 8)
+    age = found["features"][0]
+    assert age == {
+        "name": "age",
+        "kind": "numerical",
+        "low": 20,
+        "high": 68,
+        "step": 1,
+        "middle": 40,
+    }
+    assert set(found["example"]["items"]) <= set(schema.items)
+    assert len(set(found["example"]["items"])) == 5
+    status, found = ask(served, "/items?query=BAG%20no.&limit=2")
+    bags = [name for name in schema.items if " bag," in name]
+    assert found["found"] == len(bags)
+    assert len(found["items"]) == 2
+    assert found["items"][0]["count"] >= found["items"][1]["count"]
+    paths = ask(served, "/openapi.json")[1]["paths"]
+    assert {
+        "/complete",
+        "/complete_batch",
+        "/score",
+        "/explain",
+        "/schema",
+        "/items",
+        "/health",
+    } == set(paths)
+
+
+def test_names_that_begin_with_the_query_come_first():
+    schema = Schema("set", 4, ("red hat", "hat", "hot", "straw hat"), (5, 1, 9, 7), ())
+    found = page_data.Names(schema).search("HAT", 10)
+    assert [item["name"] for item in found["items"]] == ["hat", "straw hat", "red hat"]
+    assert page_data.Names(schema).search("", 1) == {
+        "items": [{"name": "hot", "count": 9}],
+        "found": 4,
+    }
+
+
+@pytest.mark.parametrize(
+    ("mean", "scale", "edges", "wanted"),
+    [
+        (70.0, 20.0, (40.0, 60.0, 75.0), (40, 110, 2, 70)),
+        (0.0, 1.0, (), (-2, 2, 0.1, 0)),
+        (-3e-6, 1e-6, (-4e-6,), (-5e-6, -1e-6, 1e-7, -3e-6)),
+    ],
+)
+def test_sliders(mean, scale, edges, wanted):
+    feature = Feature("x", "numerical", 4, mean=mean, scale=scale, edges=edges)
+    found = page_data.slider(feature)
+    assert tuple(found.values()) == pytest.approx(wanted, rel=1e-9)
+
+
+def test_a_port_in_use_and_a_missing_directory_are_one_line(served, trained, tmp_path):
+    port = urllib.parse.urlsplit(served).port
+    with pytest.raises(UserError, match=f"cannot listen on 127.0.0.1:{port} .*in use"):
+        server.listen("127.0.0.1", port)
+    with pytest.raises(UserError, match="--host is 'no such host'"):
+        server.listen("no such host", 0)
+    error = refused("serve", f"--workdir={tmp_path}/none", "--port=0")
+    assert "is not a run's work directory" in error
+
+
+class Gate:
+    """Answers questions with their squares, once it is opened."""
+
+    def __init__(self):
+        self.open, self.entered = threading.Event(), threading.Event()
+        self.calls = []
+
+    def __call__(self, questions):
+        self.entered.set()
+        assert self.open.wait(20)
+        self.calls.append(questions)
+        return [question**2 for question in questions]
+
+
+def test_questions_that_wait_share_a_call_and_dropped_ones_cost_nothing():
+    batcher, gate = Batcher(most=4, capacity=8), Gate()
+    (first,) = batcher.submit(gate, [1])
+    assert gate.entered.wait(20)
+    several = batcher.submit(gate, [2, 3, 4])
+    (alone,) = batcher.submit(abs_all, [-5])
+    others = batcher.submit(gate, [6, 7, 8])
+    assert batcher.waiting == 7
+    with pytest.raises(BusyError):
+        batcher.submit(gate, [9, 10])
+    several[1].cancel()
+    gate.open.set()
+    assert [first.result(20), several[0].result(20), several[2].result(20)] == [1, 4, 16]
+    assert alone.result(20) == 5
+    assert [future.result(20) for future in others] == [36, 49, 64]
+    batcher.close()
+    assert gate.calls == [[1], [2, 4, 6], [7, 8]]
+    assert (batcher.answered, batcher.dropped) == (7, 1)
+    with pytest.raises(BusyError):
+        batcher.submit(gate, [1])
+
+
+def abs_all(questions):
+    return [abs(question) for question in questions]
+
+
+def test_a_failure_is_its_askers_and_the_line_goes_on():
+    batcher = Batcher()
+    (bad,) = batcher.submit(abs_all, ["three"])
+    assert isinstance(bad.exception(20), TypeError)
+    (good,) = batcher.submit(abs_all, [-3])
+    assert good.result(20) == 3
+    batcher.close()
