@@ -298,7 +298,7 @@ def queries(folder: pathlib.Path) -> Callable:
         else:
             found = predictor.explain(query["items"], query["context"], "b")
             values = [found.probability, found.log_odds, *found.features.values()]
-        assert np.isfinite(values).all()
+        assert np.isfinite(values).all(), values
         json.dumps(dataclasses.asdict(found)).encode()
 
     return attempt
