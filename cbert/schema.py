@@ -23,7 +23,8 @@ CATEGORICAL, MULTI_VALUED = "categorical", "multi_valued"
 NUMERICAL, VECTOR = "numerical", "vector"
 KINDS = (CATEGORICAL, MULTI_VALUED, NUMERICAL, VECTOR)
 
-LARGEST = 1e30  # What float32 still holds.
+LARGEST = 1e30  # Of a number; what float32 still holds.
+FARTHEST = 1e12  # From the mean, in deviations; a model may square it and sum in float32.
 _MOST_CODES = 2**31  # 8 GiB of a split's codes.
 
 
@@ -90,7 +91,7 @@ class Feature:
           observed, then the standardised numbers, 0 where missing.
 
         Raises:
-          UserError: a value is not of the feature's kind, or too large once standardised.
+          UserError: a value is not of the feature's kind, or unthinkably far from the mean.
         """
         for value in column:
             if not self._accepts(value):
@@ -137,13 +138,16 @@ class Feature:
         observed = np.array([value is not None for value in column], bool)
         rows[:, 0] = observed
         values = np.array([v for v in column if v is not None], np.float64)
+        values = values.reshape(-1, self.numbers)
         with np.errstate(over="ignore"):
-            rows[observed, 1:] = (values.reshape(-1, self.numbers) - self.mean) / self.scale
-        if not np.isfinite(rows).all():
-            largest = values.flat[np.abs(values).argmax()]
+            standardised = (values - self.mean) / self.scale
+        far = np.abs(standardised) > FARTHEST
+        if far.any():
             raise UserError(
-                f"context feature {self.name!r} is {largest:g}, too large; check its unit"
+                f"context feature {shown(self.name)} is {values[far][0]:g}, too large; check "
+                "its unit"
             )
+        rows[observed, 1:] = standardised
         return rows
 
 

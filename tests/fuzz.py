@@ -25,19 +25,23 @@ import traceback
 import warnings
 from collections.abc import Callable
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import psutil
 import pyarrow
 import pyarrow.parquet
 
 from cbert import config as config_lib
-from cbert import progress, schema_file
+from cbert import predict, progress, schema_file
 from cbert.data import inference, prepare, readers, splits
 from cbert.errors import UserError
 from cbert.evaluation.compare import align
+from cbert.model import bert
 from cbert.schema import Schema
-from cbert.training import checksums
-from cbert.training.checkpoint import Progress
+from cbert.training import checksums, loop
+from cbert.training.checkpoint import Checkpoints, Progress
+from cbert.training.state import TrainState
 from configs import base
 from tests import mutations
 
@@ -251,7 +255,56 @@ def configs(folder: pathlib.Path) -> Callable:
     return attempt
 
 
-TARGETS = {"records": records, "schemas": schemas, "configs": configs}
+def queries(folder: pathlib.Path) -> Callable:
+    """Questions to a predictor, with the parameters that a small model starts from."""
+    config = base.get_config("gsu")
+    config.data.name = "own"
+    config.model.update({"dimension": 16, "heads": 2, "layers": 1, "feed_forward": 32})
+    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    schema = inference.infer(readers.read(folder / "in.jsonl")[0])
+    loop.claim_workdir(config, schema, folder)
+    model = bert.build(config_lib.hyperparameters(config), "gsu", schema)
+    params = bert.initialize(model, jax.random.key(0))
+    with Checkpoints(folder) as checkpoints:
+        checkpoints.save(
+            TrainState(jnp.asarray(1), params, {"count": jnp.zeros(())}), Progress()
+        )
+    predictor = predict.load(folder, checkpoint="last", batch_sizes=(4,))
+    predictor.warm_up()
+    valid = {
+        "items": ["a", None, "c"],
+        "context": ROWS[3]["context"],
+        "k": 2,
+        "slots": 1,
+        "exclude": ["d"],
+        "only": ["b", "d"],
+    }
+
+    def attempt(source: random.Random, huge: float) -> None:
+        try:
+            query = json.loads(mutations.mutated(source, valid, huge))
+        except (ValueError, RecursionError):
+            raise UserError("not JSON; whoever reads the text says so") from None
+        query = query if isinstance(query, dict) else {"items": query}
+        query = {name: query.get(name, value) for name, value in valid.items()}
+        draw = source.random()
+        if draw < 0.7:
+            found = predictor.complete(**query)
+            predictions = [one for part in found.predictions for one in part]
+            values = [one.probability for one in predictions]
+        elif draw < 0.85:
+            found = predictor.score(["a", "c"], query["context"])
+            values = [score.log_probability for score in found.scores]
+        else:
+            found = predictor.explain(query["items"], query["context"], "b")
+            values = [found.probability, found.log_odds, *found.features.values()]
+        assert np.isfinite(values).all(), values
+        json.dumps(dataclasses.asdict(found)).encode()
+
+    return attempt
+
+
+TARGETS = {"records": records, "schemas": schemas, "configs": configs, "queries": queries}
 
 
 def main() -> None:

@@ -125,8 +125,9 @@ def _change(source: random.Random, value: Any, huge: float) -> Any:
 
 def _places(value: Any):
     """Every (container, key) inside a JSON value."""
-    pairs = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, inner in list(pairs) if isinstance(value, dict | list) else ():
+    pairs = value.items() if isinstance(value, dict) else ()
+    pairs = enumerate(value) if isinstance(value, list) else pairs
+    for key, inner in list(pairs):
         yield value, key
         if isinstance(inner, dict | list) and len(inner) < 1000:
             yield from _places(inner)

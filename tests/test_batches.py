@@ -83,6 +83,33 @@ def same(one, other):
             np.testing.assert_array_equal(here[name], there[name])
 
 
+def test_damaged_data_are_refused_or_the_same(data_dir, schema, tmp_path):
+    """Every file of prepared data in turn: a bit flipped, cut short, deleted."""
+    whole = builder.directory(data_dir, "small")
+    expected = source.load(data_dir, "small", "test", schema)
+    files = [path.relative_to(whole) for path in whole.glob("*.*") if path.is_file()]
+    assert len(files) > 4
+    refusals = []
+    for place, (name, damage) in enumerate(itertools.product(files, ("flip", "cut", "delete"))):
+        prepared = tmp_path / str(place) / "small" / builder.VERSION
+        shutil.copytree(whole, prepared, ignore=shutil.ignore_patterns("columns"))
+        content = bytearray((prepared / name).read_bytes())
+        content[len(content) // 2] ^= 4
+        (prepared / name).write_bytes(content if damage == "flip" else content[: place + 9])
+        if damage == "delete":
+            (prepared / name).unlink()
+        try:
+            loaded = source.load_schema(tmp_path / str(place), "small")
+            found = source.load(tmp_path / str(place), "small", "test", loaded)
+        except UserError as error:
+            refusals.append(str(prepared) in str(error))
+        else:
+            if loaded == schema:
+                same(found, expected)
+    assert len(refusals) > len(files)
+    assert all(refusals)
+
+
 def test_a_split_is_the_same_from_its_cache(data_dir, schema, tmp_path, capsys):
     prepared = tmp_path / "small" / builder.VERSION
     shutil.copytree(builder.directory(data_dir, "small"), prepared)

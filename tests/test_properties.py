@@ -126,8 +126,9 @@ def test_codes_are_finite_and_in_range(data, schema):
         numbers = st.lists(FINITE, min_size=feature.numbers, max_size=feature.numbers)
         column = data.draw(st.lists(st.none() | values.get(feature.kind, numbers), max_size=4))
         coded = attempted(feature.encode, column)
-        if coded is None:  # Its scale makes a value too large for float32.
-            assert feature.scale < 1
+        if coded is None:
+            seen = np.array([value for value in column if value is not None], float)
+            assert np.abs(seen - feature.mean).max() > schema_lib.FARTHEST * feature.scale
             continue
         assert np.isfinite(coded).all()
         if feature.is_token:
@@ -219,10 +220,10 @@ def test_checksums_notice_every_bit(content, where):
 
 @pytest.mark.parametrize("target", fuzz.TARGETS)
 def test_the_fuzzer_finds_nothing(target):
-    report = fuzz.fuzz(target, 2000, huge=1e-3)
+    report = fuzz.fuzz(target, {"queries": 500}.get(target, 2000), huge=1e-3)
     assert report.failures == []
-    assert report.accepted > 100
-    assert report.refused > 500
+    assert report.accepted > 50
+    assert report.refused > 400
     before, after = report.memory
     assert after - before < 200 * 2**20
 
