@@ -9,10 +9,12 @@ import jax
 import numpy as np
 import pytest
 
+from cbert import config as config_lib
 from cbert.data import builder, prepare, readers, source
+from cbert.evaluation import evaluate
 from cbert.training import loop
 from cbert.training.checkpoint import Checkpoints
-from tests.conftest import lines, refused, small
+from tests.conftest import lines, refused
 
 SIZE = 8 * 2**20
 
@@ -52,15 +54,15 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
 def test_prepare(disk, tmp_path):
     path = tmp_path / "in.jsonl"
     path.write_text(
-        lines(*({"items": [f"item {n % 7}", f"item {n % 5} too"]} for n in range(20_000)))
+        lines(*({"items": [f"item {n % 7}", f"item {n % 5} too"]} for n in range(5000)))
     )
     found, _ = readers.read(path)
     prepare.prepare(found[:200], disk / "data", "own", prepare.Options())
     before = contents(disk)
-    filler = fill(disk, leave=200_000)
+    filler = fill(disk, leave=100_000)
     flags = [f"--input={path}", f"--data_dir={disk}/data"]
-    assert f"{disk}/data" in refused("prepare", *flags, "--name=other")
     error = refused("prepare", *flags, "--name=own", "--overwrite")
+    assert f"{disk}/data" in error
     assert "the disk is full; free some space; then run the same command again" in error
     assert contents(disk) == before
     filler.unlink()
@@ -68,7 +70,8 @@ def test_prepare(disk, tmp_path):
     assert contents(disk) != before
     before = contents(disk)
     read_only(disk)
-    assert "the file system is read-only" in refused("prepare", *flags, "--name=third")
+    error = refused("prepare", *flags, "--name=other")
+    assert f"{disk}/data/other: the file system is read-only" in error
     assert contents(disk) == before
 
 
@@ -88,10 +91,9 @@ def test_the_column_cache(disk, data_dir, schema):
         assert found.contexts == expected.contexts
 
 
-def test_train_and_evaluate(disk, data_dir, schema, tmp_path):
-    config = small(data__dir=data_dir, model__layers=1)
-    loop.train(config, tmp_path / "unbroken")
-    size = sum(map(len, contents(tmp_path / "unbroken" / "checkpoints" / "6").values()))
+def test_train_and_evaluate(disk, trained, schema):
+    config = config_lib.load(trained)
+    size = sum(map(len, contents(trained / "checkpoints" / "6").values()))
     flags = (
         "--config=configs/base.py:gsu",
         *(
@@ -111,18 +113,27 @@ def test_train_and_evaluate(disk, data_dir, schema, tmp_path):
     loop.train(config, disk / "run")
     fresh = loop.set_up(config, schema).state
     states = []
-    for run in (tmp_path / "unbroken", disk / "run"):
+    for run in (trained, disk / "run"):
         with Checkpoints(run) as checkpoints:
             states.append(checkpoints.restore(fresh)[0])
     assert int(states[1].step) == 6
     assert jax.tree.all(jax.tree.map(np.array_equal, *states))
-    metrics = [
-        (run / "metrics.jsonl").read_text() for run in (tmp_path / "unbroken", disk / "run")
-    ]
+    metrics = [(run / "metrics.jsonl").read_text() for run in (trained, disk / "run")]
     assert metrics[0] == metrics[1]
+    # Room for nothing, then no permission: the earlier results stay.
+    options = evaluate.Options(masking="one")
+    found = evaluate.evaluate(disk / "run", options)
+    evaluate.write(found, evaluate.summary(found), disk / "run")
     before = contents(disk)
+    filler = fill(disk)
+    with pytest.raises(OSError, match=r"No space left .*/eval/test\.json'"):
+        evaluate.write(found, evaluate.summary(found), disk / "run")
+    filler.unlink()
     read_only(disk)
-    error = refused("evaluate", f"--workdir={disk}/run", "--masking=one")
-    assert f"{disk}/run/eval: the file system is read-only" in error
-    assert "read-only" in refused("train", *flags, f"--workdir={disk}/run")
+    for attempt in (
+        lambda: evaluate.write(found, evaluate.summary(found), disk / "run"),
+        lambda: loop.train(config, disk / "run"),
+    ):
+        with pytest.raises(OSError, match=f"Read-only file system: '{disk}/run"):
+            attempt()
     assert contents(disk) == before

@@ -13,6 +13,7 @@ from cbert import schema as schema_lib
 from cbert import schema_file
 from cbert.data import columns, prepare, readers, records
 from cbert.errors import UserError, one_line, printable, shown
+from cbert.evaluation import evaluate
 from cbert.schema import Feature, Schema
 from cbert.training import checksums, loop
 from tests import fuzz
@@ -262,6 +263,7 @@ def test_hostile_names_take_the_same_road(tmp_path):
     done = run("evaluate", f"--workdir={tmp_path / 'run'}", f"--by={HOSTILE}")
     assert done.stdout.replace("\n", "").isprintable()
     assert f"{SHOWN}1" in done.stdout
-    error = refused("evaluate", f"--workdir={tmp_path / 'run'}", "--by=other")
-    assert error.rstrip("\n").isprintable()
-    assert SHOWN in error
+    with pytest.raises(UserError) as refusal:
+        evaluate.evaluate(tmp_path / "run", evaluate.Options(by="other"))
+    assert str(refusal.value).isprintable()
+    assert SHOWN in str(refusal.value)
