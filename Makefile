@@ -43,6 +43,8 @@ test: setup
 
 soak: setup
 	$(RUN) tests.fuzz --count=100000
+	$(RUN) tests.soak --kills=25
+	$(RUN) tests.soak --kills=0 --memory_steps=20000
 
 format: setup
 	$(RUN) ruff check --fix .
