@@ -31,6 +31,23 @@ REAL_DATA = ROOT.parent / "shared" / "data"
 ARTICLES, SETS = 80, [320, 60, 60]
 
 
+# They share a trained run, a predictor and a server, each of which takes long to make.
+ONE_PROCESS = ("test_complete", "test_export", "test_page", "test_predict", "test_serving")
+
+
+@pytest.hookimpl(optionalhook=True)  # There may be no xdist.
+def pytest_xdist_make_scheduler(config, log):
+    """Those of `ONE_PROCESS` go to one worker, every other test wherever there is room."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            shares = pathlib.PurePath(nodeid.split("::")[0]).stem in ONE_PROCESS
+            return "one process" if shares else nodeid
+
+    return Scheduling(config, log)
+
+
 def run(module: str, *arguments: str, check: int = 0, **environment: str):
     """Runs a command as a user would, and checks its exit code."""
     done = subprocess.run(
