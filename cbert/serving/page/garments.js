@@ -68,7 +68,7 @@ export function describe(name) {
   const [title, ...rest] = name.split(", ");
   const [, colour, type] = /^(\S+) (\S+)$/.exec(title) ?? [];
   const drawn = COLOURS[colour] && SHAPES[type] && rest.length === 4;
-  return { title, detail: rest.join(" · "), ...(drawn ? { colour, type } : {}) };
+  return { title, detail: rest.join(drawn ? " · " : ", "), ...(drawn ? { colour, type } : {}) };
 }
 
 // The garment as SVG; for any other item its first letter.

@@ -32,7 +32,8 @@ async function start() {
     else state.context[name] = value;
     changed();
   });
-  makeSearch(find("add"), { add, taken: () => state.items.map(({ name }) => name), failed: showError });
+  const taken = () => (schema.kind === "set" ? state.items.map(({ name }) => name) : []);
+  makeSearch(find("add"), { add, taken, failed: showError });
   find("example").addEventListener("click", () => replace(exampleState()));
   find("forget").addEventListener("click", () => replace({ ...state, context: {} }));
   find("link").addEventListener("click", copyLink);
