@@ -69,7 +69,10 @@ def functions(model: bert.ContextualBert) -> Functions:
 
     def logits(params, codes, context, places):
         hidden, table, bias = model.apply({"params": params}, codes, context, places[:, None])
-        return jnp.dot(hidden[:, 0], table.T, precision=jax.lax.Precision.HIGHEST) + bias
+        # Not with table.T: XLA on CPU would turn a copy of the table at every call.
+        over_width = (((1,), (1,)), ((), ()))
+        precision = jax.lax.Precision.HIGHEST
+        return jax.lax.dot_general(hidden[:, 0], table, over_width, precision) + bias
 
     def context_vector(params, context):
         vector = model.apply(

@@ -61,9 +61,11 @@ def test_every_command_of_the_page(tmp_path):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     printed = done.stdout.split("\x1e")
     assert "parameters (without context embeddings" in printed[3]
-    assert "known optimum" in printed[5]
-    assert "missing: gender" in printed[6]
-    assert "unknown" not in printed[6]
+    assert "popularity given context" in printed[5]
+    assert "unknown items: blini\nmissing: age\n" in printed[6]
+    for item in ("bagel", "egg", "jam", "juice", "wine", "pasta"):
+        breakfast = item not in ("wine", "pasta")
+        assert (item in printed[6]) <= breakfast
     assert "1,000 queries answered" in printed[7]
     assert "Explanation(item=" in printed[8]
     answers = [json.loads(line) for line in (tmp_path / "answers.jsonl").open()]
@@ -72,7 +74,7 @@ def test_every_command_of_the_page(tmp_path):
         cbert.load(tmp_path / "runs/mine"),
         cbert.load_exported(tmp_path / "exported/mine"),
     )
-    items = run.schema.items[:3]
+    items = ["coffee", "bagel", "wine"]
     one, other = (
         [score.log_probability for score in p.score(items, {"age": 30}).scores]
         for p in (run, copy)
