@@ -6,7 +6,7 @@ python -m experiments.evaluate --workdir=runs/meals-none,runs/meals-gsu
 
 from absl import flags
 
-from cbert.errors import UserError
+from cbert.errors import UserError, printable
 from cbert.evaluation import compare
 from cbert.evaluation import evaluate as evaluate_lib
 from experiments import command
@@ -67,7 +67,7 @@ def main() -> None:
         print("\n" + compare.format_parts(found["by_visible_items"], "visible items"))
     if options.by:
         for workdir, found in parts.items():
-            print(f"\n{workdir}")
+            print(f"\n{printable(workdir)}")
             print(compare.format_parts(found[f"by_{options.by}"], options.by))
     if options.effects:
         print("\nwhat each context feature is worth, one question a set; ± over groups")

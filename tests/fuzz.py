@@ -88,7 +88,8 @@ def fuzz(target: str, count: int, seed: int = 0, first: int = 0, huge: float = 2
     with tempfile.TemporaryDirectory(dir=memory) as folder, _alarm(), warnings.catch_warnings():
         warnings.simplefilter("error")
         attempt = TARGETS[target](pathlib.Path(folder))
-        for number in range(first, first + count):
+        numbers = range(first, first + count)
+        for number in progress.bar(numbers, desc=target, unit=" inputs"):
             # The first inputs fill caches and the allocator's pools.
             if number == first + count // 4:
                 gc.collect()
@@ -318,8 +319,7 @@ def main() -> None:
     chosen = parser.parse_args()
     reports = []
     for target in [chosen.target] if chosen.target else TARGETS:
-        with progress.bar(desc=target, total=1):
-            reports.append(fuzz(target, chosen.count, chosen.seed, chosen.first))
+        reports.append(fuzz(target, chosen.count, chosen.seed, chosen.first))
         for number, what in reports[-1].failures[:20]:
             print(f"{target} {number}: {what}", file=sys.stderr)
     print(align([HEADS, *(report.cells() for report in reports)]))
