@@ -70,32 +70,23 @@ def assert_same(workdir, unbroken, method="gsu"):
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_told_to_stop_it_saves_and_goes_on(data_dir, tmp_path, unbroken, number):
-    workdir = tmp_path / "run"
-    process = start(data_dir, workdir)
-    wait_for(workdir / "metrics.jsonl", process)
-    began = time.monotonic()
-    process.send_signal(number)
-    output, _ = process.communicate(timeout=30)
-    assert time.monotonic() - began < 10
-    assert process.returncode == 0, output
-    if "stopped and saved" in output:  # Else it had just finished.
-        assert not (workdir / "finished.json").exists()
-    process = start(data_dir, workdir)
-    output, _ = process.communicate()
-    assert process.returncode == 0, output
-    assert_same(workdir, unbroken)
-
-
-def test_killed_at_a_random_instant_it_goes_on(data_dir, tmp_path, unbroken):
-    """One instant here; `python -m tests.soak` takes 25 and every method."""
+def test_killed_and_told_to_stop_it_goes_on(data_dir, tmp_path, unbroken):
+    """Killed at a random instant, then told to stop twice; `tests.soak` kills 25 times."""
     workdir = tmp_path / "run"
     process = start(data_dir, workdir)
     wait_for(workdir / "config.json", process)
     time.sleep(random.uniform(0, 4))
     process.kill()
     process.communicate()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        process = start(data_dir, workdir)
+        wait_for(workdir / "metrics.jsonl", process)
+        began = time.monotonic()
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=30)
+        assert time.monotonic() - began < 10
+        assert process.returncode == 0, output
+        assert ("stopped and saved" in output) != (workdir / "finished.json").exists()
     process = start(data_dir, workdir)
     output, _ = process.communicate()
     assert process.returncode == 0, output
