@@ -77,13 +77,15 @@ def _write(predictor: Predictor, directory: pathlib.Path, facts: dict[str, Any])
     (directory / _CONTEXT_VECTOR).write_bytes(context_vector)
     np.savez(directory / _PARAMETERS, **_flat(program.params))
     schema_file.save(predictor.schema, directory / _SCHEMA)
+    config = predictor.config.to_dict()
+    config["data"]["dir"] = ""  # A path of the machine that trained it.
     card = {
         "format": FORMAT,
         **facts,
         "step": predictor.step,
         "jax": jax.__version__,
         "platforms": PLATFORMS,
-        "config": predictor.config.to_dict(),
+        "config": config,
         "sha256": {path.name: _digest(path) for path in sorted(directory.iterdir())},
     }
     text = json.dumps(card, indent=1, ensure_ascii=False)

@@ -54,7 +54,7 @@ class Predictor:
         return self.config.model.method
 
     def warm_up(self) -> None:
-        """Compiles what `complete`, `score` and `explain` will need."""
+        """Compiles what `complete` (lists of up to 16 items), `score` and `explain` need."""
         sizes = len(self.program.lengths) * len(self.program.batch_sizes)
         with progress.bar(desc="compiling", total=sizes, leave=False) as bar:
             for shape in self.program.warm_up():
