@@ -39,7 +39,7 @@ from cbert.errors import UserError
 from cbert.evaluation.compare import align
 from cbert.model import bert
 from cbert.schema import Schema
-from cbert.training import checksums, loop
+from cbert.training import checksums, workdir
 from cbert.training.checkpoint import Checkpoints, Progress
 from cbert.training.state import TrainState
 from configs import base
@@ -263,7 +263,7 @@ def queries(folder: pathlib.Path) -> Callable:
     config.model.update({"dimension": 16, "heads": 2, "layers": 1, "feed_forward": 32})
     (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     schema = inference.infer(readers.read(folder / "in.jsonl")[0])
-    loop.claim_workdir(config, schema, folder)
+    workdir.claim(config, schema, folder)
     model = bert.build(config_lib.hyperparameters(config), "gsu", schema)
     params = bert.initialize(model, jax.random.key(0))
     with Checkpoints(folder) as checkpoints:

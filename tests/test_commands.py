@@ -1,6 +1,7 @@
 """The commands as a user runs them: help, runs, checkpoints, devices, real data."""
 
 import json
+import os
 import re
 import shutil
 
@@ -9,7 +10,10 @@ import pytest
 
 from tests.conftest import lines, refused, run
 
-COMMANDS = ("prepare", "train", "evaluate", "describe", "report")
+COMMANDS = (
+    *("prepare", "train", "evaluate", "describe", "sweep", "report", "complete", "serve"),
+    *("export", "benchmark", "latency"),
+)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -134,7 +138,8 @@ def test_four_devices_answer_as_one(run_directory, tmp_path):
         run(
             "evaluate",
             f"--workdir={run_directory}",
-            XLA_FLAGS=f"--xla_force_host_platform_device_count={count}",
+            XLA_FLAGS=f"{os.environ['XLA_FLAGS']} "
+            f"--xla_force_host_platform_device_count={count}",
         )
         tables.append(pyarrow.parquet.read_table(run_directory / "eval" / "test.parquet"))
     one, four = (table.to_pydict() for table in tables)
@@ -148,6 +153,7 @@ def test_meals_take_the_same_road(meals, tmp_path):
         "prepare",
         f"--input={meals}",
         "--min_count=5",
+        *("--max_items=6", "--longer=subsample"),  # Short sets compile sooner.
         "--name=meals",
         f"--data_dir={tmp_path}/data",
     )

@@ -20,9 +20,14 @@ from cbert.schema import MASK_ITEM, PAD_ITEM
 SMALL = Hyperparameters(dimension=16, heads=4, layers=3, feed_forward=24, dropout=0.0)
 
 
+@functools.lru_cache
+def initialized(schema, method, hyper, seed):
+    return bert.initialize(bert.build(hyper, method, schema), jax.random.key(seed))
+
+
 def made(schema, method, hyper=SMALL, seed=0):
     model = bert.build(hyper, method, schema)
-    params = bert.initialize(model, jax.random.key(seed))
+    params = initialized(schema, method, hyper, seed)
     # Biases and scales away from 0 and 1, so that none of them can be forgotten unseen.
     noise = np.random.default_rng(1)
     params = jax.tree.map(

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from tests.conftest import ROOT, run
+from tests.conftest import ROOT, run_fresh
 
 FAULTS = """
 import ctypes, resource, sys
@@ -48,9 +48,9 @@ def test_programs_are_kept_between_processes(data_dir, tmp_path):
         *("--config.model.dimension=8", "--config.model.layers=1"),
     ]
     environment = {"JAX_COMPILATION_CACHE_DIR": str(cache)}
-    run("train", *arguments, f"--workdir={tmp_path / 'one'}", **environment)
+    run_fresh("train", *arguments, f"--workdir={tmp_path / 'one'}", **environment)
     programs = {path.name for path in cache.iterdir() if path.name.endswith("-cache")}
     assert programs
-    run("train", *arguments, f"--workdir={tmp_path / 'two'}", **environment)
+    run_fresh("train", *arguments, f"--workdir={tmp_path / 'two'}", **environment)
     again = {path.name for path in cache.iterdir() if path.name.endswith("-cache")}
     assert again == programs

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -106,17 +107,16 @@ def test_two_runs_in_one_directory(data_dir, tmp_path):
 
 def test_seeds_that_were_killed_apart_go_on_together(data_dir, tmp_path):
     """One seed has a newer checkpoint than the other: both go on from the older one."""
-    config = small(data__dir=data_dir, train__steps=6)
-    paths = [tmp_path / "0", tmp_path / "1"]
-    expected = loop.train_seeds(config, [0, 1], [tmp_path / "a", tmp_path / "b"])
-    loop.train_seeds(config, [0, 1], paths)
-    for path in (paths[1] / "checkpoints").iterdir():
-        if path.name == "6":
-            for file in sorted(path.rglob("*"), reverse=True):
-                file.unlink() if file.is_file() else file.rmdir()
-            path.rmdir()
-    (paths[1] / "finished.json").unlink()
+    config = small(data__dir=data_dir, train__steps=6, model__layers=1)
+    whole, paths = ([tmp_path / name / seed for seed in "01"] for name in ("whole", "broken"))
+    expected = loop.train_seeds(config, [0, 1], whole)
+    shutil.copytree(tmp_path / "whole", tmp_path / "broken")
+    shutil.rmtree(paths[1] / "checkpoints" / "6")
+    for path in paths:
+        (path / "finished.json").unlink()
     assert loop.train_seeds(config, [0, 1], paths) == expected
-    for path, other in zip(paths, ("a", "b"), strict=True):
-        for name, value in restored(config, path)[1].items():
-            np.testing.assert_array_equal(value, restored(config, tmp_path / other)[1][name])
+    for path, other in zip(paths, whole, strict=True):
+        assert (path / "metrics.jsonl").read_text() == (other / "metrics.jsonl").read_text()
+        found, params = (restored(config, where)[1] for where in (path, other))
+        for name, value in found.items():
+            np.testing.assert_array_equal(value, params[name], err_msg=name)

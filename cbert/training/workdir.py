@@ -41,7 +41,7 @@ def check(config: ml_collections.ConfigDict, schema: Schema, workdir: pathlib.Pa
 
 def _is_unclaimed(workdir: pathlib.Path) -> bool:
     """Empty, or left by a run that ended before its `config.json` was written."""
-    begun = {"schema.json", "config.json.tmp", LOCK, "log.txt"}
+    begun = {"schema.json", "schema.json.tmp", "config.json.tmp", LOCK, "log.txt"}
     return workdir.is_dir() and all(path.name in begun for path in workdir.iterdir())
 
 
