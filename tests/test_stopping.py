@@ -50,6 +50,12 @@ def wait_for(path, process):
         time.sleep(0.02)
 
 
+def wait_for_steps(process):
+    """Until it says that it takes steps, or goes on with them."""
+    line = next(line for line in process.stdout if line.startswith(("step", "resuming")))
+    assert line
+
+
 @pytest.fixture(scope="module")
 def unbroken(data_dir, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("unbroken") / "run"
@@ -81,10 +87,11 @@ def test_killed_and_told_to_stop_it_goes_on(data_dir, tmp_path, unbroken):
     process.communicate()
     for number in (signal.SIGTERM, signal.SIGINT):
         process = start(data_dir, workdir)
-        wait_for(workdir / "metrics.jsonl", process)
+        wait_for_steps(process)
         began = time.monotonic()
         process.send_signal(number)
-        output, _ = process.communicate(timeout=30)
+        output = process.stdout.read()
+        process.wait(timeout=30)
         assert time.monotonic() - began < 10
         assert process.returncode == 0, output
         assert ("stopped and saved" in output) != (workdir / "finished.json").exists()

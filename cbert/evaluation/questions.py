@@ -1,6 +1,7 @@
 """Questions: which hidden item of which example a model is asked for, and its answers."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import jax
@@ -70,8 +71,12 @@ def _questions(split: Split, rows: np.ndarray, places: np.ndarray, skipped: int)
     return Questions(rows.astype(np.int32), places.astype(np.int32), items, skipped)
 
 
+@functools.lru_cache(maxsize=8)
 def make_answer(model: ContextualBert) -> Callable:
-    """The mapped function that hides items and scores them; compiled once a length."""
+    """The mapped function that hides items and scores them.
+
+    Compiled once a length, for all runs of one model in a process.
+    """
 
     def answer(
         params: dict, data: dict, rows: jax.Array, places: jax.Array, length: int

@@ -3,6 +3,7 @@
 Legend: B examples, L positions, P hidden positions, D model dimension, V real items.
 """
 
+import functools
 import math
 
 import flax
@@ -184,11 +185,12 @@ def build(hyper: Hyperparameters, method: str, schema: Schema) -> ContextualBert
     return ContextualBert(hyper, method, len(schema.items), schema.max_items, schema.features)
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def initialize(model: ContextualBert, key: Array) -> dict:
     """Fresh parameters, float32."""
     codes = jnp.zeros((1, 2), jnp.int32)
     context = {feature.name: jnp.asarray(feature.encode([None])) for feature in model.features}
-    return jax.jit(model.init)(key, codes, context, codes[:, :1])["params"]
+    return model.init(key, codes, context, codes[:, :1])["params"]
 
 
 def shapes(model: ContextualBert) -> dict:
