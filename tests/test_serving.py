@@ -1,5 +1,6 @@
 """The server over real HTTP: its answers, its refusals, its end; the line in front of it."""
 
+import asyncio
 import concurrent.futures
 import http.client
 import json
@@ -10,11 +11,14 @@ import urllib.parse
 
 import numpy as np
 import pytest
+from starlette.requests import Request
 
 from cbert.errors import UserError
 from cbert.schema import Feature, Schema
 from cbert.serving import page_data, server
 from cbert.serving.batching import Batcher, BusyError
+from cbert.serving.limits import Limits, RefusalError
+from cbert.serving.service import Service
 from tests.conftest import refused
 
 pytestmark = pytest.mark.xdist_group("one_model")
@@ -167,7 +171,7 @@ def test_slow_clients_are_sent_away(served):
     with open_socket(served) as head, open_socket(served) as body:
         head.sendall(b"GET /health HT")
         body.sendall(b"POST /complete HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
-        refusal = body.recv(10_000)
+        refusal = body.makefile("rb").read()
         assert refusal.startswith(b"HTTP/1.1 408 ")
         assert b"the body did not arrive within 2 seconds" in refusal
         assert head.recv(10_000) == b""
@@ -295,6 +299,29 @@ def test_questions_that_wait_share_a_call_and_dropped_ones_cost_nothing():
     assert (batcher.answered, batcher.dropped) == (7, 1)
     with pytest.raises(BusyError):
         batcher.submit(gate, [1])
+
+
+def test_time_that_runs_out_and_askers_that_leave_drop_their_questions():
+    batcher, gate = Batcher(), Gate()
+    service = Service({}, batcher, Limits(answer_seconds=0.2))
+
+    async def stay():
+        await asyncio.Event().wait()
+
+    async def leave():
+        return {"type": "http.disconnect"}
+
+    (first,) = batcher.submit(gate, [1])
+    assert gate.entered.wait(20)
+    for receive, status in ((stay, 503), (leave, 499)):
+        with pytest.raises(RefusalError) as refusal:
+            asyncio.run(service.ask(Request({"type": "http"}, receive), gate, [status]))
+        assert refusal.value.status == status
+    (last,) = batcher.submit(gate, [3])
+    gate.open.set()
+    assert (first.result(20), last.result(20)) == (1, 9)
+    batcher.close()
+    assert gate.calls == [[1], [3]]
 
 
 def abs_all(questions):

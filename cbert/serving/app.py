@@ -1,8 +1,6 @@
 """The routes: predictions over HTTP, and what the page asks for."""
 
-import asyncio
 import pathlib
-from concurrent.futures import Future
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -14,9 +12,10 @@ from starlette.exceptions import HTTPException
 
 from cbert.errors import UserError
 from cbert.serving import answers, page_data
-from cbert.serving.batching import Answer, Batcher, BusyError
+from cbert.serving.batching import Batcher
 from cbert.serving.limits import Limits, RefusalError, read, sentence
 from cbert.serving.predictor import Predictor
+from cbert.serving.service import Service
 
 PAGE = pathlib.Path(__file__).parent / "page"
 
@@ -68,78 +67,6 @@ class Refusal(pydantic.BaseModel):
     error: str
 
 
-class Service:
-    """The models, and the line in front of them."""
-
-    def __init__(self, models: dict[str, Predictor], batcher: Batcher, limits: Limits) -> None:
-        self.models, self.batcher, self.limits = models, batcher, limits
-
-    def model(self, name: str) -> Predictor:
-        if name not in self.models:
-            raise RefusalError(
-                400, f"model {name!r} is not served; start the server with --compare=DIR"
-            )
-        return self.models[name]
-
-    async def complete(self, request: Request, model: str, asked: list[Asked]) -> list[dict]:
-        """Completions of checked queries, which may share a call with other requests'."""
-        predictor = self.model(model)
-        questions = []
-        for place, one in enumerate(asked):
-            where = f"queries.{place}: " if len(asked) > 1 else ""
-            try:
-                questions.append(predictor.check(one.query()))
-            except UserError as error:
-                raise UserError(f"{where}{error}") from None
-            if one.k > self.limits.k:
-                raise UserError(
-                    f"{where}k is {one.k}; the server lists at most {self.limits.k} items"
-                )
-        return await self._ask(request, predictor.answer, questions)
-
-    async def call(self, request: Request, function: Any, *arguments: Any) -> dict:
-        """The answer of one call that is not shared."""
-
-        def answer(questions: list[tuple]) -> list[Any]:
-            return [function(*question) for question in questions]
-
-        return (await self._ask(request, answer, [arguments]))[0]
-
-    async def _ask(self, request: Request, answer: Answer, questions: list[Any]) -> list[dict]:
-        """Answers, as long as their asker stays and time is left."""
-        try:
-            futures = self.batcher.submit(answer, questions)
-        except BusyError:
-            raise RefusalError(503, "too many questions wait; try again later") from None
-        found = asyncio.ensure_future(_all(futures))
-        gone = asyncio.ensure_future(_left(request))
-        try:
-            await asyncio.wait(
-                {found, gone},
-                timeout=self.limits.answer_seconds,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            if found.done():
-                return [one.to_dict() for one in found.result()]
-            if gone.done():
-                raise RefusalError(499, "the client left")
-            raise RefusalError(
-                503, f"no answer within {self.limits.answer_seconds:g} seconds; try again later"
-            )
-        finally:
-            found.cancel()
-            gone.cancel()
-
-
-async def _all(futures: list[Future]) -> list[Any]:
-    return await asyncio.gather(*map(asyncio.wrap_future, futures))
-
-
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
 def make_app(models: dict[str, Predictor], batcher: Batcher, limits: Limits) -> FastAPI:
     """The application.
 
@@ -167,7 +94,7 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
     async def complete(request: Request) -> JSONResponse:
         """Ranked items for each hidden position, given the visible items and the context."""
         body = await read(request, CompleteBody, limits)
-        (found,) = await service.complete(request, body.model, [body])
+        (found,) = await service.complete(request, body.model, [body.query()])
         return JSONResponse(found)
 
     @app.post("/complete_batch", **_takes(CompleteBatchBody))
@@ -178,7 +105,8 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
             raise RefusalError(
                 400, f"queries holds {len(body.queries)}; give from 1 to {limits.queries}"
             )
-        found = await service.complete(request, body.model, body.queries)
+        queries = [asked.query() for asked in body.queries]
+        found = await service.complete(request, body.model, queries)
         return JSONResponse({"completions": found})
 
     @app.post("/score", **_takes(ScoreBody))
