@@ -32,6 +32,13 @@ from configs import base
 ROOT = pathlib.Path(__file__).parent.parent
 REAL_DATA = ROOT.parent / "shared" / "data"
 ARTICLES, SETS = 80, [320, 60, 60]
+# They take longest, and wait for others most of the time.
+LONG = ("test_processes", "test_sweep", "test_stopping", "test_commands")
+
+
+def pytest_collection_modifyitems(items):
+    """Long tests first, so that no worker is left with one at the end."""
+    items.sort(key=lambda item: item.path.stem not in LONG)
 
 
 # A process that has imported what is heavy, and is forked for every command: a second each

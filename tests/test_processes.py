@@ -8,13 +8,10 @@ import subprocess
 import time
 
 import numpy as np
-import pytest
 
 from tests.conftest import ROOT, small
 from tests.test_stopping import arguments, wait_for
 from tests.test_training import restored
-
-pytestmark = pytest.mark.xdist_group("stopping")
 
 
 def start(data_dir, workdir, devices=1, processes=1, steps=12):

@@ -107,7 +107,7 @@ def _open(stack: contextlib.ExitStack, run: Run, paths: Sequence[pathlib.Path]) 
     parts = []
     for batches, path, own, (_, known) in zip(run.batches, paths, opened, found, strict=True):
         if first:
-            print(f"resuming {path} at step {first}")
+            print(f"resuming {path} at step {first}", flush=True)
         name = f"seed {batches.seed}  " if len(paths) > 1 else ""
         writer = stack.enter_context(Writer(path, first, others))
         parts.append(Part(name, path, known, own, writer))
