@@ -42,6 +42,7 @@ test: setup
 	$(RUN) pytest
 
 soak: setup
+	$(RUN) pytest -m soak
 	$(RUN) tests.fuzz --count=100000
 	$(RUN) tests.soak --kills=25
 	$(RUN) tests.soak --kills=0 --memory_steps=20000

@@ -33,7 +33,29 @@ ROOT = pathlib.Path(__file__).parent.parent
 REAL_DATA = ROOT.parent / "shared" / "data"
 ARTICLES, SETS = 80, [320, 60, 60]
 # They take longest, and wait for others most of the time.
-LONG = ("test_processes", "test_sweep", "test_stopping", "test_commands")
+LONG = ("test_sweep", "test_stopping", "test_processes", "test_commands")
+
+
+# Tests of one of these share what takes long to make, and run in one process.
+TOGETHER = {
+    **dict.fromkeys(("complete", "export", "page", "predict", "serving"), "a trained model"),
+    "stopping": "an unbroken run",
+    "sweep": "sweeps",
+    "commands": "a run directory",
+}
+
+
+@pytest.hookimpl(optionalhook=True)  # There may be no xdist.
+def pytest_xdist_make_scheduler(config, log):
+    """By what they share; every other test goes wherever there is room."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            name = pathlib.PurePath(nodeid.split("::")[0]).stem.removeprefix("test_")
+            return TOGETHER.get(name, nodeid)
+
+    return Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(items):
@@ -76,20 +98,6 @@ def _command(command: list[str], environment: dict[str, str], outputs: list[path
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
     sys.argv = command
     runpy.run_module(command[0], run_name="__main__", alter_sys=True)
-
-
-def run_fresh(module: str, *arguments: str, check: int = 0, **environment: str):
-    """Runs a command as a user would, imports and all, and checks its exit code."""
-    done = subprocess.run(
-        [sys.executable, "-m", f"experiments.{module}", *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == check, done.stdout + done.stderr
-    return done
 
 
 def refused(module: str, *arguments: str) -> str:

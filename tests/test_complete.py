@@ -9,8 +9,6 @@ from cbert.serving import files
 from cbert.serving.answers import Query
 from tests.conftest import lines, refused, run
 
-pytestmark = pytest.mark.xdist_group("one_model")
-
 
 def test_the_command(trained, predictor):
     names = predictor.schema.items

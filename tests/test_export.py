@@ -17,8 +17,6 @@ from cbert.predict import Query
 from cbert.serving import card
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.xdist_group("one_model")
-
 # Run where the model's code cannot be imported.
 WITHOUT_THE_MODEL = """
 import json, sys

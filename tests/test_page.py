@@ -6,8 +6,6 @@ import urllib.parse
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("one_model")
-
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )

@@ -25,8 +25,6 @@ from cbert.serving.program import Program, padded_lengths
 from cbert.training import parallel
 from tests.conftest import ROOT, small
 
-pytestmark = pytest.mark.xdist_group("one_model")
-
 CONTEXT = {"age": 34.0, "occasion": "work", "colours": ["blue"]}
 
 

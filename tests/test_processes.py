@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import numpy as np
+import pytest
 
 from tests.conftest import ROOT, small
 from tests.test_stopping import arguments, wait_for
@@ -67,6 +68,7 @@ def test_two_processes_equal_one_with_two_devices(data_dir, tmp_path):
     assert [row["step"] for row in rows[0]] == [row["step"] for row in rows[1]]
 
 
+@pytest.mark.soak
 def test_one_killed_ends_the_other(data_dir, tmp_path):
     """Within a minute, with a message; then the pair goes on."""
     workdir = tmp_path / "run"

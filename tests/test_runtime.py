@@ -1,9 +1,10 @@
 """The process's set-up: memory that stays, programs that are found again."""
 
+import os
 import subprocess
 import sys
 
-from tests.conftest import ROOT, run_fresh
+from tests.conftest import ROOT
 
 FAULTS = """
 import ctypes, resource, sys
@@ -39,18 +40,25 @@ def test_freed_memory_stays_with_the_process():
     assert faults("kept") < 10
 
 
-def test_programs_are_kept_between_processes(data_dir, tmp_path):
-    cache = tmp_path / "programs"
-    arguments = [
-        "--config=configs/base.py:none",
-        *("--config.data.name=small", f"--config.data.dir={data_dir}"),
-        *("--config.train.steps=2", "--config.train.length_buckets=1"),
-        *("--config.model.dimension=8", "--config.model.layers=1"),
-    ]
-    environment = {"JAX_COMPILATION_CACHE_DIR": str(cache)}
-    run_fresh("train", *arguments, f"--workdir={tmp_path / 'one'}", **environment)
-    programs = {path.name for path in cache.iterdir() if path.name.endswith("-cache")}
-    assert programs
-    run_fresh("train", *arguments, f"--workdir={tmp_path / 'two'}", **environment)
-    again = {path.name for path in cache.iterdir() if path.name.endswith("-cache")}
-    assert again == programs
+PROGRAM = """
+from cbert import runtime
+runtime.set_up()
+import jax
+print(jax.jit(lambda x: 2 * x + 1)(3.0))
+"""
+
+
+def test_programs_are_kept_between_processes(tmp_path):
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    for name in ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"):
+        del environment[name]
+    found = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM], cwd=ROOT, env=environment, capture_output=True
+        )
+        assert done.stdout == b"7.0\n", done.stderr
+        kept = (tmp_path / "cbert").iterdir()
+        found.append({path.name for path in kept if path.name.endswith("-cache")})
+    assert found[0]
+    assert found[1] == found[0]

@@ -21,8 +21,6 @@ from cbert.serving.limits import Limits, RefusalError
 from cbert.serving.service import Service
 from tests.conftest import refused
 
-pytestmark = pytest.mark.xdist_group("one_model")
-
 CONTEXT = {"age": 34.0, "occasion": "work", "colours": ["blue"]}
 
 

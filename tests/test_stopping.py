@@ -16,8 +16,6 @@ from cbert.training import loop
 from tests.conftest import ROOT, refused, small
 from tests.test_training import restored
 
-pytestmark = pytest.mark.xdist_group("stopping")
-
 STEPS = 24
 
 
