@@ -33,7 +33,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 REAL_DATA = ROOT.parent / "shared" / "data"
 ARTICLES, SETS = 80, [320, 60, 60]
 # They take longest, and wait for others most of the time.
-LONG = ("test_sweep", "test_stopping", "test_processes", "test_commands")
+LONG = ("test_sweep", "test_stopping", "test_commands")
 
 
 # Tests of one of these share what takes long to make, and run in one process.
@@ -42,6 +42,7 @@ TOGETHER = {
     "stopping": "an unbroken run",
     "sweep": "sweeps",
     "commands": "a run directory",
+    "report": "two evaluated runs",
 }
 
 

@@ -14,6 +14,8 @@ from tests.conftest import ROOT, small
 from tests.test_stopping import arguments, wait_for
 from tests.test_training import restored
 
+pytestmark = pytest.mark.soak
+
 
 def start(data_dir, workdir, devices=1, processes=1, steps=12):
     """One process, or several that train one run."""
@@ -68,7 +70,6 @@ def test_two_processes_equal_one_with_two_devices(data_dir, tmp_path):
     assert [row["step"] for row in rows[0]] == [row["step"] for row in rows[1]]
 
 
-@pytest.mark.soak
 def test_one_killed_ends_the_other(data_dir, tmp_path):
     """Within a minute, with a message; then the pair goes on."""
     workdir = tmp_path / "run"
