@@ -9,7 +9,7 @@ space := $(subst ,, )
 
 help:
 	@echo "make quickstart  train all five methods on a small data set and print one table"
-	@echo "make test        check style and run all tests"
+	@echo "make test        check style and run the tests"
 	@echo "make soak        the long runs of docs/reliability.md"
 	@echo "make setup       only set up the virtual environment .venv"
 	@echo "make format      format the code"
