@@ -65,7 +65,7 @@ def kill_runs(data_dir: str, folder: pathlib.Path, kills: int, chance: random.Ra
                 arguments(data_dir, workdir, method), cwd=ROOT, stdout=subprocess.DEVNULL
             )
             try:
-                code = process.wait(timeout=chance.uniform(0.3 * seconds, 1.2 * seconds))
+                code = process.wait(timeout=chance.uniform(0.1 * seconds, 0.7 * seconds))
                 assert code == 0
                 break
             except subprocess.TimeoutExpired:

@@ -49,6 +49,7 @@ def make(
     overrides: Mapping[str, object],
     split: str,
     together: bool,
+    effects: bool,
 ) -> list[Job]:
     """A job for each point, or for each variant where its seeds train together."""
     # Seed by seed: something whole is there early.
@@ -70,7 +71,8 @@ def make(
         if len(part) > 1:
             train.append(f"--seeds={','.join(str(p.overrides[SEED]) for p in part)}")
         evaluate = (
-            *(sys.executable, "-m", "experiments.evaluate", "--effects"),
+            *(sys.executable, "-m", "experiments.evaluate"),
+            *(["--effects"] if effects else []),
             *(f"--split={split}", f"--workdir={named}"),
         )
         jobs.append(Job(tuple(part), paths, tuple(train), evaluate))
