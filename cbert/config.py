@@ -1,9 +1,11 @@
 """What a config may say: checked before anything is compiled."""
 
+import collections
 import dataclasses
 import json
 import math
 import pathlib
+from collections.abc import Iterable
 from typing import Any
 
 import ml_collections
@@ -170,6 +172,13 @@ def fields(config: ml_collections.ConfigDict) -> dict[str, Any]:
     """Each field by its dotted name, apart from those that change no result."""
     found = flat(config.to_dict())
     return {field: value for field, value in found.items() if field not in _ELSEWHERE}
+
+
+def short_names(fields: Iterable[str]) -> dict[str, str]:
+    """A field's last name, unless another one of the fields has it too."""
+    last = {field: field.rpartition(".")[2] for field in fields}
+    counts = collections.Counter(last.values())
+    return {field: name if counts[name] == 1 else field for field, name in last.items()}
 
 
 def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from absl import flags
 
 import cbert
-from cbert.errors import UserError
+from cbert.errors import UserError, printable
 from cbert.evaluation.compare import align
 from cbert.serving import files
 from cbert.serving.answers import Completion, Query
@@ -72,28 +72,23 @@ def format_completion(answer: Completion) -> str:
     """A table for each hidden position; what the model did not know or was not told below."""
     parts = []
     for place, found in enumerate(answer.predictions, 1):
-        rows = [[_shown(one.item), f"{one.probability:.2%}"] for one in found]
+        rows = [[one.item, f"{one.probability:.2%}"] for one in found]
         head = "item" if len(answer.predictions) == 1 else f"slot {place}"
         parts.append(align([[head, "probability"], *rows]))
     notes = [
-        f"unknown items: {', '.join(map(_shown, answer.unknown_items))}"
+        f"unknown items: {', '.join(map(printable, answer.unknown_items))}"
         if answer.unknown_items
         else "",
         *(
-            f"unknown {_shown(name)}: {', '.join(map(_shown, values))}"
+            f"unknown {printable(name)}: {', '.join(map(printable, values))}"
             for name, values in answer.unknown_context.items()
         ),
-        f"missing: {', '.join(map(_shown, answer.missing_context))}"
+        f"missing: {', '.join(map(printable, answer.missing_context))}"
         if answer.missing_context
         else "",
     ]
     parts.append("\n".join(note for note in notes if note))
     return "\n\n".join(part for part in parts if part)
-
-
-def _shown(text: str) -> str:
-    """Text that cannot steer a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 if __name__ == "__main__":

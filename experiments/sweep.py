@@ -86,11 +86,13 @@ def _plan(workdir: pathlib.Path) -> tuple[list[jobs.Job], int]:
 
 
 def _own_sweep(path: str) -> list[dict[str, Any]]:
-    """The config file's list of overrides."""
+    """The config file's list of overrides; none where it has none and --methods is given."""
     specification = importlib.util.spec_from_file_location("config_file", path)
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     if not hasattr(module, "sweep"):
+        if _METHODS.value:
+            return []
         raise UserError(f"{path} has no sweep(); give --methods, or define it")
     return module.sweep()
 

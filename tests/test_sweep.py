@@ -85,7 +85,7 @@ def sweep_command(data_dir, workdir, *more):
 
 
 def test_a_killed_sweep_goes_on_and_repeats_nothing(data_dir, tmp_path):
-    """Killed hard when the first run is done and the second one has begun."""
+    """Told to stop in its first run; then killed hard in its second."""
     workdir = tmp_path / "runs"
     common = sweep_command(
         data_dir, workdir, "--methods=none,gs", "--seeds=1", "--workers=1",
@@ -94,11 +94,16 @@ def test_a_killed_sweep_goes_on_and_repeats_nothing(data_dir, tmp_path):
     listed = run(*common, "--dry_run").stdout
     assert listed.count("waiting") == 2
     assert not workdir.exists()
-    started = subprocess.Popen(
-        [sys.executable, "-m", f"experiments.{common[0]}", *common[1:]],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-    )
+    command = [sys.executable, "-m", f"experiments.{common[0]}", *common[1:]]
+    started = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    while not (workdir / "none-seed0" / "config.json").exists():
+        assert started.poll() is None
+        time.sleep(0.2)
+    started.send_signal(signal.SIGINT)
+    output, _ = started.communicate(timeout=30)
+    assert started.returncode == 0
+    assert output.endswith("stopped; the same command goes on\n")
+    started = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
     done = workdir / "none-seed0" / "eval" / "test.json"
     while not done.exists():
         assert started.poll() is None

@@ -11,7 +11,7 @@ from cbert import config as config_lib
 from cbert import schema_file
 from cbert.errors import UserError
 from cbert.schema import Schema
-from cbert.training import checkpoint, writer
+from cbert.training import checkpoint, workdir, writer
 
 REPORT = "report"
 # What an evaluation says about the questions, and must be the same for all runs.
@@ -101,20 +101,9 @@ def read(path: pathlib.Path, split: str) -> Run:
         }
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{metrics}: damaged ({error!r}); restore the file") from None
-    finished = (path / "finished.json").exists() or _reached_its_end(config, curve)
+    finished = workdir.finished(path) is not None
     evaluation = _read_evaluation(path / "eval" / f"{split}.json")
     return Run(path.name, path, config, schema, curve, finished, evaluation)
-
-
-def _reached_its_end(config: ml_collections.ConfigDict, curve: dict[int, float]) -> bool:
-    """Whether the rows alone say so: the last step is there, or patience ran out."""
-    if not curve:
-        return False
-    if max(curve) >= config.train.steps:
-        return True
-    best = min(curve, key=curve.get)
-    waited = sum(step > best for step in curve)
-    return 0 < config.train.patience <= waited
 
 
 def _read_evaluation(path: pathlib.Path) -> dict[str, Any] | None:

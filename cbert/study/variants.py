@@ -1,7 +1,6 @@
 """Runs that differ only in the seed are one variant; what tells variants apart names them."""
 
 import json
-from collections import Counter
 from typing import Any
 
 import ml_collections
@@ -91,14 +90,8 @@ def _differing(plain: list[tuple[Fields, list[str]]]) -> list[str]:
 
 def _shown(fields: Fields, differ: list[str]) -> list[str]:
     """`learning_rate=0.001`, with the section only where the name alone is ambiguous."""
-    last = Counter(name.rpartition(".")[2] for name in differ)
-    found = []
-    for name in differ:
-        short = name.rpartition(".")[2]
-        value = fields.get(name)
-        if name in fields:
-            found.append(f"{short if last[short] == 1 else name}={_text(value)}")
-    return found
+    short = config_lib.short_names(differ)
+    return [f"{short[name]}={_text(fields[name])}" for name in differ if name in fields]
 
 
 def _text(value: Any) -> str:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from cbert.sweep.points import SEED, Point
+from cbert.training import workdir
 
 LOG = "log.txt"
 
@@ -44,7 +45,7 @@ class Job:
 
 def make(
     points: Sequence[Point],
-    workdir: pathlib.Path,
+    directory: pathlib.Path,
     config_file: str,
     overrides: Mapping[str, object],
     split: str,
@@ -58,7 +59,7 @@ def make(
         parts = [list(same) for _, same in itertools.groupby(points, lambda p: p.variant)]
     jobs = []
     for part in parts:
-        paths = tuple(workdir / point.name for point in part)
+        paths = tuple(directory / point.name for point in part)
         named = ",".join(map(str, paths))
         fields = {**overrides, **part[0].overrides}
         if len(part) > 1:
@@ -88,9 +89,7 @@ def run(job: Job, environment: Mapping[str, str], cores: Sequence[int] = ()) -> 
     for path in job.paths:
         path.mkdir(parents=True, exist_ok=True)
     for command in (job.train, job.evaluate):
-        if command is job.evaluate and not all(
-            (p / "finished.json").exists() for p in job.paths
-        ):
+        if command is job.evaluate and not all(map(workdir.finished, job.paths)):
             return 0
         with job.log.open("a", encoding="utf-8") as log:
             process = subprocess.Popen(

@@ -45,7 +45,9 @@ def slots(workers: int) -> list[Slot]:
     backend, count = _devices()
     if backend != "cpu":
         return [Slot(_only(backend, place)) for place in range(min(workers or count, count))]
-    cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else [0] * os.cpu_count()
+    cores = (
+        sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else range(os.cpu_count())
+    )
     fit = psutil.virtual_memory().available // MEMORY_A_RUN
     count = workers or max(1, min(len(cores), fit))
     return [
@@ -98,7 +100,8 @@ class Local:
             return None
         del self._running[job.name]
         self._free.insert(0, slot)
-        return future.result()
+        # A log that cannot be written is this job's trouble alone.
+        return 1 if isinstance(future.exception(), OSError) else future.result()
 
     def stop(self) -> None:
         for child in psutil.Process().children():

@@ -67,10 +67,11 @@ def expand(
     """
     grids = [_setting(config, text) for text in settings]
     fields = [field for field, _ in grids]
+    short = config_lib.short_names(dict.fromkeys(fields))
     points = []
     for label, chosen in _methods(config, sweep, methods, schema):
         for values in itertools.product(*(values for _, values in grids)):
-            shown = [f"{_short(f, fields)}={v}" for f, v in zip(fields, values, strict=True)]
+            shown = [f"{short[f]}={v}" for f, v in zip(fields, values, strict=True)]
             variant = "-".join([label, *shown])
             for seed in range(config.seed, config.seed + seeds):
                 overrides = {**chosen, **dict(zip(fields, values, strict=True)), SEED: seed}
@@ -150,13 +151,6 @@ def _parse(field: str, like: Any, text: str) -> bool | int | float | str:
         raise UserError(
             f"--set: {field} takes a value of type {type(like).__name__}, not {text!r}"
         ) from None
-
-
-def _short(field: str, fields: Sequence[str]) -> str:
-    """The field's last name, unless another one of the sweep has it too."""
-    last = field.rpartition(".")[2]
-    same = [other for other in fields if other.rpartition(".")[2] == last]
-    return last if len(same) == 1 else field
 
 
 def _check(config: ml_collections.ConfigDict, points: Sequence[Point]) -> None:

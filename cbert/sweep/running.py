@@ -59,10 +59,11 @@ class Sweep:
                 show(self.table())
                 time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
-            launcher.stop()
             for job in running:
                 self._set(job, states.STOPPED)
-            show(self.table())
+        finally:  # Also where the table cannot be shown, or anything else is wrong.
+            if running:
+                launcher.stop()
 
     def finished(self) -> bool:
         """Whether every run is."""

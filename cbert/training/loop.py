@@ -61,7 +61,7 @@ def train_seeds(
                 workdir_lib.claim(one, schema, path)
         parts = _open(stack, run, paths)
         if not _ended(config, parts, _step(run)):
-            with console.bar(config, len(parts), _step(run)) as bar:
+            with parallel.together(), console.bar(config, len(parts), _step(run)) as bar:
                 _loop(config, run, parts, stop, bar)
     if _ended(config, parts, _step(run)) and parallel.is_first():
         for part in parts:
@@ -148,8 +148,9 @@ def _loop(
         if parallel.process_count() > 1:
             stop.requested = parallel.told_to_stop(step)
         due = step % config.train.checkpoint_every == 0
-        if improved or ended or due or stop.requested:
+        if stop.requested:
             stop.answer()
+        if improved or ended or due or stop.requested:
             _save(run, parts, window)
     if ended and not last:
         tqdm.write(f"stopped at step {step}: no better for {parts[0].known.waited} evaluations")

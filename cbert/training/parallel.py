@@ -5,8 +5,9 @@ and the step's sums over devices make every copy the same. Where several process
 together, each has its own copies on its own devices, and takes its part of every batch.
 """
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -56,6 +57,19 @@ def connect(coordinator: str = "", processes: int = 0, process: int = 0) -> None
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"the processes of this run did not meet ({reason})") from None
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """Where several processes train together: the end of one is a `UserError` of the others."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if process_count() == 1:
+            raise
+        raise UserError(
+            f"another process of this run has ended ({error}); run the same commands again"
+        ) from None
 
 
 def process_count() -> int:

@@ -10,7 +10,10 @@ from typing import Any
 
 from cbert.training import parallel
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+# Windows has no SIGUSR1.
+SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name)
+)
 SECONDS = 8.0
 
 
@@ -59,7 +62,7 @@ class Stop:
 
     def _watch(self) -> None:
         received = b""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), self._ours:
             while received := self._ours.recv(1):
                 if received[0] in SIGNALS:
                     break
