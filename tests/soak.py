@@ -80,14 +80,14 @@ def kill_runs(data_dir: str, folder: pathlib.Path, kills: int, chance: random.Ra
 
 
 def check_same(method: str, workdir: pathlib.Path, whole: pathlib.Path) -> None:
-    """Parameters, metrics, per-example results and TensorBoard's steps."""
+    """Parameters, metrics, TensorBoard's steps and per-example results, bit for bit."""
     assert_same(workdir, whole, method)
-    events = {}
+    answers = {}
     for path in (workdir, whole):
         command = [sys.executable, "-m", "experiments.evaluate", f"--workdir={path}"]
         subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-        events[path] = (path / "eval" / "test.parquet").read_bytes()
-    assert events[workdir] == events[whole]
+        answers[path] = (path / "eval" / "test.parquet").read_bytes()
+    assert answers[workdir] == answers[whole]
 
 
 def kill_preparation(folder: pathlib.Path, chance: random.Random) -> None:

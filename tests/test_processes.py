@@ -1,29 +1,32 @@
-"""One run in two processes on this machine: equal to one process, and ending together."""
+"""One run in two processes, or on other devices: equal to one that never changed."""
 
 import json
 import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 from tests.conftest import ROOT, small
-from tests.test_stopping import arguments, wait_for
+from tests.test_stopping import arguments, assert_same, wait_for
 from tests.test_training import restored
 
 pytestmark = pytest.mark.soak
 
 
+def with_devices(count):
+    """The environment of a process that has so many host devices."""
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={count}"
+    return {**os.environ, "XLA_FLAGS": flags}
+
+
 def start(data_dir, workdir, devices=1, processes=1, steps=12):
     """One process, or several that train one run."""
-    environment = {
-        **os.environ,
-        "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} "
-        f"--xla_force_host_platform_device_count={devices}",
-    }
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -40,7 +43,9 @@ def start(data_dir, workdir, devices=1, processes=1, steps=12):
             ]
         log = open(workdir.parent / f"{workdir.name}-{process}.txt", "w+")  # noqa: SIM115
         started.append(
-            subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+            subprocess.Popen(
+                command, cwd=ROOT, env=with_devices(devices), stdout=log, stderr=log
+            )
         )
     return started
 
@@ -49,35 +54,109 @@ def logs(workdir):
     return "".join(path.read_text() for path in workdir.parent.glob(f"{workdir.name}-*.txt"))
 
 
+def assert_close(workdir, expected, **overrides):
+    """Parameters and the steps of the metrics."""
+    config = small(train__steps=12, **overrides)
+    here, there = (restored(config, path)[1] for path in (workdir, expected))
+    assert set(here) == set(there)
+    for name, value in there.items():
+        found = here[name]
+        if name.endswith("key_value/bias"):
+            # The keys' bias has no gradient but rounding, which Adam scales up.
+            found, value = found[16:], value[16:]
+        np.testing.assert_allclose(found, value, atol=2e-5, rtol=2e-5, err_msg=name)
+    rows = [
+        [json.loads(line) for line in (path / "metrics.jsonl").open()]
+        for path in (workdir, expected)
+    ]
+    assert [row["step"] for row in rows[0]] == [row["step"] for row in rows[1]]
+
+
 def test_two_processes_equal_one_with_two_devices(data_dir, tmp_path):
     """At dropout 0, for its noise is the device's own."""
     one, two = tmp_path / "one", tmp_path / "two"
     for workdir, devices, processes in ((one, 2, 1), (two, 1, 2)):
         for process in start(data_dir, workdir, devices, processes):
             assert process.wait(timeout=120) == 0, logs(workdir)
-    config = small(train__steps=12)
-    expected, found = (restored(config, path)[1] for path in (one, two))
-    assert set(expected) == set(found)
-    for name, value in expected.items():
-        here = found[name]
-        if name.endswith("key_value/bias"):
-            # The keys' bias has no gradient but rounding, which Adam scales up.
-            here, value = here[16:], value[16:]
-        np.testing.assert_allclose(here, value, atol=2e-5, rtol=2e-5, err_msg=name)
-    rows = [
-        [json.loads(line) for line in (path / "metrics.jsonl").open()] for path in (one, two)
-    ]
-    assert [row["step"] for row in rows[0]] == [row["step"] for row in rows[1]]
+    assert_close(two, one)
 
 
 def test_one_killed_ends_the_other(data_dir, tmp_path):
-    """Within a minute, with a message; then the pair goes on."""
-    workdir = tmp_path / "run"
-    first, second = start(data_dir, workdir, processes=2, steps=100_000)
-    wait_for(workdir / "metrics.jsonl", first)
+    """Within a minute, with a message; then the pair goes on, and ends as one never broken."""
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    for process in start(data_dir, whole, processes=2, steps=60):
+        assert process.wait(timeout=300) == 0, logs(whole)
+    first, second = start(data_dir, broken, processes=2, steps=60)
+    wait_for(broken / "metrics.jsonl", first)
+    while '"step": 12' not in (broken / "metrics.jsonl").read_text():  # After a checkpoint.
+        assert first.poll() is None, logs(broken)
+        time.sleep(0.02)
     second.send_signal(signal.SIGKILL)
     began = time.monotonic()
     code = first.wait(timeout=90)
     assert time.monotonic() - began < 60
     assert code != 0
-    assert "another process of this run has ended" in logs(workdir)
+    assert "another process of this run has ended" in logs(broken)
+    assert not (broken / "finished.json").exists()
+    for process in start(data_dir, broken, processes=2, steps=60):
+        assert process.wait(timeout=300) == 0, logs(broken)
+    assert "resuming" in logs(broken)
+    assert_same(broken, whole)
+
+
+# Told to stop by a real signal, in the middle of the step that it names.
+UNTIL = """
+import os, signal, sys
+import jax
+from cbert.training import loop, run
+from tests.conftest import small
+
+data_dir, workdir, devices, last = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+assert jax.device_count() == devices
+advance = run.Run.advance
+
+def told(self, step, most=1):
+    if step + 1 == last:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return advance(self, step, most)
+
+run.Run.advance = told
+config = small(data__dir=data_dir, model__dropout=0.0, train__steps=12)
+loop.train(config, workdir)
+"""
+
+
+def train_until(data_dir, workdir, *parts):
+    """Each part is how many devices train, and until which step."""
+    for devices, last in parts:
+        command = [sys.executable, "-c", UNTIL, data_dir, str(workdir), str(devices), str(last)]
+        done = subprocess.run(
+            command, cwd=ROOT, env=with_devices(devices), capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert (workdir / "finished.json").exists() == (last == 12), done.stdout
+        assert (workdir / "checkpoints" / str(last)).exists()
+
+
+def test_a_run_changes_its_devices(data_dir, tmp_path):
+    """Four, two, one; one, four; and what four have trained, one, two and four evaluate."""
+    train_until(data_dir, tmp_path / "one", (1, 12))
+    train_until(data_dir, tmp_path / "fewer", (4, 4), (2, 8), (1, 12))
+    train_until(data_dir, tmp_path / "more", (1, 6), (4, 12))
+    for name in ("fewer", "more"):
+        assert_close(tmp_path / name, tmp_path / "one", model__dropout=0.0)
+    found = []
+    for devices in (1, 2, 4):
+        command = [
+            sys.executable,
+            *("-m", "experiments.evaluate", f"--workdir={tmp_path / 'more'}"),
+        ]
+        subprocess.run(
+            command, cwd=ROOT, env=with_devices(devices), check=True, capture_output=True
+        )
+        table = pyarrow.parquet.read_table(tmp_path / "more" / "eval" / "test.parquet")
+        found.append(table.to_pydict())
+    for other in found[1:]:
+        for name in ("id", "place", "item", "rank"):
+            assert other[name] == found[0][name]
+        assert other["log_probability"] == pytest.approx(found[0]["log_probability"], abs=1e-5)

@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing import event_accumulator
 
 from cbert.training import loop
 from tests.conftest import ROOT, refused, small
@@ -62,8 +63,16 @@ def unbroken(data_dir, tmp_path_factory):
     return workdir
 
 
+def steps_in_tensorboard(workdir):
+    """As TensorBoard itself reads them: tag to steps."""
+    found = event_accumulator.EventAccumulator(str(workdir)).Reload()
+    return {
+        tag: [event.step for event in found.Scalars(tag)] for tag in found.Tags()["scalars"]
+    }
+
+
 def assert_same(workdir, unbroken, method="gsu"):
-    """Parameters, metrics and best step, bit for bit."""
+    """Parameters, metrics and best step, bit for bit; and TensorBoard shows each step once."""
     config = small(method)
     here, there = (restored(config, path)[1] for path in (workdir, unbroken))
     assert set(here) == set(there)
@@ -73,6 +82,9 @@ def assert_same(workdir, unbroken, method="gsu"):
     assert rows == expected
     found = [json.loads((path / "finished.json").read_text()) for path in (workdir, unbroken)]
     assert found[0] == found[1]
+    shown = steps_in_tensorboard(workdir)
+    assert shown == steps_in_tensorboard(unbroken)
+    assert all(len(set(steps)) == len(steps) for steps in shown.values())
 
 
 def test_killed_and_told_to_stop_it_goes_on(data_dir, tmp_path, unbroken):
