@@ -1,0 +1,79 @@
+"""The launchers of clusters, on this machine: a Ray cluster of two workers, submitit's jobs.
+
+pip install ".[ray,slurm]" && pytest -m soak tests/test_clusters.py
+"""
+
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from tests.conftest import ROOT
+from tests.test_sweep import sweep_command
+
+pytestmark = pytest.mark.soak
+SWEEP = ("--methods=none,gsu", "--noeffects", "--config.train.steps=600")
+
+
+@pytest.fixture(scope="module")
+def whole(data_dir, tmp_path_factory):
+    """The same sweep on this machine alone."""
+    workdir = tmp_path_factory.mktemp("whole") / "runs"
+    finish(*start(data_dir, workdir, "--workers=2"))
+    return workdir
+
+
+def start(data_dir, workdir, *more):
+    """A sweep in a process of its own, and its log."""
+    module, *rest = sweep_command(data_dir, workdir, *SWEEP, *more)
+    command = [sys.executable, "-m", f"experiments.{module}", *rest]
+    log = workdir.parent / "sweep.txt"
+    with log.open("w") as file:
+        return subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file), log
+
+
+def finish(process, log):
+    assert process.wait(timeout=300) == 0, log.read_text()
+
+
+def assert_equal(workdir, whole):
+    for name in ("none-seed0", "gsu-seed0"):
+        for file in ("metrics.jsonl", "finished.json", "eval/test.json"):
+            assert (workdir / name / file).read_text() == (whole / name / file).read_text()
+
+
+def training(workdir):
+    """The process that trains in a directory, once it has saved a checkpoint."""
+    saved = workdir / "checkpoints"
+    while not saved.is_dir() or not any(path.name.isdigit() for path in saved.iterdir()):
+        time.sleep(0.05)
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or []
+        if f"--workdir={workdir}" in command and "experiments.train" in command:
+            return process
+    raise AssertionError("it has ended already")
+
+
+def test_ray_goes_on_when_a_worker_dies(data_dir, tmp_path, whole):
+    """One of two workers killed in the middle of its run, which another then ends."""
+    pytest.importorskip("ray", reason="Ray is not installed: the extra ray")
+    workdir = tmp_path / "runs"
+    sweep = start(data_dir, workdir, "--launcher=ray", "--config.train.checkpoint_every=20")
+    found = training(workdir / "gsu-seed0")
+    worker = found.parent()
+    assert "ray::" in " ".join(worker.cmdline())
+    worker.kill()
+    finish(*sweep)
+    assert not found.is_running()
+    assert "resuming" in (workdir / "gsu-seed0" / "log.txt").read_text()
+    assert_equal(workdir, whole)
+
+
+def test_submitit_runs_the_same(data_dir, tmp_path, whole):
+    """In its jobs on this machine: the road of Slurm without Slurm."""
+    pytest.importorskip("submitit", reason="submitit is not installed: the extra slurm")
+    workdir = tmp_path / "runs"
+    finish(*start(data_dir, workdir, "--launcher=slurm", "--slurm=cluster=local"))
+    assert_equal(workdir, whole)
