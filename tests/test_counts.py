@@ -55,7 +55,7 @@ def test_counts_follow_the_formula_at_another_size(method):
     assert found == formula(method, 48, 3, 80, 736)
 
 
-@pytest.mark.parametrize("choices", [{"concat": "project"}, {"state_norm": "scale"}])
+@pytest.mark.parametrize("choices", [{"concat": "fnn"}, {"state_norm": "scale"}])
 def test_open_choices_keep_the_counts(choices):
     assert {method: count(method, **choices) for method in PAPER} == PAPER
 

@@ -29,7 +29,7 @@ class Hyperparameters:
         has a bias; `scale`: the norm learns a scale and the projection has no bias.
       update_residual: Whether a [GSU] update is Norm(g + FNN(g)), not Norm(FNN(g)).
       update_norm: Whether a [GSU] update is normalised; the paper's count says yes.
-      concat: Reading of [C]: `fnn` is (C + D) to D to D, `project` is C to D, then 2 D to D.
+      concat: Reading of [C]: `project` is C to D, then 2 D to D; `fnn` is (C + D) to D to D.
       initializer: `bert`, normal with deviation 0.02 cut at two; `scaled`, by fan-in.
       numerical: How numbers enter: `bins` (an embedding each) or `linear`.
       constant_context: Whether every example shows the same context, all of it missing: what
@@ -47,7 +47,7 @@ class Hyperparameters:
     state_norm: str = "plain"
     update_residual: bool = False
     update_norm: bool = True
-    concat: str = "fnn"
+    concat: str = "project"
     initializer: str = "scaled"
     numerical: str = "bins"
     constant_context: bool = False
@@ -57,7 +57,7 @@ class Hyperparameters:
 CHOICES = {
     "transform_activation": ("relu", "gelu"),
     "state_norm": ("plain", "scale"),
-    "concat": ("fnn", "project"),
+    "concat": ("project", "fnn"),
     "initializer": ("bert", "scaled"),
     "numerical": ("bins", "linear"),
     "dtype": ("float32", "bfloat16"),

@@ -10,8 +10,8 @@ from cbert.model.layers import dense
 class Concat(Method):
     """I = W [x; c] at every position.
 
-    The paper writes one matrix; its count has one more dense layer, so W is an FNN
-    (C + D) to D to D, or, with `concat = project`, c is first projected to D.
+    The paper writes one matrix; its count has one more dense layer: c is first projected to D,
+    so that all stays linear, or, with `concat = fnn`, W is an FNN (C + D) to D to D.
     """
 
     def setup(self) -> None:
