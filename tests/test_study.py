@@ -74,6 +74,14 @@ def test_variants_are_named_by_what_differs():
     ]
 
 
+def test_a_field_is_named_where_it_tells_variants_apart():
+    """Not where a method has one value that every method has too."""
+    readings = [small("c"), small("c", model__concat="fnn")]
+    assert labels(small("none"), *readings) == ["none", "c concat=project", "c concat=fnn"]
+    rates = small("none"), small("gsu", optimizer__learning_rate=3e-4)
+    assert labels(*rates) == ["none learning_rate=0.001", "gsu learning_rate=0.0003"]
+
+
 def test_controls_are_named_by_their_role():
     constant = small("gs")
     constant.unlock()
@@ -89,7 +97,7 @@ def test_controls_are_named_by_their_role():
     wider = small("none", model__feed_forward=64)
     assert labels(*plain, wide, wider) == [
         "none feed_forward=32",
-        "gs feed_forward=32",
+        "gs",
         "none feed_forward=48",
         "none feed_forward=64",
     ]

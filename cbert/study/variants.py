@@ -47,17 +47,18 @@ def identity(config: ml_collections.ConfigDict) -> Fields:
 
 
 def label(variants: list[Fields]) -> list[str]:
-    """A name for each variant: its method, then the fields that differ among them.
+    """A name for each variant: its method, then the fields that tell it apart.
 
+    A field is left out where the method has one value of it, and every method has that value.
     Two controls have names of their own: `constant context`, and `wide` for a none whose FNNs
     are wider than those of all other methods.
     """
     for usual in (_usual_width(variants), None):
         plain = [_without_notes(fields, usual) for fields in variants]
-        differ = _differing(plain)
+        differ = _differing([fields for fields, _ in plain])
         labels = [
-            ", ".join([" ".join([fields[METHOD], *_shown(shown, differ)]), *notes])
-            for (shown, notes), fields in zip(plain, variants, strict=True)
+            ", ".join([" ".join([fields[METHOD], *_shown(fields, differ)]), *notes])
+            for fields, notes in plain
         ]
         if len(set(labels)) == len(labels):
             break  # Else several are wide: the width itself tells them apart.
@@ -81,17 +82,31 @@ def _without_notes(fields: Fields, usual: int | None) -> tuple[Fields, list[str]
     return fields, notes
 
 
-def _differing(plain: list[tuple[Fields, list[str]]]) -> list[str]:
-    names = sorted({name for fields, _ in plain for name in fields} - {METHOD})
+def _differing(plain: list[Fields]) -> dict[str, dict[str, set[str]]]:
+    """Field to method to its values as JSON, for every field that has several."""
+    found = {}
+    for name in sorted({name for fields in plain for name in fields} - {METHOD}):
+        values: dict[str, set[str]] = {}
+        for fields in plain:
+            values.setdefault(fields[METHOD], set()).add(json.dumps(fields.get(name)))
+        if len(set.union(*values.values())) > 1:
+            found[name] = values
+    return found
+
+
+def _shown(fields: Fields, differ: dict[str, dict[str, set[str]]]) -> list[str]:
+    """`learning_rate=0.001`, with the section only where the name alone is ambiguous."""
+    short = config_lib.short_names(differ)
     return [
-        name for name in names if len({json.dumps(fields.get(name)) for fields, _ in plain}) > 1
+        f"{short[name]}={_text(fields[name])}"
+        for name, values in differ.items()
+        if name in fields and not _is_everywhere(values, fields[METHOD])
     ]
 
 
-def _shown(fields: Fields, differ: list[str]) -> list[str]:
-    """`learning_rate=0.001`, with the section only where the name alone is ambiguous."""
-    short = config_lib.short_names(differ)
-    return [f"{short[name]}={_text(fields[name])}" for name in differ if name in fields]
+def _is_everywhere(values: dict[str, set[str]], method: str) -> bool:
+    """Whether the method has one value, and every method has it."""
+    return len(values[method]) == 1 and all(values[method] <= own for own in values.values())
 
 
 def _text(value: Any) -> str:
