@@ -87,7 +87,8 @@ def to_latex(table: Table, label: str) -> str:
         lines.append(" & ".join(cells))
     body = "\n".join(line if line.startswith("\\midrule") else f"{line} \\\\" for line in lines)
     return (
-        f"% Needs \\usepackage{{booktabs}}.\n\\begin{{table}}\n\\centering\n"
+        "% Needs \\usepackage{booktabs}, and \\usepackage[landscape]{geometry} for its width.\n"
+        "\\begin{table}\n\\centering\n\\footnotesize\n\\setlength{\\tabcolsep}{3pt}\n"
         f"\\caption{{{latex_text(table.caption)}}}\n\\label{{tab:{label}}}\n"
         f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body}\n\\bottomrule\n"
         "\\end{tabular}\n\\end{table}\n"
