@@ -197,5 +197,6 @@ def _save(run: Run, parts: Sequence[Part], window: Window) -> None:
     """A checkpoint of every seed, so that all go on from one step."""
     window.save()
     for part, state in zip(parts, run.states(), strict=True):
+        part.writer.flush()
         if parallel.is_first():
             part.checkpoints.save(state, part.known)

@@ -68,6 +68,11 @@ class Writer:
         if not rates:  # Seldom: it waits for the disk.
             self._events.flush()
 
+    def flush(self) -> None:
+        """Called before a checkpoint: what goes on from it finds every event before it."""
+        if not self._silent:
+            self._events.flush()
+
     def __enter__(self) -> "Writer":
         return self
 
