@@ -59,6 +59,7 @@ def kill_runs(data_dir: str, folder: pathlib.Path, kills: int, chance: random.Ra
             began = time.monotonic()
             subprocess.run(arguments(data_dir, whole[method], method), cwd=ROOT, check=True)
             seconds = time.monotonic() - began
+            evaluate(whole[method])
         workdir = folder / f"broken-{number}"
         for _ in range(20):
             process = subprocess.Popen(
@@ -79,15 +80,17 @@ def kill_runs(data_dir: str, folder: pathlib.Path, kills: int, chance: random.Ra
         print(f"{sum(killed.values())} kills survived, {number} runs: {killed}", flush=True)
 
 
+def evaluate(workdir: pathlib.Path) -> None:
+    command = [sys.executable, "-m", "experiments.evaluate", f"--workdir={workdir}"]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
 def check_same(method: str, workdir: pathlib.Path, whole: pathlib.Path) -> None:
     """Parameters, metrics, TensorBoard's steps and per-example results, bit for bit."""
     assert_same(workdir, whole, method)
-    answers = {}
-    for path in (workdir, whole):
-        command = [sys.executable, "-m", "experiments.evaluate", f"--workdir={path}"]
-        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-        answers[path] = (path / "eval" / "test.parquet").read_bytes()
-    assert answers[workdir] == answers[whole]
+    evaluate(workdir)
+    found, expected = ((path / "eval" / "test.parquet") for path in (workdir, whole))
+    assert found.read_bytes() == expected.read_bytes()
 
 
 def kill_preparation(folder: pathlib.Path, chance: random.Random) -> None:
