@@ -5,6 +5,7 @@ python -m tests.soak --kills=0 --memory_steps=20000
 """
 
 import argparse
+import functools
 import json
 import pathlib
 import random
@@ -20,6 +21,9 @@ from cbert.model.conditioning import NAMES
 from tests.conftest import ARTICLES, ROOT, SETS, small
 from tests.test_stopping import arguments, assert_same, wait_for
 from tests.test_training import restored
+
+STEPS = 96
+QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
 def main() -> None:
@@ -54,19 +58,18 @@ def kill_runs(data_dir: str, folder: pathlib.Path, kills: int, chance: random.Ra
     number = 0
     while sum(killed.values()) < kills:
         method = NAMES[number % len(NAMES)]
+        command = functools.partial(arguments, data_dir, method=method, steps=STEPS)
         if method not in whole:
             whole[method] = folder / f"whole-{method}"
             began = time.monotonic()
-            subprocess.run(arguments(data_dir, whole[method], method), cwd=ROOT, check=True)
+            subprocess.run(command(whole[method]), cwd=ROOT, check=True, **QUIET)
             seconds = time.monotonic() - began
             evaluate(whole[method])
         workdir = folder / f"broken-{number}"
-        for _ in range(20):
-            process = subprocess.Popen(
-                arguments(data_dir, workdir, method), cwd=ROOT, stdout=subprocess.DEVNULL
-            )
+        for _ in range(5):
+            process = subprocess.Popen(command(workdir), cwd=ROOT, **QUIET)
             try:
-                code = process.wait(timeout=chance.uniform(0.1 * seconds, 0.7 * seconds))
+                code = process.wait(timeout=chance.uniform(0.2 * seconds, 0.8 * seconds))
                 assert code == 0
                 break
             except subprocess.TimeoutExpired:
@@ -74,7 +77,7 @@ def kill_runs(data_dir: str, folder: pathlib.Path, kills: int, chance: random.Ra
                 process.wait()
                 killed[method] += 1
         else:
-            subprocess.run(arguments(data_dir, workdir, method), cwd=ROOT, check=True)
+            subprocess.run(command(workdir), cwd=ROOT, check=True, **QUIET)
         check_same(method, workdir, whole[method])
         number += 1
         print(f"{sum(killed.values())} kills survived, {number} runs: {killed}", flush=True)
