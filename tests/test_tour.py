@@ -1,16 +1,22 @@
 """The tour's commands, as they stand on the page."""
 
+import collections
+import gzip
+import itertools
 import json
 import os
+import pathlib
 import re
 import shlex
 import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 import cbert
-from tests.conftest import ROOT
+from cbert.data import stylist
+from tests.conftest import ARTICLES, ROOT
 
 # All commands in one process, for most of a command's time is imports.
 RUNNER = """
@@ -43,31 +49,59 @@ def commands() -> list[list[str]]:
     return [shlex.split(block.replace("\\\n", " ")) for block in blocks]
 
 
+def run_all(found: list[list[str]], folder: pathlib.Path) -> list[str]:
+    """Runs the commands, and returns what each of them printed."""
+    (folder / "configs").symlink_to(ROOT / "configs")
+    done = subprocess.run(
+        [sys.executable, "-c", RUNNER],
+        input=json.dumps(found),
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout.split("\x1e")[1:]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("data", ["stylist", "meals"])
+def test_the_tour_with_other_data(tmp_path, data, request):
+    """The page's commands with other records, and their items in the place of its foods."""
+    if data == "meals":
+        with gzip.open(request.getfixturevalue("meals"), "rt") as file:
+            records = [json.loads(line) for line in itertools.islice(file, 2000)]
+    else:
+        records = list(stylist.outfits(ARTICLES, [1600, 200, 200]))
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in records))
+    common = collections.Counter(item for row in records for item in row["items"])
+    names = [json.dumps(name)[1:-1] for name, _ in common.most_common(4)]
+    found = commands()[1:-1]
+    for old, new in zip(("coffee", "bagel", "wine", "juice"), names, strict=True):
+        found = [[text.replace(f'"{old}"', f'"{new}"') for text in line] for line in found]
+    printed = run_all(found, tmp_path)
+    assert "popularity given context" in printed[3]
+    assert "unknown items: blini" in printed[4]
+    assert "2,000 queries answered" in printed[5]
+    assert "Explanation(item=" in printed[6]
+    assert (tmp_path / "exported/mine/card.json").exists()
+
+
 def test_every_command_of_the_page(tmp_path):
     found = commands()
     assert len(found) == 10
     assert all(arguments[0] == "python" for arguments in found)
     assert found[-1] == ["python", "-m", "experiments.serve", "--workdir=runs/mine"]
-    (tmp_path / "configs").symlink_to(ROOT / "configs")
-    done = subprocess.run(
-        [sys.executable, "-c", RUNNER],
-        input=json.dumps(found[:-1]),  # A server does not end.
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    printed = done.stdout.split("\x1e")
-    assert "parameters (without context embeddings" in printed[3]
-    assert "popularity given context" in printed[5]
-    assert "unknown items: blini\nmissing: age\n" in printed[6]
+    printed = run_all(found[:-1], tmp_path)  # A server does not end.
+    assert "parameters (without context embeddings" in printed[2]
+    assert "popularity given context" in printed[4]
+    assert "unknown items: blini\nmissing: age\n" in printed[5]
     for item in ("bagel", "egg", "jam", "juice", "wine", "pasta"):
         breakfast = item not in ("wine", "pasta")
-        assert (item in printed[6]) <= breakfast
-    assert "1,000 queries answered" in printed[7]
-    assert "Explanation(item=" in printed[8]
+        assert (item in printed[5]) <= breakfast
+    assert "1,000 queries answered" in printed[6]
+    assert "Explanation(item=" in printed[7]
     answers = [json.loads(line) for line in (tmp_path / "answers.jsonl").open()]
     assert len(answers) == 1000
     run, copy = (
