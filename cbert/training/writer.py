@@ -22,10 +22,9 @@ class _Events:
 
     def __init__(self, workdir: pathlib.Path, step: int) -> None:
         self._writer = EventsWriter(str(workdir / "events"), filename_suffix=f".{step}")
-        if step:  # What lies after it is hidden.
-            start = SessionLog(status=SessionLog.START)
-            event = Event(wall_time=time.time(), step=step + 1, session_log=start)
-            self._writer.write_event(event)
+        # What an earlier process wrote of later steps is hidden.
+        start = SessionLog(status=SessionLog.START)
+        self._writer.write_event(Event(wall_time=time.time(), step=step + 1, session_log=start))
 
     def add(self, step: int, values: dict[str, float]) -> None:
         for name, value in values.items():
