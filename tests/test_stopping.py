@@ -14,6 +14,7 @@ import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
 from cbert.training import loop
+from cbert.training.writer import Writer
 from tests.conftest import ROOT, refused, small
 from tests.test_training import restored
 
@@ -109,6 +110,16 @@ def test_killed_and_told_to_stop_it_goes_on(data_dir, tmp_path, unbroken):
     output, _ = process.communicate()
     assert process.returncode == 0, output
     assert_same(workdir, unbroken)
+
+
+def test_tensorboard_hides_what_a_killed_process_wrote_later(tmp_path):
+    """Killed before its first checkpoint, or after one at step 5."""
+    for start, steps in ((0, [4, 6]), (0, [4, 6]), (5, [6])):
+        with Writer(tmp_path, start) as writer:
+            for step in steps:
+                writer.write(step, "train", {"loss": 1.0})
+        time.sleep(1.1)  # A file is named after the second that it was begun in.
+    assert steps_in_tensorboard(tmp_path) == {"train/loss": [4, 6]}
 
 
 def test_two_runs_in_one_directory(data_dir, tmp_path):
