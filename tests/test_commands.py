@@ -1,13 +1,11 @@
-"""The commands as a user runs them: help, runs, checkpoints, devices, real data."""
+"""The commands as a user runs them: help, runs, checkpoints, real data."""
 
 import gzip
 import itertools
 import json
-import os
 import re
 import shutil
 
-import pyarrow.parquet
 import pytest
 
 from tests.conftest import lines, refused, run
@@ -132,22 +130,6 @@ def test_data_without_a_context_need_the_method_none(tmp_path):
     assert "the data have no context features" in error
     run("train", "--config=configs/base.py:none", f"--workdir={tmp_path}/none", *common)
     run("evaluate", f"--workdir={tmp_path}/none", "--split=train")
-
-
-def test_four_devices_answer_as_one(run_directory, tmp_path):
-    tables = []
-    for count in (1, 4):
-        run(
-            "evaluate",
-            f"--workdir={run_directory}",
-            XLA_FLAGS=f"{os.environ['XLA_FLAGS']} "
-            f"--xla_force_host_platform_device_count={count}",
-        )
-        tables.append(pyarrow.parquet.read_table(run_directory / "eval" / "test.parquet"))
-    one, four = (table.to_pydict() for table in tables)
-    for name in ("id", "place", "item", "rank"):
-        assert one[name] == four[name]
-    assert one["log_probability"] == pytest.approx(four["log_probability"], abs=1e-5)
 
 
 def test_meals_take_the_same_road(meals, tmp_path):

@@ -133,6 +133,7 @@ def test_two_runs_in_one_directory(data_dir, tmp_path):
     process.communicate()
 
 
+@pytest.mark.soak
 def test_seeds_that_were_killed_apart_go_on_together(data_dir, tmp_path):
     """One seed has a newer checkpoint than the other: both go on from the older one."""
     config = small(data__dir=data_dir, train__steps=6, model__layers=1)
