@@ -6,7 +6,7 @@ import numpy as np
 
 from cbert.data import stylist, stylist_catalogue, stylist_law
 
-CATALOGUE = stylist_catalogue.make_catalogue(80, stylist_law.TAIL)
+CATALOGUE = stylist_catalogue.make_catalogue(80)
 LAW = stylist_law.Law(CATALOGUE)
 CUSTOMERS = [context for _, context in stylist.draw_customers(np.random.default_rng(0), 30)]
 OUTFITS = LAW.draw(np.random.default_rng(1), CUSTOMERS)

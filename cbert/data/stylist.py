@@ -114,7 +114,7 @@ def _draw_batch(articles: int, seed: int, batch: tuple[str, int, int]) -> list[d
 
 @functools.lru_cache(maxsize=1)
 def _law(articles: int, seed: int) -> stylist_law.Law:
-    return stylist_law.Law(make_catalogue(articles, stylist_law.TAIL, seed), seed)
+    return stylist_law.Law(make_catalogue(articles, seed), seed)
 
 
 def draw_customers(random: np.random.Generator, count: int) -> list[tuple[int, dict[str, Any]]]:
@@ -157,7 +157,7 @@ def _draw_customer(random: np.random.Generator) -> dict[str, Any]:
 
 def schema(articles: int, records: list[Record], seed: int = 0) -> Schema:
     """The schema of a stylist data set: the whole catalogue, features 736 wide in all."""
-    names = make_catalogue(articles, stylist_law.TAIL, seed).names
+    names = make_catalogue(articles, seed).names
     counts = dict.fromkeys(names, 0)
     for record in records:
         if record.split == SPLITS[0]:

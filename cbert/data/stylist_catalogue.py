@@ -1,6 +1,7 @@
 """The words of the stylist data, and the catalogue of its articles."""
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -52,6 +53,10 @@ COUNTRIES = ("DE", "FR", "GB", "IT", "NL", "PL", "SE", "ES")
 OCCASIONS = ("work", "party", "wedding", "holiday", "sport", "weekend")
 SIZES = ("XS", "S", "M", "L", "XL", "XXL")
 
+# How fast popularity falls, and how much faster in larger catalogues than that of 500: so at
+# 30 000 articles, too, a few are in demand.
+TAIL, TAIL_GROWTH, SMALL = 1.4, 0.06, 500
+
 
 @dataclasses.dataclass(frozen=True)
 class Catalogue:
@@ -66,8 +71,13 @@ class Catalogue:
     names: tuple[str, ...]
 
 
-def make_catalogue(articles: int, tail: float, seed: int = 0) -> Catalogue:
-    """Draws a catalogue; within a type, popularity falls like rank^-tail.
+def tail(articles: int) -> float:
+    """The exponent of popularity in a catalogue of that size."""
+    return TAIL + TAIL_GROWTH * math.log(max(articles / SMALL, 1.0))
+
+
+def make_catalogue(articles: int, seed: int = 0) -> Catalogue:
+    """Draws a catalogue; within a type, popularity falls like rank^-`tail`.
 
     Raises `UserError` when it is too small for every type.
     """
@@ -91,5 +101,5 @@ def make_catalogue(articles: int, tail: float, seed: int = 0) -> Catalogue:
             zip(colours, types, brands, styles, prices, strict=True)
         )
     )
-    popularity = (place + 2.0) ** -tail
+    popularity = (place + 2.0) ** -tail(articles)
     return Catalogue(types, colours, brands, styles, prices, popularity, names)

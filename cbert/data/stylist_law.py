@@ -26,7 +26,6 @@ from cbert.data.stylist_catalogue import Catalogue
 LENGTHS = (4, 5, 6, 7, 8)
 LENGTH_SHARES = (0.45, 0.27, 0.16, 0.07, 0.05)
 THEMES = 8
-TAIL = 1.4
 
 # Strengths, as powers of e.
 THEME_STYLE, THEME_COLOUR = 3.0, 3.0
