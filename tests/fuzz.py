@@ -40,8 +40,8 @@ from cbert.evaluation.compare import align
 from cbert.model import bert
 from cbert.schema import Schema
 from cbert.training import checksums, workdir
-from cbert.training.checkpoint import Checkpoints, Progress
-from cbert.training.state import TrainState
+from cbert.training.checkpoint import Checkpoints
+from cbert.training.state import Progress, TrainState
 from configs import base
 from tests import mutations
 

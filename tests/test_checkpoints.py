@@ -14,8 +14,8 @@ from cbert import config as config_lib
 from cbert.errors import UserError
 from cbert.training import checksums, loop, parallel
 from cbert.training import run as run_lib
-from cbert.training.checkpoint import Checkpoints, Progress
-from cbert.training.state import TrainState
+from cbert.training.checkpoint import Checkpoints
+from cbert.training.state import Progress, TrainState
 
 
 def state(step: int) -> TrainState:

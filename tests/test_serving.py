@@ -1,24 +1,18 @@
-"""The server over real HTTP: its answers, its refusals, its end; the line in front of it."""
+"""The server over real HTTP: its answers, its refusals, its end."""
 
-import asyncio
 import concurrent.futures
 import http.client
 import json
 import socket
-import threading
 import time
 import urllib.parse
 
 import numpy as np
 import pytest
-from starlette.requests import Request
 
 from cbert.errors import UserError
 from cbert.schema import Feature, Schema
 from cbert.serving import page_data, server
-from cbert.serving.batching import Batcher, BusyError
-from cbert.serving.limits import Limits, RefusalError
-from cbert.serving.service import Service
 from tests.conftest import refused
 
 CONTEXT = {"age": 34.0, "occasion": "work", "colours": ["blue"]}
@@ -261,75 +255,3 @@ def test_a_port_in_use_and_a_missing_directory_are_one_line(served, trained, tmp
         server.listen("no such host", 0)
     error = refused("serve", f"--workdir={tmp_path}/none", "--port=0")
     assert "is not a run's work directory" in error
-
-
-class Gate:
-    """Answers questions with their squares, once it is opened."""
-
-    def __init__(self):
-        self.open, self.entered = threading.Event(), threading.Event()
-        self.calls = []
-
-    def __call__(self, questions):
-        self.entered.set()
-        assert self.open.wait(20)
-        self.calls.append(questions)
-        return [question**2 for question in questions]
-
-
-def test_questions_that_wait_share_a_call_and_dropped_ones_cost_nothing():
-    batcher, gate = Batcher(most=4, capacity=8), Gate()
-    (first,) = batcher.submit(gate, [1])
-    assert gate.entered.wait(20)
-    several = batcher.submit(gate, [2, 3, 4])
-    (alone,) = batcher.submit(abs_all, [-5])
-    others = batcher.submit(gate, [6, 7, 8])
-    assert batcher.waiting == 7
-    with pytest.raises(BusyError):
-        batcher.submit(gate, [9, 10])
-    several[1].cancel()
-    gate.open.set()
-    assert [first.result(20), several[0].result(20), several[2].result(20)] == [1, 4, 16]
-    assert alone.result(20) == 5
-    assert [future.result(20) for future in others] == [36, 49, 64]
-    batcher.close()
-    assert gate.calls == [[1], [2, 4, 6], [7, 8]]
-    assert (batcher.answered, batcher.dropped) == (7, 1)
-    with pytest.raises(BusyError):
-        batcher.submit(gate, [1])
-
-
-def test_time_that_runs_out_and_askers_that_leave_drop_their_questions():
-    batcher, gate = Batcher(), Gate()
-    service = Service({}, batcher, Limits(answer_seconds=0.2))
-
-    async def stay():
-        await asyncio.Event().wait()
-
-    async def leave():
-        return {"type": "http.disconnect"}
-
-    (first,) = batcher.submit(gate, [1])
-    assert gate.entered.wait(20)
-    for receive, status in ((stay, 503), (leave, 499)):
-        with pytest.raises(RefusalError) as refusal:
-            asyncio.run(service.ask(Request({"type": "http"}, receive), gate, [status]))
-        assert refusal.value.status == status
-    (last,) = batcher.submit(gate, [3])
-    gate.open.set()
-    assert (first.result(20), last.result(20)) == (1, 9)
-    batcher.close()
-    assert gate.calls == [[1], [3]]
-
-
-def abs_all(questions):
-    return [abs(question) for question in questions]
-
-
-def test_a_failure_is_its_askers_and_the_line_goes_on():
-    batcher = Batcher()
-    (bad,) = batcher.submit(abs_all, ["three"])
-    assert isinstance(bad.exception(20), TypeError)
-    (good,) = batcher.submit(abs_all, [-3])
-    assert good.result(20) == 3
-    batcher.close()

@@ -1,9 +1,6 @@
-"""Steps, devices, decay and resumption."""
+"""Every method and config takes steps; resumption, stopping, and what is not finite."""
 
 import json
-import os
-import subprocess
-import sys
 
 import flax
 import jax
@@ -17,36 +14,12 @@ from cbert import schema_file
 from cbert.errors import UserError
 from cbert.model import bert
 from cbert.model.conditioning import NAMES
-from cbert.training import checkpoint, loop, optimizer, parallel
+from cbert.training import checkpoint, loop, parallel
 from cbert.training import run as run_lib
 from cbert.training import state as state_lib
 from configs import base, meals, quickstart, stylist
 from tests.conftest import run, small
-
-initialize = bert.initialize
-
-
-def ones(model, key=None):
-    """Parameters that nothing has to be compiled for."""
-    del key
-    shapes = jax.eval_shape(lambda: initialize(model, jax.random.key(0)))
-    return jax.tree.map(lambda leaf: jnp.ones(leaf.shape), shapes)
-
-
-def flat(params):
-    return {
-        "/".join(k): np.asarray(v) for k, v in flax.traverse_util.flatten_dict(params).items()
-    }
-
-
-def steps(config, schema, count):
-    made = run_lib.set_up(config, schema)
-    found = []
-    while len(found) < count:
-        taken, metrics = made.advance(len(found), config.train.steps_per_dispatch)
-        metrics = jax.device_get(metrics)
-        found += [{name: metrics[name][step] for name in metrics} for step in range(taken)]
-    return made.state, found
+from tests.steps import flat, ones, steps
 
 
 @pytest.mark.parametrize("method", NAMES)
@@ -103,128 +76,6 @@ def test_other_options_take_a_step(data_dir, schema):
     assert found[0]["questions"] > 32
     assert np.isfinite(found[1]["loss"])
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(state.params))
-
-
-def test_weight_decay_shrinks_kernels_and_nothing_else(schema):
-    params = ones(bert.build(config_lib.hyperparameters(small()), "gsu", schema))
-    made = optimizer.make_optimizer(lambda step: 0.1, 0.5, 1.0, 0.9, 0.999)
-    packed = optimizer.pack(params)
-    none = jax.tree.map(jnp.zeros_like, packed)
-    updates, _ = made.update(none, made.init(packed), packed)
-    updates = optimizer.unpack(updates, params)
-    for path, update in flat(updates).items():
-        decays = path.endswith("kernel")
-        np.testing.assert_allclose(update, -0.05 if decays else 0.0, rtol=1e-6, err_msg=path)
-    assert sum(path.endswith("kernel") for path in flat(updates)) > 10
-    assert flat(updates)["embedding/items"].max() == 0
-
-
-def test_packing_is_undone_by_unpacking(schema, monkeypatch):
-    monkeypatch.setattr(optimizer, "LARGE", 200)
-    params = ones(bert.build(config_lib.hyperparameters(small()), "gsu", schema))
-    numbers = np.random.default_rng(0)
-    params = jax.tree.map(lambda leaf: jnp.asarray(numbers.random(leaf.shape)), params)
-    packed = optimizer.pack(params)
-    assert packed["rest.embedding.items"] is params["embedding"]["items"]
-    assert sum(leaf.size for leaf in packed.values()) == sum(
-        leaf.size for leaf in jax.tree.leaves(params)
-    )
-    for path, leaf in flat(optimizer.unpack(packed, params)).items():
-        np.testing.assert_array_equal(leaf, flat(params)[path])
-
-
-def test_the_schedule_warms_up_and_decays():
-    for name, middle in (("cosine", 0.5), ("linear", 0.5), ("constant", 1.0)):
-        rate = optimizer.learning_rate(name, 1.0, 10, 110)
-        assert float(rate(0)) == pytest.approx(0.1)
-        assert float(rate(10)) == pytest.approx(1.0)
-        assert float(rate(60)) == pytest.approx(middle)
-        assert float(rate(110)) == pytest.approx(1.0 if name == "constant" else 0.0, abs=1e-6)
-
-
-def test_the_loss_is_divided_by_a_constant(data_dir, schema, monkeypatch):
-    """Twice the expected count halves the gradient, whatever the batch holds."""
-    config = small("none", data__dir=data_dir, model__dropout=0.0)
-    norms = []
-    for expected in (1.0, 2.0):
-        monkeypatch.setattr(
-            run_lib.masking_lib, "expected_count", lambda *_, value=expected: value
-        )
-        norms.append(steps(config, schema, 1)[1][0]["gradient_norm"])
-    assert norms[0] == pytest.approx(2 * norms[1], rel=1e-6)
-
-
-DEVICES = """
-import sys, json, numpy as np
-from tests.conftest import small
-from tests.test_training import flat, steps
-from cbert.data import source
-from cbert.training import parallel
-import jax
-config = small("gsu", data__dir=sys.argv[1], model__dropout=0.0, train__masking="rate")
-config.train.mask_rate = 0.4
-config.train.context_dropout = 0.2
-state, found = steps(config, source.load_schema(sys.argv[1], "small"), 3)
-assert parallel.device_count() == int(sys.argv[3])
-for leaf in jax.tree.leaves(state):
-    copies = [np.asarray(shard.data) for shard in leaf.addressable_shards]
-    assert len(copies) == parallel.device_count()
-    assert all((copy == copies[0]).all() for copy in copies)
-np.savez(sys.argv[2], loss=[row["loss"] for row in found], **flat(state.params))
-"""
-
-
-def test_four_devices_equal_one(data_dir, tmp_path):
-    """With uneven numbers of hidden items on the devices, at dropout 0."""
-    for count in (1, 4):
-        environment = {
-            **os.environ,
-            "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} "
-            f"--xla_force_host_platform_device_count={count}",
-        }
-        arguments = [data_dir, str(tmp_path / f"{count}.npz"), str(count)]
-        subprocess.run([sys.executable, "-c", DEVICES, *arguments], env=environment, check=True)
-    one, four = (np.load(tmp_path / f"{count}.npz") for count in (1, 4))
-    assert set(one) == set(four)
-    for name in one:
-        here, there = one[name], four[name]
-        if name.endswith("key_value/bias"):
-            # The keys' bias has no gradient but rounding, which Adam scales up.
-            here, there = here[16:], there[16:]
-        np.testing.assert_allclose(here, there, atol=2e-5, rtol=2e-5, err_msg=name)
-
-
-def test_several_steps_a_dispatch_change_nothing(data_dir, schema):
-    """Six steps one by one, and in dispatches of three."""
-    alone, rows = steps(small(data__dir=data_dir), schema, 6)
-    together, found = steps(small(data__dir=data_dir, train__steps_per_dispatch=3), schema, 6)
-    assert int(together.step) == 6
-    for one, other in zip(rows, found, strict=True):
-        assert other == pytest.approx(one, rel=1e-5)
-    for name, leaf in flat(alone.params).items():
-        if name.endswith("key_value/bias"):
-            continue  # The keys' bias has no gradient but rounding, which Adam scales up.
-        np.testing.assert_allclose(
-            flat(together.params)[name], leaf, atol=2e-5, rtol=2e-5, err_msg=name
-        )
-
-
-def test_seeds_in_one_program_equal_each_alone(data_dir, schema):
-    """With dropout and context dropout."""
-    overrides = {"train__context_dropout": 0.2}
-    configs = [small(data__dir=data_dir, seed=seed, **overrides) for seed in (0, 7)]
-    alone = [steps(config, schema, 3) for config in configs]
-    made = run_lib.set_up(configs[0], schema, (0, 7))
-    for number in range(3):
-        _, found = made.advance(number)
-    for place, (expected, rows) in enumerate(alone):
-        for name in rows[-1]:
-            assert float(found[name][0, place]) == pytest.approx(rows[-1][name], rel=1e-4)
-        for name, leaf in flat(expected.params).items():
-            got = flat(made.states()[place].params)[name]
-            if name.endswith("key_value/bias"):
-                got, leaf = got[16:], leaf[16:]
-            np.testing.assert_allclose(got, leaf, atol=5e-5, rtol=5e-5, err_msg=name)
 
 
 def restored(config, workdir):

@@ -16,8 +16,9 @@ from cbert.errors import UserError
 from cbert.training import console, parallel
 from cbert.training import run as run_lib
 from cbert.training import workdir as workdir_lib
-from cbert.training.checkpoint import Checkpoints, Progress, meet
+from cbert.training.checkpoint import Checkpoints, meet
 from cbert.training.run import Run
+from cbert.training.state import Progress
 from cbert.training.stop import Stop
 from cbert.training.window import Part, Window, not_finite
 from cbert.training.writer import Writer

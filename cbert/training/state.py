@@ -1,5 +1,6 @@
-"""The training state: whole and sufficient."""
+"""The training state, whole and sufficient, and what a run knows beside it."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
+from cbert.errors import UserError
 from cbert.training.optimizer import pack
 
 
@@ -28,3 +30,35 @@ class TrainState:
 def create(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
     """The state before the first step; the optimizer sees packed parameters."""
     return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(pack(params)))
+
+
+@dataclasses.dataclass
+class Progress:
+    """What a run knows beside its state; travels in every checkpoint.
+
+    Attributes:
+      best: Lowest validation cross-entropy so far, in nats.
+      best_step: The step that it was measured at, 0 for none.
+      waited: Evaluations since then.
+      sums: Metrics summed since the last row that was written.
+    """
+
+    best: float = float("inf")
+    best_step: int = 0
+    waited: int = 0
+    sums: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, raw: Any) -> "Progress":
+        """From parsed JSON; raises `UserError` where it is not a run's progress."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        if not isinstance(raw, dict) or raw.keys() != names:
+            raise UserError("its progress is another version's; train again")
+        known = cls(**raw)
+        counts = (known.best_step, known.waited)
+        numbers = (known.best, *(known.sums.values() if isinstance(known.sums, dict) else "-"))
+        if not all(type(count) is int and count >= 0 for count in counts):
+            raise UserError("its progress has a count that is not a whole number")
+        if not all(type(number) in (int, float) for number in numbers):
+            raise UserError("its progress has a value that is not a number")
+        return known

@@ -8,8 +8,9 @@ import jax
 import numpy as np
 
 from cbert.errors import UserError
-from cbert.training.checkpoint import Checkpoints, Progress
+from cbert.training.checkpoint import Checkpoints
 from cbert.training.run import Run
+from cbert.training.state import Progress
 from cbert.training.writer import Writer
 
 

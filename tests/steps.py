@@ -1,0 +1,34 @@
+"""A few steps of training, and their parameters as plain arrays."""
+
+import flax
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cbert.model import bert
+from cbert.training import run as run_lib
+
+initialize = bert.initialize
+
+
+def ones(model, key=None):
+    """Parameters that nothing has to be compiled for."""
+    del key
+    shapes = jax.eval_shape(lambda: initialize(model, jax.random.key(0)))
+    return jax.tree.map(lambda leaf: jnp.ones(leaf.shape), shapes)
+
+
+def flat(params):
+    return {
+        "/".join(k): np.asarray(v) for k, v in flax.traverse_util.flatten_dict(params).items()
+    }
+
+
+def steps(config, schema, count):
+    made = run_lib.set_up(config, schema)
+    found = []
+    while len(found) < count:
+        taken, metrics = made.advance(len(found), config.train.steps_per_dispatch)
+        metrics = jax.device_get(metrics)
+        found += [{name: metrics[name][step] for name in metrics} for step in range(taken)]
+    return made.state, found

@@ -1,0 +1,100 @@
+"""What each context feature is worth, measured on runs that were trained."""
+
+import json
+import types
+
+import numpy as np
+import pytest
+
+from cbert.data import prepare, records
+from cbert.errors import UserError
+from cbert.evaluation import compare, effects, evaluate, metrics, questions
+from cbert.training import checkpoint, loop, parallel
+from tests.conftest import run, small
+
+
+def test_values_are_exchanged_between_groups():
+    schema = types.SimpleNamespace(features=(1,))
+    groups = ["a"] * 4 + ["b"] * 3 + ["c"]
+    found = effects.between_groups(groups, schema)
+    assert sorted(found) == list(range(8))
+    assert all(groups[there] != groups[here] for here, there in enumerate(found))
+    assert (found == effects.between_groups(groups, schema)).all()
+    with pytest.raises(UserError, match="'a' holds 4 of the 7 examples"):
+        effects.between_groups(groups[:7], schema)
+    with pytest.raises(UserError, match="no context features"):
+        effects.between_groups(groups, types.SimpleNamespace(features=()))
+
+
+MEALS = {"noon": "abcdef", "night": "uvwxyz"}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """Sets of three letters that depend on the time; the age says nothing."""
+    directory, random = tmp_path_factory.mktemp("letters"), np.random.default_rng(0)
+    validate, found = records.Validator(), []
+    for row in range(400):
+        time = random.choice(list(MEALS))
+        context = {"time": str(time), "age": int(random.integers(20, 80))}
+        items = [str(item) for item in random.choice(list(MEALS[time]), 3, replace=False)]
+        record = {"group": f"person {row // 2}", "items": items, "context": context}
+        found.append(validate(record, row + 1))
+    prepare.prepare(found, directory, "letters", prepare.Options())
+    return str(directory)
+
+
+@pytest.fixture(scope="module")
+def trained(prepared, tmp_path_factory):
+    """Two tiny runs that learned to do without features, evaluated with effects."""
+    directory = tmp_path_factory.mktemp("trained")
+    for method in ("none", "gsu"):
+        config = small(method, data__dir=prepared, data__name="letters", model__layers=1)
+        config.train.update({"context_dropout": 0.2, "steps": 60, "eval_every": 30})
+        config.optimizer.learning_rate = 1e-2
+        loop.train(config, directory / method)
+        found = evaluate.evaluate(directory / method, evaluate.Options(effects=True))
+        evaluate.write(found, evaluate.summary(found), directory / method)
+    return directory, config, found
+
+
+def test_effects_are_those_of_contexts_spoilt_by_hand(trained):
+    directory, config, found = trained
+    split, schema = found.split, found.schema
+    _, ask = evaluate.restore(directory / "gsu", config, schema, checkpoint.BEST)
+    exchanged = effects.between_groups(split.groups, schema)
+    asked = questions.ask_one(split)
+
+    def loss(**context):
+        columns = {**split.columns, "context": {**split.context, **context}}
+        return -ask(parallel.replicate(columns), split, asked)[0].astype(float)
+
+    for feature in schema.features:
+        values = [json.loads(context)[feature.name] for context in split.contexts]
+        spoilt = {
+            "shuffled": feature.encode([values[row] for row in exchanged]),
+            "withheld": feature.encode([None] * len(values)),
+        }
+        for way, column in spoilt.items():
+            lost = loss(**{feature.name: column}) - loss()
+            groups = metrics.group_codes(split.groups)[asked.rows]
+            mean, error = metrics.mean_and_error(lost, groups)
+            assert found.effects[feature.name][way]["mean"] == pytest.approx(mean, abs=1e-6)
+            measured = found.effects[feature.name][way]["standard_error"]
+            assert measured == pytest.approx(error, abs=1e-6)
+    time, age = (found.effects[name]["shuffled"]["mean"] for name in ("time", "age"))
+    assert time > abs(age)
+
+
+def test_a_trained_sweep_is_reported(trained):
+    directory, _, found = trained
+    done = run("report", f"--workdir={directory}")
+    assert "none → gsu" in done.stdout
+    assert "missing" not in done.stdout
+    report = (directory / "report" / "report.md").read_text()
+    worth = found.effects["time"]["withheld"]
+    assert f"{worth['mean']:+.4f} ± {worth['standard_error']:.4f} |" in report
+    assert "Values withheld" in report
+    assert compare.format_effects(found.effects).splitlines()[1].startswith("time ")
+    none = json.loads((directory / "none" / "eval" / "test.json").read_text())["effects"]
+    assert none["time"]["shuffled"] == {"mean": 0.0, "standard_error": 0.0}

@@ -1,0 +1,84 @@
+"""Devices, dispatches and seeds in one program change no result."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cbert.training import run as run_lib
+from tests.conftest import small
+from tests.steps import flat, steps
+
+DEVICES = """
+import sys, json, numpy as np
+from tests.conftest import small
+from tests.steps import flat, steps
+from cbert.data import source
+from cbert.training import parallel
+import jax
+config = small("gsu", data__dir=sys.argv[1], model__dropout=0.0, train__masking="rate")
+config.train.mask_rate = 0.4
+config.train.context_dropout = 0.2
+state, found = steps(config, source.load_schema(sys.argv[1], "small"), 3)
+assert parallel.device_count() == int(sys.argv[3])
+for leaf in jax.tree.leaves(state):
+    copies = [np.asarray(shard.data) for shard in leaf.addressable_shards]
+    assert len(copies) == parallel.device_count()
+    assert all((copy == copies[0]).all() for copy in copies)
+np.savez(sys.argv[2], loss=[row["loss"] for row in found], **flat(state.params))
+"""
+
+
+def test_four_devices_equal_one(data_dir, tmp_path):
+    """With uneven numbers of hidden items on the devices, at dropout 0."""
+    for count in (1, 4):
+        environment = {
+            **os.environ,
+            "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} "
+            f"--xla_force_host_platform_device_count={count}",
+        }
+        arguments = [data_dir, str(tmp_path / f"{count}.npz"), str(count)]
+        subprocess.run([sys.executable, "-c", DEVICES, *arguments], env=environment, check=True)
+    one, four = (np.load(tmp_path / f"{count}.npz") for count in (1, 4))
+    assert set(one) == set(four)
+    for name in one:
+        here, there = one[name], four[name]
+        if name.endswith("key_value/bias"):
+            # The keys' bias has no gradient but rounding, which Adam scales up.
+            here, there = here[16:], there[16:]
+        np.testing.assert_allclose(here, there, atol=2e-5, rtol=2e-5, err_msg=name)
+
+
+def test_several_steps_a_dispatch_change_nothing(data_dir, schema):
+    """Six steps one by one, and in dispatches of three."""
+    alone, rows = steps(small(data__dir=data_dir), schema, 6)
+    together, found = steps(small(data__dir=data_dir, train__steps_per_dispatch=3), schema, 6)
+    assert int(together.step) == 6
+    for one, other in zip(rows, found, strict=True):
+        assert other == pytest.approx(one, rel=1e-5)
+    for name, leaf in flat(alone.params).items():
+        if name.endswith("key_value/bias"):
+            continue  # The keys' bias has no gradient but rounding, which Adam scales up.
+        np.testing.assert_allclose(
+            flat(together.params)[name], leaf, atol=2e-5, rtol=2e-5, err_msg=name
+        )
+
+
+def test_seeds_in_one_program_equal_each_alone(data_dir, schema):
+    """With dropout and context dropout."""
+    overrides = {"train__context_dropout": 0.2}
+    configs = [small(data__dir=data_dir, seed=seed, **overrides) for seed in (0, 7)]
+    alone = [steps(config, schema, 3) for config in configs]
+    made = run_lib.set_up(configs[0], schema, (0, 7))
+    for number in range(3):
+        _, found = made.advance(number)
+    for place, (expected, rows) in enumerate(alone):
+        for name in rows[-1]:
+            assert float(found[name][0, place]) == pytest.approx(rows[-1][name], rel=1e-4)
+        for name, leaf in flat(expected.params).items():
+            got = flat(made.states()[place].params)[name]
+            if name.endswith("key_value/bias"):
+                got, leaf = got[16:], leaf[16:]
+            np.testing.assert_allclose(got, leaf, atol=5e-5, rtol=5e-5, err_msg=name)

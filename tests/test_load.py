@@ -1,0 +1,40 @@
+"""Loading a model from a work directory; importing the package alone loads little."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import cbert
+from cbert.errors import UserError
+from tests.conftest import ROOT
+
+
+def test_work_directories_that_cannot_be_loaded(trained, tmp_path):
+    with pytest.raises(UserError, match="is not a run's work directory"):
+        cbert.load(tmp_path)
+    with pytest.raises(UserError, match="use best, last or one of"):
+        cbert.load(trained, checkpoint="3")
+    bare = tmp_path / "bare"
+    shutil.copytree(trained, bare, ignore=shutil.ignore_patterns("checkpoints"))
+    with pytest.raises(UserError, match="no checkpoint; train first"):
+        cbert.load(bare)
+    (bare / "schema.json").unlink()
+    with pytest.raises(UserError, match="no such schema"):
+        cbert.load(bare)
+
+
+def test_the_last_checkpoint_and_a_step(trained):
+    assert cbert.load(trained, "last").step == 6
+    assert cbert.load(trained, 6).step == 6
+
+
+def test_importing_the_package_is_light():
+    code = "import cbert, sys; print(sorted({'jax', 'numpy', 'absl'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+    with pytest.raises(AttributeError, match="no attribute 'save'"):
+        cbert.save  # noqa: B018

@@ -1,0 +1,57 @@
+"""Every mistake in a query is refused in one line."""
+
+import dataclasses
+
+import pytest
+
+from cbert.errors import UserError
+from cbert.predict import Query
+
+BAD_QUERIES = {
+    "not a list": (Query("shirt"), "items must be a list of strings, not 'shirt'"),
+    "item not a string": (Query(["a", 3]), "item 3 is not a string"),
+    "half a surrogate": (Query(["\ud800"]), "is not valid Unicode"),
+    "repeat": (Query(["a", "a"]), "item 'a' occurs twice in a set"),
+    "nothing asked": (Query([], slots=0), "slots is 0 and no item is None"),
+    "too many items": (Query([f"i{n}" for n in range(9)]), "takes at most 8"),
+    "too many slots": (Query(["a"], slots=9), "make 10 positions; the model takes at most 9"),
+    "endless slots": (Query(["a"], slots=10**9), "slots is 1000000000"),
+    "k of 0": (Query(["a"], k=0), "k is 0; it must be a whole number from 1 to 80"),
+    "k above": (Query(["a"], k=81), "k is 81"),
+    "k not whole": (Query(["a"], k=2.0), "k is 2.0"),
+    "k true": (Query(["a"], k=True), "k is True"),
+    "context a list": (Query(["a"], ["age"]), "context must be an object"),
+    "no such feature": (Query(["a"], {"ocasion": "work"}), "did you mean 'occasion'?"),
+    "far from any": (Query(["a"], {"xyz": 1}), "no context feature 'xyz'; it has: age"),
+    "name not a string": (Query(["a"], {3: 1}), "no context feature 3"),
+    "number as string": (Query(["a"], {"age": "34"}), "'age' is numerical, not '34'"),
+    "number as boolean": (Query(["a"], {"age": True}), "'age' is numerical"),
+    "string as number": (Query(["a"], {"occasion": 3}), "'occasion' is categorical, not 3"),
+    "list as string": (Query(["a"], {"colours": "blue"}), "'colours' is multi_valued"),
+    "mixed list": (Query(["a"], {"colours": ["blue", 3]}), "strings or numbers, not both"),
+    "nested": (Query(["a"], {"age": {"years": 3}}), "use a string, a number"),
+    "NaN": (Query(["a"], {"age": float("nan")}), "context 'age' is nan"),
+    "infinite": (Query(["a"], {"age": float("-inf")}), "context 'age' is -inf"),
+    "huge": (Query(["a"], {"age": 10**400}), "use a finite number"),
+    "many values": (Query(["a"], {"colours": None}), "holds"),
+    "only nothing": (Query(["a"], only=[]), "leave no item to choose from"),
+    "only a string": (Query(["a"], only="b"), "only must be a list of strings"),
+    "only unknown": (Query(["a"], only=["kilt"]), "only names 'kilt'"),
+    "exclude unknown": (Query(["a"], exclude=["kilt"]), "exclude names 'kilt'"),
+    "exclude a number": (Query(["a"], exclude=[3]), "exclude holds 3"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_QUERIES)
+def test_a_bad_query_is_refused_in_one_line(predictor, name):
+    query, message = BAD_QUERIES[name]
+    if name == "many values":
+        colours = predictor.schema.feature("colours")
+        values = [*colours.values[: colours.max_values], "octarine"]
+        query = dataclasses.replace(query, context={"colours": values})
+    with pytest.raises(UserError) as error:
+        predictor.complete_batch([Query(["b"]), query])
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    with pytest.raises(UserError):
+        predictor.check(query)
