@@ -1,19 +1,19 @@
 """Draws training_sets.png: the methods' losses against the number of training sets.
 
-python docs/results/training_sets.py 2500=runs/sets_2500 40000=runs/sets_40000 ...
+PYTHONPATH=. python docs/results/training_sets.py 2500=runs/sets_2500 10000=runs/sets_10000 ...
 """
 
 import json
 import pathlib
 import sys
+from typing import TYPE_CHECKING
 
-import matplotlib
+from cbert.evaluation.evaluate import OPTIMUM
+from cbert.model.conditioning import NAMES
+from cbert.study import pictures
 
-matplotlib.use("Agg")
-from matplotlib import pyplot
-
-METHODS = {"none": "o", "c": "s", "np": "D", "gs": "^", "gsu": "v"}
-OPTIMUM = "known optimum"
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def main() -> None:
@@ -22,25 +22,28 @@ def main() -> None:
     sizes = [int(size) for size, _ in sweeps]
     found = {
         method: [_losses(pathlib.Path(path) / f"{method}-seed0") for _, path in sweeps]
-        for method in METHODS
+        for method in NAMES
     }
-    print("| training sets | " + " | ".join([*METHODS, OPTIMUM]) + " |")
+    print("| training sets | " + " | ".join([*NAMES, OPTIMUM]) + " |")
     for place, size in enumerate(sizes):
-        row = [found[method][place]["model"] for method in METHODS]
+        row = [found[method][place]["model"] for method in NAMES]
         row.append(found["none"][place][OPTIMUM])
         print(f"| {size:,} | " + " | ".join(f"{loss:.4f}" for loss in row) + " |")
-    figure, axes = pyplot.subplots(figsize=(6.5, 3.8), layout="constrained")
-    for method, marker in METHODS.items():
-        above = [losses["model"] - losses[OPTIMUM] for losses in found[method]]
-        axes.plot(sizes, above, marker=marker, label=method)
-    axes.set(xscale="log", xlabel="training sets", ylabel="cross-entropy above the optimum")
-    axes.set_xticks(sizes, [f"{size:,}" for size in sizes], minor=False)
-    axes.minorticks_off()
-    axes.grid(color="0.9")
-    axes.legend(frameon=False)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    figure.savefig(pathlib.Path(__file__).with_suffix(".png"), dpi=130)
+    above = {
+        method: (sizes, [losses["model"] - losses[OPTIMUM] for losses in found[method]])
+        for method in NAMES
+    }
+
+    def paint(figure: "Figure") -> None:
+        axes = figure.subplots()
+        pictures.lines(axes, above, {}, pictures.looks(list(NAMES)))
+        axes.set(xscale="log", xlabel="training sets", ylabel="nats above the known optimum")
+        axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axes.minorticks_off()
+        pictures.legend(figure, axes)
+
+    picture = pictures.Picture("training_sets", "", "", 3.9, paint)
+    pathlib.Path(__file__).with_suffix(".png").write_bytes(pictures.render(picture))
 
 
 def _losses(run: pathlib.Path) -> dict[str, float]:
