@@ -1,8 +1,8 @@
 """Meals: which food is missing from what a person ate, given the person and the occasion.
 
     python -m experiments.prepare --input=meals.jsonl.gz --min_count=5 --name=meals
-    python -m experiments.train --config=configs/meals.py:gsu --workdir=runs/meals/gsu
-    python -m experiments.evaluate --workdir=runs/meals/gsu
+    python -m experiments.train --config=configs/meals.py:gsu --workdir=runs/meals-gsu
+    python -m experiments.evaluate --workdir=runs/meals-gsu
 
 About 5 minutes a run on one core of an AMD EPYC (Zen 4). Test cross-entropy, mean of three
 seeds: none 5.1443, c 5.0588, np 4.9919, gs 4.9858, gsu 4.9987; popularity 6.5123. Learning

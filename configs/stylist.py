@@ -3,7 +3,7 @@
     python -m experiments.describe --config=configs/stylist.py:gsu
     python -m experiments.prepare --synthetic=stylist --split_sets=380000,17000,17000 \\
       --articles=30000 --name=stylist
-    python -m experiments.train --config=configs/stylist.py:gsu --workdir=runs/stylist/gsu
+    python -m experiments.train --config=configs/stylist.py:gsu --workdir=runs/stylist-gsu
 
 The parameter counts are the paper's to the last digit: none 546432, c 673664, np 640768,
 gs 723328, gsu 921856. Thirty epochs. Training at this size was not measured yet.

@@ -4,7 +4,9 @@
     python -m experiments.benchmark --peer=hf --json
     python -m experiments.benchmark --scaling --picture=scaling.png
 
-The sets are random and made in memory. What is compared runs in turn in one process.
+The sets are random and made in memory. What is compared takes turns, the peer in a process of
+its own. --scaling takes configs/stylist.py, the first of --methods, and three rounds of eight
+steps.
 """
 
 import copy

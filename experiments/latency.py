@@ -1,6 +1,6 @@
 """Measures how long a predictor takes to answer, after warming up.
 
-python -m experiments.latency --workdir=runs/stylist/gsu
+python -m experiments.latency --workdir=runs/stylist-gsu
 """
 
 import functools

@@ -82,7 +82,7 @@ def main() -> None:
         options = dataclasses.replace(options, kind=schema.kind if schema else SET)
     found, skipped = _synthetic() if _SYNTHETIC.value else _read(options.kind)
     if _SYNTHETIC.value and schema is None:
-        schema = stylist.schema(_ARTICLES.value, found)
+        schema = stylist.schema(_ARTICLES.value, found, _SEED.value)
     written, summary = prepare.prepare(found, _DATA_DIR.value, _NAME.value, options, schema)
     for line in skipped:
         print(f"skipped {line}")

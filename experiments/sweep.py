@@ -36,7 +36,9 @@ _DRY_RUN = flags.DEFINE_bool("dry_run", False, "List the runs and their states, 
 _LAUNCHER = flags.DEFINE_enum("launcher", "local", ["local", "ray", "slurm"], "Where to run.")
 _WORKERS = flags.DEFINE_integer("workers", 0, "Runs at a time here; 0: as many as fit.", 0)
 _RAY_ADDRESS = flags.DEFINE_string("ray_address", "", "A Ray cluster's; empty: start one here.")
-_GPUS = flags.DEFINE_float("gpus_per_run", 0.0, "With --launcher=ray: GPUs of a run.", 0.0)
+_GPUS = flags.DEFINE_float(
+    "gpus_per_run", None, "With --launcher=ray: GPUs of a run; 1 if there are any.", 0.0
+)
 _SLURM = flags.DEFINE_multi_string("slurm", [], "With --launcher=slurm: submitit's name=value.")
 flags.mark_flag_as_required("config")
 

@@ -158,3 +158,14 @@ def test_meals_take_the_same_road(meals, tmp_path):
     done = run("evaluate", f"--workdir={tmp_path}/run", "--masking=one", "--by=occasion")
     assert "popularity given context" in done.stdout
     assert "breakfast" in done.stdout
+
+
+def test_another_seed_makes_other_articles(tmp_path):
+    found = []
+    for seed in (1, 2):
+        flags = ("--articles=72", "--sets=40", f"--seed={seed}", f"--data_dir={tmp_path}")
+        run("prepare", "--synthetic=stylist", f"--name=seed{seed}", *flags)
+        text = (tmp_path / f"seed{seed}" / "1.0.0" / "schema.json").read_text()
+        found.append(json.loads(text)["items"])
+    assert [len(set(items)) for items in found] == [72, 72]
+    assert len({*found[0], *found[1]}) > 100

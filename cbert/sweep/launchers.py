@@ -113,7 +113,7 @@ class Local:
 class Ray:
     """Tasks of a Ray cluster; one that loses its worker is tried again, and goes on."""
 
-    def __init__(self, address: str = "", gpus: float = 0.0, retries: int = 3) -> None:
+    def __init__(self, address: str = "", gpus: float | None = None, retries: int = 3) -> None:
         try:
             import ray
         except ImportError as error:
@@ -121,6 +121,8 @@ class Ray:
         self._ray = ray
         ray.init(address=address or None, ignore_reinit_error=True, log_to_driver=False)
         available = ray.cluster_resources().get("GPU", 0)
+        if gpus is None:
+            gpus = min(1.0, available)
         if gpus > available:
             raise UserError(f"--gpus_per_run is {gpus:g}; the Ray cluster has {available:g}")
         self._task = ray.remote(num_gpus=gpus, num_cpus=1, max_retries=retries)(jobs.run)
@@ -149,7 +151,7 @@ class Ray:
 
 
 class Slurm:
-    """Jobs of Slurm through submitit, one GPU each by default."""
+    """Jobs of Slurm through submitit, by its parameters; of a day each without them."""
 
     def __init__(self, folder: pathlib.Path, parameters: Mapping[str, Any]) -> None:
         try:
