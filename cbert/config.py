@@ -171,6 +171,7 @@ def differences(one: ml_collections.ConfigDict, other: ml_collections.ConfigDict
 def fields(config: ml_collections.ConfigDict) -> dict[str, Any]:
     """Each field by its dotted name, apart from those that change no result."""
     found = flat(config.to_dict())
+    found["model.method"] = conditioning.short_name(config.model.method)
     return {field: value for field, value in found.items() if field not in _ELSEWHERE}
 
 

@@ -9,7 +9,12 @@ from typing import Any
 
 def write_text(path: pathlib.Path, text: str) -> None:
     """Replaces a file by a text, as UTF-8."""
-    replace(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: pathlib.Path, data: bytes) -> None:
+    """Replaces a file."""
+    replace(path, lambda temporary: temporary.write_bytes(data))
 
 
 def replace(path: pathlib.Path, write_to: Callable[[pathlib.Path], Any]) -> None:

@@ -106,6 +106,7 @@ def measured() -> dict[str, Any]:
         "machine": machine(),
         "matmul_peak_gflops": float(np.median(peak.rates)) / 1e9,
         "start_to_first_step_s": started,
+        "peak_memory_mb": measure.peak_memory_mb(),
         "methods": [measure.summarize(training, peak) for training in trainings],
     }
     return {**found, "peer": peer.summarize(compared)} if compared else found
@@ -113,7 +114,7 @@ def measured() -> dict[str, Any]:
 
 def _training(method: str) -> measure.Training:
     config = copy.deepcopy(_CONFIG.value)
-    method = conditioning.LONG_NAMES.get(method, method)
+    method = conditioning.short_name(method)
     config.model.method, config.data.name = method, "benchmark"
     sizes = workload.Sizes(_ITEMS.value, _CONTEXT.value, _LENGTH.value)
     return measure.Training(config, sizes, _STEPS.value, _SEEDS.value)
@@ -121,9 +122,7 @@ def _training(method: str) -> measure.Training:
 
 def format_measured(found: dict[str, Any]) -> str:
     """Tables of the methods and of the ratios to the peer."""
-    rows = [
-        ["", "sets/s", "ms a step", "host", "of matmul peak", "compile s", "peak memory MB"]
-    ]
+    rows = [["", "sets/s", "ms a step", "host", "of matmul peak", "compile s"]]
     for method in found["methods"]:
         compiled = method["compile_s"]
         rows.append(
@@ -134,12 +133,12 @@ def format_measured(found: dict[str, Any]) -> str:
                 f"{method['host_share']:.2%}",
                 f"{method['share_of_matmul_peak']:.1%}",
                 f"{len(compiled)} x {np.mean(compiled):.1f}",
-                f"{method['peak_memory_mb']:,.0f}",
             ]
         )
     text = align(rows) + (
         f"\n\nmatmul peak {found['matmul_peak_gflops']:,.0f} GFLOP/s; from the command to its "
-        f"first step {found['start_to_first_step_s']:.1f} s"
+        f"first step {found['start_to_first_step_s']:.1f} s; peak memory "
+        f"{found['peak_memory_mb']:,.0f} MB"
     )
     if "peer" not in found:
         return text

@@ -5,6 +5,7 @@ python -m experiments.sweep --config=configs/meals.py --workdir=runs/rates --met
   --set=optimizer.learning_rate=1e-3,3e-3 --dry_run
 """
 
+import contextlib
 import importlib.util
 import pathlib
 import signal
@@ -103,7 +104,7 @@ def _launcher(workdir: pathlib.Path) -> launchers.Launcher:
     if _LAUNCHER.value == "ray":
         return launchers.Ray(_RAY_ADDRESS.value, _GPUS.value)
     if _LAUNCHER.value == "slurm":
-        return launchers.Slurm(workdir / "slurm", dict(map(_parameter, _SLURM.value)))
+        return launchers.Slurm(workdir / ".slurm", dict(map(_parameter, _SLURM.value)))
     return launchers.Local(_WORKERS.value)
 
 
@@ -111,7 +112,10 @@ def _parameter(text: str) -> tuple[str, Any]:
     name, sign, value = text.partition("=")
     if not sign:
         raise UserError(f"--slurm is {text!r}; write --slurm=name=value")
-    return name, int(value) if value.isdecimal() else value
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return name, kind(value)
+    return name, value
 
 
 def _interrupt(*_: object) -> None:

@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, refused
 from tests.test_sweep import sweep_command
 
 pytestmark = pytest.mark.soak
@@ -77,3 +77,14 @@ def test_submitit_runs_the_same(data_dir, tmp_path, whole):
     workdir = tmp_path / "runs"
     finish(*start(data_dir, workdir, "--launcher=slurm", "--slurm=cluster=local"))
     assert_equal(workdir, whole)
+    assert not [path for path in workdir.iterdir() if path.name == "slurm"]
+
+
+@pytest.mark.parametrize("setting", ["gpu=1", "timeout_min=4h", "cluster=x", "mem_gb=1.5"])
+def test_what_slurm_or_submitit_does_not_take_is_one_line(data_dir, tmp_path, setting):
+    """Here there is no Slurm, so that even what submitit takes is refused, before any run."""
+    pytest.importorskip("submitit", reason="submitit is not installed: the extra slurm")
+    workdir = tmp_path / "runs"
+    flags = (*SWEEP, "--launcher=slurm", f"--slurm={setting}")
+    assert "--slurm: " in refused(*sweep_command(data_dir, workdir, *flags))
+    assert not list(tmp_path.glob("runs/*-seed0"))

@@ -41,7 +41,7 @@ def test_a_file_of_queries(predictor, tmp_path, monkeypatch):
         {"id": f"r{n}", "items": names[n : n + 1 + n % 3], "group": "g", "context": {"age": n}}
         for n in range(9)
     ]
-    rows.append({"items": [names[0], None], "k": 2, "only": names[3:9]})
+    rows.append({"id": None, "items": [names[0], None], "k": 2, "only": names[3:9]})
     source, target = tmp_path / "queries.jsonl", tmp_path / "answers.jsonl"
     source.write_text(lines(*rows[:3], "", *rows[3:]))
     assert files.complete(predictor, source, target, Query([], k=3)) == (10, [])

@@ -1,5 +1,6 @@
 """What each context feature is worth, measured on runs that were trained."""
 
+import errno
 import json
 import types
 
@@ -84,6 +85,16 @@ def test_effects_are_those_of_contexts_spoilt_by_hand(trained):
             assert measured == pytest.approx(error, abs=1e-6)
     time, age = (found.effects[name]["shuffled"]["mean"] for name in ("time", "age"))
     assert time > abs(age)
+
+
+def test_a_run_is_evaluated_once_its_answers_are_written(trained, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(evaluate.pyarrow.parquet, "write_table", full)
+    with pytest.raises(OSError, match="No space left"):
+        evaluate.write(trained[2], {}, tmp_path)
+    assert list((tmp_path / "eval").iterdir()) == []
 
 
 def test_a_trained_sweep_is_reported(trained):

@@ -1,11 +1,13 @@
 """Metrics by hand, and their errors over groups."""
 
+import json
+
 import numpy as np
 import pytest
 
 from cbert.data.source import Split
-from cbert.evaluation import controls, metrics, questions
-from cbert.schema import CATEGORICAL, SET, UNKNOWN_ITEM, Feature, Schema
+from cbert.evaluation import breakdown, controls, metrics, questions
+from cbert.schema import CATEGORICAL, NUMERICAL, SET, UNKNOWN_ITEM, Feature, Schema
 
 
 def test_metrics_by_hand():
@@ -35,6 +37,23 @@ def test_bootstrap_interval_agrees_with_the_standard_error():
     np.testing.assert_allclose(
         [low, high], [mean - 1.96 * error, mean + 1.96 * error], atol=0.02
     )
+    assert metrics.bootstrap_interval(values, np.zeros(1200)) == (-np.inf, np.inf)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "wanted"),
+    [
+        ([1, 2, 3, 4, 5, 6, 7, 8], {"1 to 2": 2, "3 to 4": 2, "5 to 6": 2, "7 to 8": 2}),
+        ([0, 0, 0, 0, 0, 0, 0, 3, 9, None], {"0 to 0": 7, "3 to 9": 2, "(missing)": 1}),
+        ([0, 0, 0, 1, 2, 3], {"0 to 0": 3, "1 to 1": 1, "2 to 3": 2}),
+        ([4, 4, None], {"4 to 4": 2, "(missing)": 1}),
+    ],
+)
+def test_numbers_are_parted_by_their_quarters(numbers, wanted):
+    contexts = [json.dumps({"children": number}) for number in numbers]
+    feature = Feature("children", NUMERICAL, 4)
+    parts = breakdown.by_feature(contexts, feature)
+    assert {name: int(inside.sum()) for name, inside in parts.items()} == wanted
 
 
 SCHEMA = Schema(

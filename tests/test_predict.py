@@ -173,6 +173,11 @@ def test_what_explanations_say_of_the_model(sequences):
     found = plain.explain([], {"author": "x", "year": 2000}, "a")
     assert (found.outside_training, found.uses_context) == (False, False)
     assert set(found.features.values()) == {0.0}
+    constant = assemble(sequences.schema, "gs", model__constant_context=True, model__layers=1)
+    assert not constant.explain([], {"author": "x"}, "a").uses_context
+    # Fewer items than are listed where nothing else is said.
+    few = dataclasses.replace(sequences.schema, items=("a", "b", "c"), counts=(1, 1, 1))
+    assert assemble(few, "none", model__layers=1).explain([], {}, "a").log_odds < 5
 
 
 def test_unknown_and_missing_are_reported_and_answered(predictor):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,9 +19,8 @@ from tests.conftest import ROOT, refused, run, small
 
 
 def names(**given):
-    given = {"methods": [], "seeds": 1, "settings": [], **given}
-    found = points.expand(small(), base.sweep(), **given)
-    return [point.name for point in found]
+    given = {"sweep": base.sweep(), "methods": [], "seeds": 1, "settings": [], **given}
+    return [point.name for point in points.expand(small(), **given)]
 
 
 def test_names_and_overrides():
@@ -49,13 +49,17 @@ def test_names_and_overrides():
         ({"settings": ["train.steps=many"]}, "takes a value of type int, not 'many'"),
         ({"settings": ["train.steps"]}, "write --set=field=value,value"),
         ({"settings": ["seed=1"]}, "use --seeds"),
+        ({"settings": ["data.name=a,b"]}, "on one data set; use --config.data.name"),
+        ({"settings": ["train.steps=5", "train.steps=6"]}, "--set names a field twice"),
+        ({"sweep": [{"model.methd": "gs"}]}, "correct the config's sweep()"),
+        ({"sweep": [{"train.steps": "many"}]}, "correct the config's sweep()"),
         ({"settings": ["train.steps=5,5"]}, "two runs would be called none-steps=5-seed0"),
         ({"methods": ["np", "new_position"]}, "two runs would be called np-seed0"),
         ({"settings": ["model.heads=3"]}, "not a multiple of model.heads, 3"),
     ],
 )
 def test_mistakes(given, message):
-    with pytest.raises(UserError, match=message.replace(".", r"\.").replace("?", r"\?")):
+    with pytest.raises(UserError, match=re.escape(message)):
         names(**given)
 
 
@@ -70,6 +74,14 @@ def test_none_is_widened_to_at_least_the_parameters_of_gsu():
         return bert.count(bert.build(config_lib.hyperparameters(config), method, found))
 
     assert count("none", wide - 1) < count("gsu", 256) == 921856 <= count("none", wide)
+    # Where the sweep sets the sizes, it is as wide as theirs asks for.
+    settings = ["model.dimension=32,64"]
+    swept = points.expand(stylist.get_config(), [], [points.WIDE], 1, settings, found)
+    for point in swept:
+        own = point.apply(stylist.get_config())
+        config.model.dimension = own.model.dimension
+        fields = [own.model.feed_forward - 1, own.model.feed_forward]
+        assert count("none", fields[0]) < count("gsu", 256) <= count("none", fields[1])
 
 
 def sweep_command(data_dir, workdir, *more):

@@ -158,13 +158,13 @@ class MatmulPeak:
         return self.operations / np.array(self.timing.seconds)
 
 
-def peak_memory() -> int:
-    """Bytes: of the device where it tells, else of the whole process."""
+def peak_memory_mb() -> float:
+    """MiB, of all that was measured: of the device where it tells, else of the process."""
     stats = jax.local_devices()[0].memory_stats()
     if stats and "peak_bytes_in_use" in stats:
-        return stats["peak_bytes_in_use"]
+        return stats["peak_bytes_in_use"] / 2**20
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
 def summarize(training: Training, peak: MatmulPeak) -> dict[str, Any]:
@@ -179,5 +179,4 @@ def summarize(training: Training, peak: MatmulPeak) -> dict[str, Any]:
         "compile_s": training.compile_seconds,
         "useful_gflops": float(np.median(useful)) / 1e9,
         "share_of_matmul_peak": float(np.median(useful / peak.rates)),
-        "peak_memory_mb": peak_memory() / 2**20,
     }

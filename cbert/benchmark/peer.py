@@ -7,6 +7,7 @@ own (`main`), with the threads and the memory that it would have alone, and wait
 works. Needs the optional extra `bench`.
 """
 
+import contextlib
 import dataclasses
 import importlib.util
 import json
@@ -111,9 +112,11 @@ class Process:
         self._ask(setting)
 
     def _ask(self, question: Any) -> float:
-        self._process.stdin.write(json.dumps(question) + "\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
+        answer = ""
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(question) + "\n")
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
         if not answer:
             raise UserError("--peer=hf: the peer's process ended; its error is above")
         return json.loads(answer)

@@ -34,7 +34,7 @@ def measured(method: str) -> dict[str, Any]:
         machine = machine or found["machine"]
         if name == "devices" and not found["machine"]["devices"].startswith(f"{value} x"):
             continue  # Not so many here.
-        point = found["methods"][0]
+        point = {**found, **found["methods"][0]}
         curves[name].append({"value": value, **{key: point[key] for key in SHOWN}})
     return {"machine": machine, "curves": curves}
 

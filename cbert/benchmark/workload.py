@@ -93,7 +93,8 @@ def operations(
     schema, hyper = make_schema(sizes), config_lib.hyperparameters(config)
     model = bert.build(hyper, config.model.method, schema)
     asked = float(masking.count(np.array([round(length)]))[0])
-    return 3 * 2 * (_encoder(model, length, asked) + asked * hyper.dimension * sizes.items)
+    scored = config.train.sampled_items or sizes.items
+    return 3 * 2 * (_encoder(model, length, asked) + asked * hyper.dimension * scored)
 
 
 def _encoder(model: bert.ContextualBert, length: float, asked: float) -> float:

@@ -18,17 +18,21 @@ def by_visible_items(split: Split) -> dict[str, np.ndarray]:
     return {str(count): visible == count for count in sorted(set(visible.tolist()))}
 
 
+def check(feature: Feature) -> None:
+    """Raises `UserError` for a vector, which has no values to list."""
+    if feature.kind == VECTOR:
+        raise UserError(f"--by={feature.name}: a vector has no values to list")
+
+
 def by_feature(contexts: list[str], feature: Feature) -> dict[str, np.ndarray]:
     """Label to `bool [M]`: each value, or four ranges of a number, and where it is missing.
 
-    An example with several values is in the part of each. Raises `UserError` for a vector.
+    An example with several values is in the part of each.
 
     Args:
       contexts: `[M]`, as JSON text.
-      feature: The feature that decides.
+      feature: The feature that decides, no vector.
     """
-    if feature.kind == VECTOR:
-        raise UserError(f"--by={feature.name}: a vector has no values to list")
     column = [json.loads(context).get(feature.name) for context in contexts]
     missing = np.array([value is None for value in column], bool)
     if feature.kind == NUMERICAL:
@@ -44,6 +48,10 @@ def _ranges(numbers: np.ndarray) -> dict[str, np.ndarray]:
     if np.isnan(numbers).all():
         return {}
     edges = np.unique(np.nanquantile(numbers, np.arange(1, RANGES) / RANGES))
+    least = np.nanmin(numbers)
+    above = numbers[numbers > least]
+    if edges[0] == least and above.size:  # A frequent least value is a range of its own.
+        edges = np.unique([above.min(), *edges[1:]])
     place = np.searchsorted(edges, numbers, side="right")
     place[np.isnan(numbers)] = -1
     parts = {}

@@ -8,7 +8,7 @@ from cbert.errors import UserError, printable
 from cbert.evaluation import effects, metrics
 from cbert.evaluation.evaluate import MODEL, OPTIMUM, POPULARITY, Evaluation
 
-_HEADS = {
+HEADS = {
     "cross_entropy": "cross-entropy",
     "recall@1": "r@1 %",
     "recall@5": "r@5 %",
@@ -20,7 +20,7 @@ _HEADS = {
 
 def format_results(rows: dict[str, dict[str, Any]]) -> str:
     """A table of metrics with standard errors, a row a name."""
-    cells = [["", *_HEADS.values()]]
+    cells = [["", *HEADS.values()]]
     for name, found in rows.items():
         cells.append([name, *(_cell(metric, found[metric]) for metric in metrics.NAMES)])
     return align(cells)
@@ -28,7 +28,7 @@ def format_results(rows: dict[str, dict[str, Any]]) -> str:
 
 def format_parts(parts: dict[str, Any], title: str) -> str:
     """A table of metrics by part, with the number of questions."""
-    cells = [[title, "questions", *_HEADS.values()]]
+    cells = [[title, "questions", *HEADS.values()]]
     for label, found in parts.items():
         row = (_cell(metric, found[metric]) for metric in metrics.NAMES)
         cells.append([label, f"{found['questions']:,}", *row])

@@ -15,7 +15,7 @@ from cbert import config as config_lib
 from cbert import files, schema_file
 from cbert.data import source
 from cbert.evaluation import breakdown, controls, effects, metrics, questions
-from cbert.model import bert
+from cbert.model import bert, conditioning
 from cbert.schema import Schema
 from cbert.training import checkpoint, parallel
 
@@ -82,7 +82,7 @@ def evaluate(workdir: str | pathlib.Path, options: Options) -> Evaluation:
     config = config_lib.load(workdir)
     schema = schema_file.load(workdir / "schema.json")
     if options.by:
-        schema.feature(options.by)
+        breakdown.check(schema.feature(options.by))
     data_dir, name = options.data_dir or config.data.dir, options.name or config.data.name
     masking = options.masking or config.eval.masking
     split, asked, controlled = _ask(data_dir, name, options.split, masking, schema)
@@ -101,7 +101,7 @@ def evaluate(workdir: str | pathlib.Path, options: Options) -> Evaluation:
         "data": name,
         "seed": config.seed,
     }
-    method = config.model.method
+    method = conditioning.short_name(config.model.method)
     return Evaluation(method, step, schema, split, asked, answers, settings, worth)
 
 
@@ -197,11 +197,12 @@ def write(evaluation: Evaluation, found: dict[str, Any], workdir: str | pathlib.
     folder = pathlib.Path(workdir).expanduser() / "eval"
     folder.mkdir(exist_ok=True)
     name = evaluation.settings["split"]
-    text = json.dumps(found, indent=1, ensure_ascii=False)
-    files.write_text(folder / f"{name}.json", text + "\n")
     table = pyarrow.table(_rows(evaluation))
     parquet = folder / f"{name}.parquet"
     files.replace(parquet, lambda path: pyarrow.parquet.write_table(table, path))
+    # Last, for it says that the run is evaluated.
+    text = json.dumps(found, indent=1, ensure_ascii=False)
+    files.write_text(folder / f"{name}.json", text + "\n")
 
 
 def _rows(evaluation: Evaluation) -> dict[str, Any]:

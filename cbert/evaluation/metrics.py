@@ -52,8 +52,13 @@ def ratio_and_error(sums: np.ndarray, counts: np.ndarray) -> tuple[float, float 
 def bootstrap_interval(
     values: np.ndarray, groups: np.ndarray, seed: int = 0, draws: int = 2000
 ) -> tuple[float, float]:
-    """The 95 % percentile interval of the mean when groups are drawn with replacement."""
+    """The 95 % percentile interval of the mean when groups are drawn with replacement.
+
+    A single group tells nothing of others: its interval has no ends.
+    """
     sums, counts = group_sums(values, groups)
+    if len(counts) < 2:
+        return -np.inf, np.inf
     low, high = np.percentile(bootstrap_means(sums[:, None], counts, seed, draws), [2.5, 97.5])
     return float(low), float(high)
 

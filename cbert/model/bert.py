@@ -182,7 +182,8 @@ def build(hyper: Hyperparameters, method: str, schema: Schema) -> ContextualBert
             f"model.method is {method!r}, but the data have no context features; "
             "use the method none, or give the records a context"
         )
-    return ContextualBert(hyper, method, len(schema.items), schema.max_items, schema.features)
+    name = conditioning.short_name(method)
+    return ContextualBert(hyper, name, len(schema.items), schema.max_items, schema.features)
 
 
 @functools.partial(jax.jit, static_argnums=0)

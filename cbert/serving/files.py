@@ -11,8 +11,9 @@ from cbert.data import readers
 from cbert.errors import UserError
 from cbert.serving.answers import Query
 from cbert.serving.predictor import Predictor
+from cbert.serving.program import BATCH_SIZES
 
-BLOCK = 1024
+BLOCK = BATCH_SIZES[-1]  # A question holds a byte for every item: few at a time.
 _ASKED = tuple(field.name for field in dataclasses.fields(Query))
 # A record is a query too; what else it says has no part in the answer.
 _IGNORED = ("id", "group", "split", "reference")
@@ -85,7 +86,7 @@ def _queries(
                 raise UserError(message + hint) from None
             skipped.append(message)
             continue
-        yield {"line": line, **({"id": row["id"]} if "id" in row else {})}, query
+        yield {"line": line, **({"id": row["id"]} if row.get("id") is not None else {})}, query
 
 
 def _query(row: Any, defaults: Query) -> Query:
@@ -94,7 +95,7 @@ def _query(row: Any, defaults: Query) -> Query:
     for name in row:
         if name not in _ASKED + _IGNORED:
             raise UserError(f"unknown field {name!r:.60}; a query has {', '.join(_ASKED)}")
-    if not isinstance(row.get("id", ""), str | int):
+    if not isinstance(row.get("id"), str | int | None):
         raise UserError(f"id is {row['id']!r:.60}; it must be a string or a whole number")
     if "items" not in row:
         raise UserError("no 'items'; give a list of strings")

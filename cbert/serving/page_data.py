@@ -62,7 +62,8 @@ def example(predictor: Predictor) -> dict[str, Any]:
         elif feature.kind == NUMERICAL:
             context[feature.name] = slider(feature)["middle"]
     items: list[str] = []
-    while len(items) < min(EXAMPLE_ITEMS, schema.max_items, len(schema.items) - 1):
+    room = predictor.program.lengths[-1] - 1
+    while len(items) < min(EXAMPLE_ITEMS, schema.max_items, room, len(schema.items) - 1):
         (listed,) = predictor.complete(items, context, k=1).predictions
         items.append(listed[0].item)
     return {"items": items, "context": context}

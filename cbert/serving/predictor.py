@@ -8,6 +8,7 @@ import numpy as np
 
 from cbert import progress
 from cbert.errors import UserError
+from cbert.model import conditioning
 from cbert.schema import MASK_ITEM, Schema
 from cbert.serving.answers import (
     Completion,
@@ -51,7 +52,7 @@ class Predictor:
     @property
     def method(self) -> str:
         """Short name of the conditioning method."""
-        return self.config.model.method
+        return conditioning.short_name(self.config.model.method)
 
     def warm_up(self) -> None:
         """Compiles what `complete` (lists of up to 16 items), `score` and `explain` need."""
@@ -127,8 +128,9 @@ class Predictor:
         )
         log_probabilities, items = self.program.rank(
             rows,
-            np.stack([asked[owner].candidates for owner in owners]),
-            np.array([asked[owner].restricted for owner in owners]),
+            np.array(owners),
+            np.stack([one.candidates for one in asked]),
+            np.array([one.restricted for one in asked]),
             max(one.k for one in asked),
         )
         lists: list[list] = [[] for _ in asked]
@@ -178,7 +180,7 @@ class Predictor:
           context: Feature name to value.
           item: The item asked about.
         """
-        asked = self._checker.query(Query(items, context))
+        asked = self._checker.query(Query(items, context, k=1))
         if len(asked.hidden) > 1:
             raise UserError(
                 f"items has {len(asked.hidden)} that are None; explain asks about one"
@@ -196,7 +198,8 @@ class Predictor:
         )
         targets = np.full(len(contexts), target, np.int32)
         log_probability, log_odds, _ = self.program.score(rows, targets)
-        uses_context = self.method != WITHOUT_CONTEXT
+        constant = self.config.model.constant_context
+        uses_context = self.method != WITHOUT_CONTEXT and not constant
         effects = dict(zip(observed, (log_odds[0] - log_odds[1:]).tolist(), strict=True))
         return Explanation(
             item=item,

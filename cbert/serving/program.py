@@ -80,14 +80,20 @@ class Program:
         self._context_vector = jax.jit(functions.context_vector)
 
     def rank(
-        self, rows: Rows, candidates: np.ndarray, restricted: np.ndarray, k: int
+        self,
+        rows: Rows,
+        owners: np.ndarray,
+        candidates: np.ndarray,
+        restricted: np.ndarray,
+        k: int,
     ) -> tuple[np.ndarray, np.ndarray]:
         """The most probable candidates of each row.
 
         Args:
           rows: R questions.
-          candidates: `bool [R, V]`, the items that may be listed.
-          restricted: `bool [R]`, whether probabilities are among the candidates alone.
+          owners: `int [R]`, which of S lists of candidates is each row's.
+          candidates: `bool [S, V]`, the items that may be listed.
+          restricted: `bool [S]`, whether probabilities are among the candidates alone.
           k: K.
 
         Returns:
@@ -95,9 +101,11 @@ class Program:
           codes `int32 [R, K]`.
         """
         padded = min(next((size for size in _LISTED if size >= k), k), len(self._schema.items))
-        found, items = self._run(
-            functools.partial(self._rank, k=padded), rows, candidates, restricted
-        )
+
+        def listed(found: Array, owner: np.ndarray) -> tuple[Array, Array]:
+            return self._rank(found, candidates[owner], restricted[owner], k=padded)
+
+        found, items = self._run(listed, rows, owners)
         return found[:, :k], items[:, :k]
 
     def score(
@@ -122,7 +130,7 @@ class Program:
                 context = {name: column * size for name, column in blank.items()}
                 rows = Rows([[PAD_ITEM] * length] * size, [0] * size, context)
                 candidates = np.ones((size, len(self._schema.items)), bool)
-                self.rank(rows, candidates, np.zeros(size, bool), 1)
+                self.rank(rows, np.arange(size), candidates, np.zeros(size, bool), 1)
                 self.score(rows, np.zeros(size, np.int32))
 
     def _run(self, function: Callable, rows: Rows, *columns: np.ndarray) -> tuple:

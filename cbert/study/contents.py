@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from cbert.evaluation.compare import plus_minus
+from cbert.evaluation.compare import HEADS, plus_minus
+from cbert.evaluation.effects import SHUFFLED, WITHHELD
 from cbert.evaluation.evaluate import OPTIMUM
 from cbert.study import drawings, parts, pictures, statistics
 from cbert.study.answers import METRICS
@@ -11,15 +12,9 @@ from cbert.study.statistics import DRAWS, Difference, Mean
 from cbert.study.study import Study
 from cbert.study.tables import Table
 
-HEADS = {
-    "cross_entropy": "cross-entropy",
-    "recall@1": "r@1 %",
-    "recall@5": "r@5 %",
-    "recall@250": "r@250 %",
-}
 _WAYS = {
-    "shuffled": "Values exchanged between groups",
-    "withheld": "Values withheld, from models that were trained for it",
+    SHUFFLED: "Values exchanged between groups",
+    WITHHELD: "Values withheld, from models that were trained for it",
 }
 
 
@@ -121,7 +116,8 @@ def main_table(study: Study, results: dict[str, dict[str, Mean]]) -> Table:
         means = results[label]
         cells = (cell(means[name], name) for name in METRICS)
         rows.append((label, *cells, "", source(means["cross_entropy"]), ""))
-    head = ("", *HEADS.values(), "parameters", "± over", "validation cross-entropy")
+    heads = (HEADS[name] for name in METRICS)
+    head = ("", *heads, "parameters", "± over", "validation cross-entropy")
     return Table(
         f"{study.settings['data']}, {study.split} split: mean ± standard error, of variants "
         "over seeds, of controls over groups. Cross-entropy in nats. Parameters are counted as "
@@ -211,9 +207,9 @@ def _gains(study: Study, look: dict[str, Look]) -> list[Section]:
 def _effects(study: Study, look: dict[str, Look]) -> Section:
     found = parts.effects(study)
     name = "What each feature is worth"
-    if "shuffled" not in found:
+    if SHUFFLED not in found:
         return Section(name, ["Not measured: evaluate the runs with --effects."])
-    shuffled = found["shuffled"]
+    shuffled = found[SHUFFLED]
     first = next(iter(shuffled.values()))
     worth = {row: max(means[row].mean for means in shuffled.values()) for row in first}
     rows = sorted(worth, key=lambda row: -worth[row])

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from cbert.evaluation.effects import SHUFFLED
 from cbert.evaluation.evaluate import GIVEN_CONTEXT, OPTIMUM, POPULARITY
 from cbert.study import pictures
 from cbert.study.parts import Gains
@@ -178,9 +179,9 @@ def effects(
 
     lost = "; ".join(
         f"{label} most by {max(means, key=lambda name: means[name].mean)}"
-        for label, means in found["shuffled"].items()
+        for label, means in found[SHUFFLED].items()
     )
-    row = max(0.24, 0.1 * len(found["shuffled"]))
+    row = max(0.24, 0.1 * len(found[SHUFFLED]))
     means = [mean for way in found.values() for one in way.values() for mean in one.values()]
     over = {mean.over for mean in means}
     errors = " or, of one seed, over ".join(sorted(over, reverse=True))

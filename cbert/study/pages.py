@@ -5,7 +5,7 @@ import csv
 import io
 import pathlib
 
-from cbert import progress
+from cbert import files, progress
 from cbert.study import contents, pictures, statistics, tables
 from cbert.study.contents import Section
 from cbert.study.pictures import Picture
@@ -19,14 +19,14 @@ _SOMETIMES = ("learning_curves", "gain_by_visible_items", "gain_by_feature_*", "
 
 
 def write(study: Study) -> str:
-    """Writes DIR/report/ whole or not at all; returns the tables for a terminal."""
+    """Writes DIR/report/, each file whole; returns the tables for a terminal."""
     results, differences = statistics.results(study), statistics.pairs(study)
     sections = contents.sections(study, results, differences)
     drawn = [picture for section in sections for picture in section.pictures]
     bar = progress.bar(drawn, desc="drawing", unit=" pictures")
     images = {picture.name: pictures.render(picture) for picture in bar}
     title, main = contents.title(study), sections[0].tables[0]
-    files = {
+    texts = {
         "report.md": markdown(title, sections),
         "report.tex": tables.to_latex(main, "results"),
         "results.csv": results_csv(study, results),
@@ -35,23 +35,21 @@ def write(study: Study) -> str:
     }
     _write(
         study.directory / REPORT,
-        {name: text.encode("utf-8") for name, text in files.items()}
+        {name: text.encode("utf-8") for name, text in texts.items()}
         | {f"{name}.png": data for name, data in images.items()},
     )
     shown = [table for section in sections[:2] for table in section.tables[:1]]
     return "\n\n".join(map(tables.to_terminal, shown))
 
 
-def _write(folder: pathlib.Path, files: dict[str, bytes]) -> None:
+def _write(folder: pathlib.Path, made: dict[str, bytes]) -> None:
     """Replaces the files of an earlier report; whatever else lies there stays."""
     folder.mkdir(exist_ok=True)
-    for name, data in files.items():
-        (folder / f"{name}.tmp").write_bytes(data)
-    for name in files:
-        (folder / f"{name}.tmp").replace(folder / name)
+    for name, data in made.items():
+        files.write_bytes(folder / name, data)
     for pattern in _SOMETIMES:
         for path in folder.glob(f"{pattern}.png"):
-            if path.name not in files:
+            if path.name not in made:
                 path.unlink()
 
 

@@ -8,6 +8,7 @@ import dataclasses
 import numpy as np
 
 from cbert.evaluation import breakdown
+from cbert.evaluation.effects import WAYS
 from cbert.schema import NUMERICAL, Feature
 from cbert.study import statistics
 from cbert.study.statistics import Mean
@@ -83,7 +84,7 @@ def effects(study: Study) -> dict[str, dict[str, dict[str, Mean]]]:
     for label, variant in study.variants.items():
         measured = [run.evaluation.get("effects") for run in variant.runs.values()]
         measured = [one for one in measured if one]
-        for way in ("shuffled", "withheld"):
+        for way in WAYS:
             features = {
                 name: mean_of([one[name][way] for one in measured])
                 for name in (measured[0] if measured else ())

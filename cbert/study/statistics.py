@@ -129,6 +129,8 @@ def pairs(study: Study) -> list[Difference]:
     means[np.abs(means) < ROUNDING] = 0.0
     lows, highs = np.percentile(means, [2.5, 97.5], axis=0)
     ps = np.array([p_value(column) for column in means.T])
+    if len(counts) < 2:  # A single group tells nothing of others.
+        lows[:], highs[:], ps[:] = -np.inf, np.inf, 1.0
     holms = np.concatenate([holm(part) for part in np.split(ps, len(METRICS))])
     return [
         Difference(

@@ -106,12 +106,7 @@ def _read(used: dict[str, dict[int, Run]]) -> tuple[Asked, dict[str, Variant]]:
 
 
 def _parameters(run: Run) -> int:
-    try:
-        hyper = config_lib.hyperparameters(run.config)
-    except KeyError as error:
-        raise UserError(
-            f"{run.path / 'config.json'}: {error.args[0]}; the run was made by another version"
-        ) from None
+    hyper = config_lib.hyperparameters(run.config)
     return _count(hyper, run.config.model.method, run.schema)
 
 

@@ -41,8 +41,6 @@ def identity(config: ml_collections.ConfigDict) -> Fields:
     """The fields that make a variant: all that change a result but the seed."""
     fields = config_lib.fields(config)
     del fields["seed"]
-    fields[METHOD] = conditioning.LONG_NAMES.get(fields[METHOD], fields[METHOD])
-    fields.setdefault(CONSTANT, False)
     return fields
 
 
@@ -110,8 +108,6 @@ def _is_everywhere(values: dict[str, set[str]], method: str) -> bool:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -1,12 +1,13 @@
 """Where jobs run: this machine, a Ray cluster, or Slurm."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import os
 import pathlib
-import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -104,10 +105,13 @@ class Local:
         return 1 if isinstance(future.exception(), OSError) else future.result()
 
     def stop(self) -> None:
-        for child in psutil.Process().children():
-            if child.is_running():
-                child.send_signal(signal.SIGTERM)
-        self._pool.shutdown(wait=True)
+        # Again and again: a run may be about to start the next of its commands.
+        while not all(future.done() for _, future in self._running.values()):
+            for child in psutil.Process().children():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.terminate()
+            time.sleep(0.2)
+        self._pool.shutdown()
 
 
 class Ray:
@@ -158,10 +162,14 @@ class Slurm:
             import submitit
         except ImportError as error:
             raise _missing("slurm", error) from None
-        cluster = parameters.get("cluster")
-        self._executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
-        rest = {name: value for name, value in parameters.items() if name != "cluster"}
-        self._executor.update_parameters(**{"timeout_min": 24 * 60, **rest})
+        rest = {"timeout_min": 24 * 60, **parameters}
+        try:
+            # Where there is no Slurm submitit would start all runs here, at once.
+            cluster = rest.pop("cluster", "slurm")
+            self._executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
+            self._executor.update_parameters(**rest)
+        except (NameError, AssertionError, ValueError, RuntimeError, TypeError) as error:
+            raise UserError(f"--slurm: {error}") from None
         self._running: dict[str, Any] = {}
 
     def start(self, job: Job) -> bool:

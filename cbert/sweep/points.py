@@ -14,7 +14,9 @@ from cbert.errors import UserError
 from cbert.model import bert, conditioning
 from cbert.schema import Schema
 
-METHOD, SEED, WIDE = "model.method", "seed", "none_wide"
+METHOD, WIDTH = "model.method", "model.feed_forward"
+SEED, STEPS = "seed", "train.steps"
+WIDE = "none_wide"
 # Capacity without a context: what a method's parameters alone are worth.
 CONTROLS = {
     f"{method}_constant": {METHOD: method, "model.constant_context": True}
@@ -38,9 +40,13 @@ class Point:
     overrides: dict[str, Any]
 
     def apply(self, config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
-        """The point's config."""
+        """The point's config; raises `UserError` where a field or its kind is not there."""
         own = config.copy_and_resolve_references()
-        own.update_from_flattened_dict(self.overrides)
+        try:
+            own.update_from_flattened_dict(self.overrides)
+        except (KeyError, TypeError, ValueError) as error:
+            reason = error.args[0]
+            raise UserError(f"{self.name}: {reason}; correct the config's sweep()") from None
         return own
 
 
@@ -67,36 +73,40 @@ def expand(
     """
     grids = [_setting(config, text) for text in settings]
     fields = [field for field, _ in grids]
-    short = config_lib.short_names(dict.fromkeys(fields))
+    if len(set(fields)) < len(fields):
+        raise UserError("--set names a field twice; write --set=field=value,value")
+    short = config_lib.short_names(fields)
     points = []
-    for label, chosen in _methods(config, sweep, methods, schema):
+    for label, chosen in _methods(sweep, methods):
         for values in itertools.product(*(values for _, values in grids)):
-            shown = [f"{short[f]}={v}" for f, v in zip(fields, values, strict=True)]
+            given = dict(zip(fields, values, strict=True))
+            shown = [f"{short[field]}={value}" for field, value in given.items()]
             variant = "-".join([label, *shown])
+            overrides = {**chosen, **given}
+            if label == WIDE:
+                own = Point(variant, variant, overrides).apply(config)
+                overrides[WIDTH] = wide(own, schema)
             for seed in range(config.seed, config.seed + seeds):
-                overrides = {**chosen, **dict(zip(fields, values, strict=True)), SEED: seed}
-                points.append(Point(f"{variant}-seed{seed}", variant, overrides))
+                point = Point(f"{variant}-seed{seed}", variant, {**overrides, SEED: seed})
+                points.append(point)
     _check(config, points)
     return points
 
 
 def _methods(
-    config: ml_collections.ConfigDict,
-    sweep: Sequence[dict[str, Any]],
-    methods: Sequence[str],
-    schema: Schema | None,
+    sweep: Sequence[dict[str, Any]], methods: Sequence[str]
 ) -> Iterable[tuple[str, dict[str, Any]]]:
     own = {_label(overrides): overrides for overrides in sweep}
     if len(own) < len(sweep):
         raise UserError("two entries of the config's sweep() are the same")
     for name in methods or own:
-        name = conditioning.LONG_NAMES.get(name, name)
+        name = conditioning.short_name(name)
         if name in own:
             yield name, own[name]
         elif name in CONTROLS:
             yield name, CONTROLS[name]
         elif name == WIDE:
-            yield name, {METHOD: "none", "model.feed_forward": wide(config, schema)}
+            yield name, {METHOD: "none"}
         elif name in conditioning.NAMES:
             yield name, {METHOD: name}
         else:
@@ -139,6 +149,8 @@ def _setting(
         raise UserError(f"--set: the config has no field {field!r}; is it {near!r}?")
     if field in (METHOD, SEED):
         raise UserError(f"--set={text}: use --{'methods' if field == METHOD else 'seeds'}")
+    if field.startswith("data."):
+        raise UserError(f"--set={text}: a sweep is on one data set; use --config.{field}")
     return field, [_parse(field, known[field], value) for value in values.split(",")]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from cbert.sweep import jobs, states
 from cbert.sweep.jobs import Job
 from cbert.sweep.launchers import Launcher
+from cbert.sweep.points import STEPS
 from cbert.sweep.states import State
 from cbert.training import workdir
 
@@ -24,9 +25,10 @@ class Sweep:
     """The jobs of a sweep and how far they are."""
 
     def __init__(self, todo: Sequence[Job], steps: int, split: str) -> None:
-        self._jobs, self._steps, self._split = todo, steps, split
+        """`steps` are those of points that do not override them."""
+        self._jobs, self._split = todo, split
         self.states = {
-            path: State(point.name, states.WAITING)
+            path: State(point.name, states.WAITING, point.overrides.get(STEPS, steps))
             for job in todo
             for point, path in zip(job.points, job.paths, strict=True)
         }
@@ -39,7 +41,7 @@ class Sweep:
 
     def table(self) -> str:
         """How far every run is."""
-        return states.table(list(self.states.values()), self._steps)
+        return states.table(list(self.states.values()))
 
     def run(self, launcher: Launcher, show: Callable[[str], None]) -> None:
         """Starts jobs as there is room, and follows them to their ends."""
@@ -94,7 +96,7 @@ class Sweep:
                     state.phase = states.EVALUATING
                 elif state.step > began.step:
                     state.rate = (state.step - began.step) / (time.monotonic() - began.time)
-                    state.left = (self._steps - state.step) / state.rate
+                    state.left = (state.steps - state.step) / state.rate
 
     def _end(self, job: Job, code: int) -> None:
         done = all(states.is_finished(path, self._split) for path in job.paths)

@@ -18,6 +18,7 @@ class State:
     Attributes:
       name: Its name.
       phase: One of the words above.
+      steps: Steps to take.
       step: Steps taken, as far as rows tell.
       loss: Of the last row of training, None before the first.
       rate: Steps a second since it was started.
@@ -26,6 +27,7 @@ class State:
 
     name: str
     phase: str
+    steps: int
     step: int = 0
     loss: float | None = None
     rate: float | None = None
@@ -48,7 +50,7 @@ def progress(path: pathlib.Path) -> tuple[int, float | None]:
     return (rows[-1]["step"], rows[-1]["loss"]) if rows else (0, None)
 
 
-def table(states: Sequence[State], steps: int) -> str:
+def table(states: Sequence[State]) -> str:
     """Every run's state, step, loss, rate and time left."""
     rows = [["run", "state", "step", "loss", "steps/s", "left"]]
     for state in states:
@@ -56,7 +58,7 @@ def table(states: Sequence[State], steps: int) -> str:
             [
                 state.name,
                 state.phase,
-                f"{state.step:,}/{steps:,}" if state.step else "",
+                f"{state.step:,}/{state.steps:,}" if state.step else "",
                 "" if state.loss is None else f"{state.loss:.4f}",
                 "" if state.rate is None else f"{state.rate:.1f}",
                 "" if state.left is None else duration(state.left),

@@ -30,10 +30,15 @@ LONG_NAMES = {
 }
 
 
+def short_name(name: str) -> str:
+    """A method's short name, whichever of its two is given; other names as they are."""
+    return LONG_NAMES.get(name, name)
+
+
 def method_class(name: str) -> type[Method]:
     """The module of a method; raises `UserError` with the names there are."""
     try:
-        return Methods[LONG_NAMES.get(name, name)].value
+        return Methods[short_name(name)].value
     except KeyError:
         raise UserError(
             f"model.method is {name!r}; it must be one of {', '.join(NAMES)}"

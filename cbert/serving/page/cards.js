@@ -5,6 +5,7 @@ import { describe, picture } from "./garments.js";
 import { get } from "./server.js";
 
 const MATCHES = 8;
+const MOST = 100; // What the server lists at once.
 
 // items: [{name, hidden}]. changed() is called after each change.
 export function showCards(list, items, changed) {
@@ -66,7 +67,7 @@ export function makeSearch(form, { add, taken, failed }) {
   const search = debounce(150, async () => {
     const own = ++newest;
     try {
-      const { items } = await get(`items?limit=${MATCHES + taken().length}&query=${encodeURIComponent(input.value)}`);
+      const { items } = await get(`items?limit=${Math.min(MOST, MATCHES + taken().length)}&query=${encodeURIComponent(input.value)}`);
       if (own !== newest) return;
       const offered = items.map(({ name }) => name).filter((name) => !taken().includes(name));
       list.replaceChildren(...offered.slice(0, MATCHES).map((name) => match(name, choose)));

@@ -97,6 +97,7 @@ async function ask() {
     if (asked.items.filter((name) => name === null).length > 1) {
       find("explained").textContent = "Shown when no more than one card is hidden.";
       showEffects(find("bars"), {});
+      find("caution").hidden = true;
       return;
     }
     const [first] = found[0].predictions[0];
