@@ -53,9 +53,8 @@ COUNTRIES = ("DE", "FR", "GB", "IT", "NL", "PL", "SE", "ES")
 OCCASIONS = ("work", "party", "wedding", "holiday", "sport", "weekend")
 SIZES = ("XS", "S", "M", "L", "XL", "XXL")
 
-# How fast popularity falls, and how much faster in larger catalogues than that of 500: so at
-# 30 000 articles, too, a few are in demand.
-TAIL, TAIL_GROWTH, SMALL = 1.4, 0.06, 500
+TAIL, TAIL_GROWTH = 1.4, 0.037  # The exponent of popularity, and what `growth` adds to it.
+SMALL = 500
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,13 +70,17 @@ class Catalogue:
     names: tuple[str, ...]
 
 
-def tail(articles: int) -> float:
-    """The exponent of popularity in a catalogue of that size."""
-    return TAIL + TAIL_GROWTH * math.log(max(articles / SMALL, 1.0))
+def growth(articles: int) -> float:
+    """How much larger than `SMALL` a catalogue is, as a logarithm; 0 for small ones.
+
+    With it popularity falls faster and themes hold tighter: otherwise the outfits of a large
+    catalogue would be far harder to complete than the paper's.
+    """
+    return math.log(max(articles / SMALL, 1.0))
 
 
 def make_catalogue(articles: int, seed: int = 0) -> Catalogue:
-    """Draws a catalogue; within a type, popularity falls like rank^-`tail`.
+    """Draws a catalogue; within a type, popularity falls like a power of the rank.
 
     Raises `UserError` when it is too small for every type.
     """
@@ -101,5 +104,5 @@ def make_catalogue(articles: int, seed: int = 0) -> Catalogue:
             zip(colours, types, brands, styles, prices, strict=True)
         )
     )
-    popularity = (place + 2.0) ** -tail(articles)
+    popularity = (place + 2.0) ** -(TAIL + TAIL_GROWTH * growth(articles))
     return Catalogue(types, colours, brands, styles, prices, popularity, names)

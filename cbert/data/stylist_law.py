@@ -28,7 +28,7 @@ LENGTH_SHARES = (0.45, 0.27, 0.16, 0.07, 0.05)
 THEMES = 8
 
 # Strengths, as powers of e.
-THEME_STYLE, THEME_COLOUR = 3.0, 3.0
+THEME, THEME_GROWTH = 3.0, 0.37
 PREFERRED_STYLE, PREFERRED_COLOUR, PREFERRED_BRAND = 1.5, 2.0, 2.0
 MOOD_COLOUR, HOME_BRAND, PRICE_STEP, NO_GO = 2.0, 0.7, 1.2, -4.0
 AGE_BANDS = (30, 45)
@@ -44,10 +44,10 @@ class Law:
         colours, styles = len(words.COLOURS), len(words.STYLES)
         self._theme_style = np.arange(THEMES) % styles
         palette = np.stack([random.permutation(colours) < 3 for _ in range(THEMES)])
-        self._themed = catalogue.popularity * np.exp(
-            THEME_STYLE * (catalogue.styles == self._theme_style[:, None])
-            + THEME_COLOUR * palette[:, catalogue.colours]
-        )
+        theme = THEME + THEME_GROWTH * words.growth(len(catalogue.types))
+        fits = (catalogue.styles == self._theme_style[:, None]) * 1.0
+        fits += palette[:, catalogue.colours]
+        self._themed = catalogue.popularity * np.exp(theme * fits)
         self._type_base = random.normal(0, 0.5, len(words.TYPES))
         self._type_gender = random.normal(0, 0.8, (len(words.GENDERS), len(words.TYPES)))
         self._type_occasion = random.normal(0, 0.8, (len(words.OCCASIONS), len(words.TYPES)))
