@@ -137,11 +137,16 @@ def save(config: ml_collections.ConfigDict, path: pathlib.Path) -> None:
 
 
 def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
-    """The config of a run; raises `UserError` when the directory holds none."""
+    """The config of a run, its method by the short name.
+
+    Raises:
+      UserError: the directory holds none, or it is not one.
+    """
     path = pathlib.Path(workdir) / "config.json"
     try:
         config = ml_collections.ConfigDict(json.loads(path.read_text(encoding="utf-8")))
         check(config)
+        config.model.method = conditioning.short_name(config.model.method)
         return config
     except FileNotFoundError:
         raise UserError(

@@ -15,7 +15,7 @@ from cbert import config as config_lib
 from cbert import files, schema_file
 from cbert.data import source
 from cbert.evaluation import breakdown, controls, effects, metrics, questions
-from cbert.model import bert, conditioning
+from cbert.model import bert
 from cbert.schema import Schema
 from cbert.training import checkpoint, parallel
 
@@ -101,7 +101,7 @@ def evaluate(workdir: str | pathlib.Path, options: Options) -> Evaluation:
         "data": name,
         "seed": config.seed,
     }
-    method = conditioning.short_name(config.model.method)
+    method = config.model.method
     return Evaluation(method, step, schema, split, asked, answers, settings, worth)
 
 

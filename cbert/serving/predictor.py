@@ -8,7 +8,6 @@ import numpy as np
 
 from cbert import progress
 from cbert.errors import UserError
-from cbert.model import conditioning
 from cbert.schema import MASK_ITEM, Schema
 from cbert.serving.answers import (
     Completion,
@@ -52,7 +51,7 @@ class Predictor:
     @property
     def method(self) -> str:
         """Short name of the conditioning method."""
-        return conditioning.short_name(self.config.model.method)
+        return self.config.model.method
 
     def warm_up(self) -> None:
         """Compiles what `complete` (lists of up to 16 items), `score` and `explain` need."""
