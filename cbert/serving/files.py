@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
+from cbert import files
 from cbert.data import readers
 from cbert.errors import UserError
 from cbert.serving.answers import Query
@@ -46,11 +47,12 @@ def complete(
         raise UserError(f"{target}: no such directory; make it first")
     if target.is_dir() or target.resolve() == source.resolve():
         raise UserError(f"{target}: give a file that is not the input")
-    temporary = target.with_name(target.name + ".tmp")
     skipped: list[str] = []
     count = 0
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
+
+    def answer_all(path: pathlib.Path) -> None:
+        nonlocal count
+        with path.open("w", encoding="utf-8") as file:
             asked = _queries(predictor, source, defaults, skip_bad_rows, skipped)
             while block := list(itertools.islice(asked, BLOCK)):
                 heads, queries = zip(*block, strict=True)
@@ -60,9 +62,8 @@ def complete(
                 count += len(block)
         if not count:
             raise UserError(f"{source}: no queries; give one JSON object a line with 'items'")
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+
+    files.replace(target, answer_all)
     return count, skipped
 
 
