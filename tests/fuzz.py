@@ -9,12 +9,8 @@ hang, or memory that grows.
 
 import argparse
 import contextlib
-import csv
 import dataclasses
 import gc
-import gzip
-import io
-import json
 import pathlib
 import random
 import signal
@@ -25,28 +21,15 @@ import traceback
 import warnings
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import psutil
-import pyarrow
-import pyarrow.parquet
 
-from cbert import config as config_lib
-from cbert import predict, progress, schema_file
-from cbert.data import inference, prepare, readers, splits
+from cbert import progress
 from cbert.errors import UserError
 from cbert.evaluation.compare import align
-from cbert.model import bert
-from cbert.schema import Schema
-from cbert.training import checksums, workdir
-from cbert.training.checkpoint import Checkpoints
-from cbert.training.state import Progress, TrainState
-from configs import base
-from tests import mutations
+from tests import fuzz_targets
+from tests.fuzz_targets import LONGEST_LINE
 
 LONGEST_SECONDS = 20
-LONGEST_LINE = 500
 
 
 class HangError(BaseException):
@@ -133,179 +116,12 @@ def _alarm():
         signal.signal(signal.SIGALRM, before)
 
 
-ROWS = [
-    {
-        "id": f"r{number}",
-        "group": f"g{number // 2}",
-        "items": ["a", "b", "c", "d"][number % 3 :],
-        "context": {
-            "day": ("mon", "tue")[number % 2],
-            "age": number,
-            "tags": ["x", "y"][: number % 3],
-            "image": [number / 2, 1.0],
-            "paid": number % 2 == 0,
-            "note": None if number % 4 else "q",
-        },
-    }
-    for number in range(8)
-]
-REFERENCED = {
-    "items": ["a", "b"],
-    "split": "test",
-    "reference": {"log_probability": [-1.5, -0.5], "rank": [2, 1]},
+TARGETS = {
+    "records": fuzz_targets.records,
+    "schemas": fuzz_targets.schemas,
+    "configs": fuzz_targets.configs,
+    "queries": fuzz_targets.queries,
 }
-
-
-def records(folder: pathlib.Path) -> Callable:
-    """Files of records, as the commands read them, up to the coded columns."""
-    table = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), table)
-    cells = io.StringIO()
-    writer = csv.writer(cells)
-    writer.writerow(["id", "items", "age", "day"])
-    writer.writerows([f"r{n}", "a|b", n, "mon" if n % 2 else "tue"] for n in range(12))
-    good = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
-
-    def attempt(source: random.Random, huge: float) -> None:
-        kind, name = source.choice(("set", "sequence")), "in.jsonl"
-        draw = source.random()
-        if draw < 0.9:
-            valid = source.choice([*ROWS, REFERENCED])
-            text = good + mutations.mutated(source, valid, huge) + b"\n"
-            if draw < 0.05:
-                name, text = "in.jsonl.gz", gzip.compress(text, 1)
-                text = mutations.damaged(source, text) if draw < 0.03 else text
-        elif draw < 0.95:
-            name, text = "in.csv", mutations.damaged(source, cells.getvalue().encode())
-        else:
-            name, text = "in.parquet", mutations.damaged(source, table.getvalue())
-        (folder / name).write_bytes(text)
-        found, skipped = readers.read(folder / name, kind, skip_bad_rows=source.choice((0, 1)))
-        assert all(len(line) < LONGEST_LINE and line.isprintable() for line in skipped)
-        schema = inference.infer(found, kind)
-        assert schema_file.from_dict(json.loads(schema_file.text(schema))) == schema
-        by_split = {"train": found}
-        prepare.format_summary(prepare.summarize(by_split, schema, 0), prepare.Options())
-        for record in found:
-            splits.split_of(record)
-            json.dumps(record.context, ensure_ascii=False).encode()
-        _encode(schema, [record.items for record in found], [r.context for r in found])
-
-    return attempt
-
-
-def _encode(schema: Schema, items: list[list[str]], contexts: list[dict]) -> None:
-    codes = schema.encode_items(items)
-    assert (codes < len(schema.items)).all()
-    for feature in schema.features:
-        column = feature.encode([context.get(feature.name) for context in contexts])
-        assert np.isfinite(column).all()
-
-
-def schemas(folder: pathlib.Path) -> Callable:
-    """`schema.json`, as a person may have edited it."""
-    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    valid = inference.infer(readers.read(folder / "in.jsonl")[0])
-    valid = json.loads(schema_file.text(valid))
-
-    def attempt(source: random.Random, huge: float) -> None:
-        path = folder / "schema.json"
-        path.write_bytes(mutations.mutated(source, valid, huge))
-        schema = schema_file.load(path)
-        schema_file.save(schema, path)
-        assert schema_file.load(path) == schema
-        sizes = [feature.max_values * feature.numbers for feature in schema.features]
-        if max([schema.max_items, *sizes]) < 10_000:
-            _encode(schema, [["a", "unheard of"][: schema.max_items]], [{}])
-
-    return attempt
-
-
-def configs(folder: pathlib.Path) -> Callable:
-    """`config.json`, and what a checkpoint says of itself: progress and checksums."""
-    config = base.get_config("gsu")
-    config.data.name = "own"
-    (folder / "part").write_text("content")
-    checksums.write(folder)
-    written = json.loads((folder / checksums.NAME).read_text())
-    known = dataclasses.asdict(Progress(4.5, 300, 2, {"loss": 3.25, "steps": 7.0}))
-
-    def attempt(source: random.Random, huge: float) -> None:
-        draw = source.random()
-        if draw < 0.6:
-            text = mutations.mutated(source, config.to_dict(), huge)
-            (folder / "config.json").write_bytes(text)
-            found = config_lib.load(folder)
-            config_lib.hyperparameters(found)
-            config_lib.masking(found)
-            UserError(config_lib.differences(found, config))
-            config_lib.save(found, folder / "config.json")
-            assert config_lib.load(folder).to_dict() == found.to_dict()
-        elif draw < 0.8:
-            try:
-                raw = json.loads(mutations.mutated(source, known, huge))
-            except (ValueError, RecursionError):
-                raise UserError("not JSON; the checkpoint's reader says so") from None
-            Progress.from_dict(raw)
-        else:
-            text = mutations.mutated(source, written, huge)
-            (folder / checksums.NAME).write_bytes(text)
-            assert checksums.verify(folder)
-            assert json.loads(text) == written
-
-    return attempt
-
-
-def queries(folder: pathlib.Path) -> Callable:
-    """Questions to a predictor, with the parameters that a small model starts from."""
-    config = base.get_config("gsu")
-    config.data.name = "own"
-    config.model.update({"dimension": 16, "heads": 2, "layers": 1, "feed_forward": 32})
-    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    schema = inference.infer(readers.read(folder / "in.jsonl")[0])
-    workdir.claim(config, schema, folder)
-    model = bert.build(config_lib.hyperparameters(config), "gsu", schema)
-    params = bert.initialize(model, jax.random.key(0))
-    with Checkpoints(folder) as checkpoints:
-        checkpoints.save(
-            TrainState(jnp.asarray(1), params, {"count": jnp.zeros(())}), Progress()
-        )
-    predictor = predict.load(folder, checkpoint="last", batch_sizes=(4,))
-    predictor.warm_up()
-    valid = {
-        "items": ["a", None, "c"],
-        "context": ROWS[3]["context"],
-        "k": 2,
-        "slots": 1,
-        "exclude": ["d"],
-        "only": ["b", "d"],
-    }
-
-    def attempt(source: random.Random, huge: float) -> None:
-        try:
-            query = json.loads(mutations.mutated(source, valid, huge))
-        except (ValueError, RecursionError):
-            raise UserError("not JSON; whoever reads the text says so") from None
-        query = query if isinstance(query, dict) else {"items": query}
-        query = {name: query.get(name, value) for name, value in valid.items()}
-        draw = source.random()
-        if draw < 0.7:
-            found = predictor.complete(**query)
-            predictions = [one for part in found.predictions for one in part]
-            values = [one.probability for one in predictions]
-        elif draw < 0.85:
-            found = predictor.score(["a", "c"], query["context"])
-            values = [score.log_probability for score in found.scores]
-        else:
-            found = predictor.explain(query["items"], query["context"], "b")
-            values = [found.probability, found.log_odds, *found.features.values()]
-        assert np.isfinite(values).all(), values
-        json.dumps(dataclasses.asdict(found)).encode()
-
-    return attempt
-
-
-TARGETS = {"records": records, "schemas": schemas, "configs": configs, "queries": queries}
 
 
 def main() -> None:

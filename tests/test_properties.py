@@ -184,7 +184,7 @@ def test_a_cache_gives_back_the_split_or_nothing(texts, where, cut):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "cache" / "own.npz"
         columns.write(path, split)
-        same(columns.read(path), split)
+        assert_same(columns.read(path), split)
         content = bytearray(path.read_bytes())
         if cut:
             del content[where % len(content) :]
@@ -193,10 +193,10 @@ def test_a_cache_gives_back_the_split_or_nothing(texts, where, cut):
         path.write_bytes(content)
         found = columns.read(path)
         if found is not None:
-            same(found, split)
+            assert_same(found, split)
 
 
-def same(one: columns.Split, other: columns.Split) -> None:
+def assert_same(one: columns.Split, other: columns.Split) -> None:
     assert (one.ids, one.groups, one.contexts) == (other.ids, other.groups, other.contexts)
     np.testing.assert_array_equal(one.items, other.items)
     assert one.context.keys() == other.context.keys()
