@@ -127,7 +127,7 @@ def test_train_and_evaluate(disk, trained, schema):
     evaluate.write(found, evaluate.summary(found), disk / "run")
     before = contents(disk)
     filler = fill(disk)
-    with pytest.raises(OSError, match=r"No space left .*/eval/test\.json'"):
+    with pytest.raises(OSError, match=r"No space left .*/eval/test\.parquet'"):
         evaluate.write(found, evaluate.summary(found), disk / "run")
     filler.unlink()
     read_only(disk)
