@@ -26,6 +26,7 @@ _LEAST = {
     "model.heads": 1,
     "model.layers": 1,
     "model.feed_forward": 1,
+    "model.update_scale": 0.0,
     "train.steps": 1,
     "train.batch_size": 1,
     "train.eval_every": 1,
@@ -116,6 +117,11 @@ def check(config: ml_collections.ConfigDict) -> None:
 
 def _get(config: ml_collections.ConfigDict, field: str) -> Any:
     for name in field.split("."):
+        if name not in config:
+            raise UserError(
+                f"{field} is missing, which a config of this version has; begin with "
+                "base.get_config of configs/base.py"
+            )
         config = config[name]
     return config
 
@@ -154,10 +160,6 @@ def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
         ) from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    except KeyError as error:
-        raise UserError(
-            f"{path}: {error.args[0]}; the run was made by another version, train again"
-        ) from None
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         reason = one_line(error)[:80]
         raise UserError(f"{path}: not a run's config ({reason}); restore the file") from None

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import json
 import pathlib
-import shutil
+import tempfile
 import urllib.parse
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -53,14 +53,12 @@ def write(predictor: Predictor, directory: str | pathlib.Path, facts: dict[str, 
     directory = pathlib.Path(directory).expanduser()
     if directory.exists():
         raise UserError(f"{directory} exists; give a new --output")
-    temporary = directory.with_name(directory.name + ".tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
-        _write(predictor, temporary, facts)
-        temporary.rename(directory)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".writing-") as temporary:
+        written = pathlib.Path(temporary) / directory.name
+        written.mkdir()
+        _write(predictor, written, facts)
+        written.rename(directory)
 
 
 def _write(predictor: Predictor, directory: pathlib.Path, facts: dict[str, Any]) -> None:

@@ -1,10 +1,21 @@
-"""Files written whole or not at all."""
+"""Files written whole or not at all, and directories in which one process works at a time."""
 
 import contextlib
 import os
 import pathlib
+import socket
+import types
 from collections.abc import Callable
 from typing import Any
+
+from cbert.errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # Not on Windows; directories are not locked there.
+    fcntl = None
+
+LOCK = "lock"
 
 
 def write_text(path: pathlib.Path, text: str) -> None:
@@ -22,16 +33,55 @@ def replace(path: pathlib.Path, write_to: Callable[[pathlib.Path], Any]) -> None
 
     Raises:
       OSError: the disk is full, say; it names `path`, and what was there stays as it was.
+      UserError: `path` is a device or a directory, say, which no file may replace.
     """
-    temporary = path.with_name(path.name + ".tmp")
+    target = path.resolve()  # A link stays one.
+    if target.exists() and not target.is_file():
+        raise UserError(f"{path} is not a file; give another path")
+    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")  # Each process its own.
     try:
         write_to(temporary)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        temporary.replace(path)
+        temporary.replace(target)
     except BaseException as error:
         if isinstance(error, OSError):
             error.filename = str(path)
         with contextlib.suppress(OSError):  # On a read-only disk there is nothing to remove.
             temporary.unlink(missing_ok=True)
         raise
+
+
+class Lock:
+    """Held while a process works in a directory; the system releases it when that ends."""
+
+    def __init__(self, directory: pathlib.Path, flag: str) -> None:
+        """flag: The one that names another directory."""
+        self._directory, self._flag = directory, flag
+
+    def __enter__(self) -> "Lock":
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._file = (self._directory / LOCK).open("a+", encoding="utf-8")
+        try:
+            if fcntl:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.seek(0)
+            owner = self._file.read().strip() or "another process"
+            self._file.close()
+            raise UserError(
+                f"{self._directory} is in use by {owner}; wait for it or use another "
+                f"{self._flag}"
+            ) from None
+        self._file.truncate(0)
+        self._file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        self._file.flush()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
+        self._file.close()

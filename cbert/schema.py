@@ -34,7 +34,7 @@ def is_finite(value: Any) -> bool:
     return number and -LARGEST < value < LARGEST
 
 
-def check_room(examples: int, longest: int, what: str) -> None:
+def _check_room(examples: int, longest: int, what: str) -> None:
     """Refuses, before memory runs out, a column that one long example makes huge."""
     if examples * longest > _MOST_CODES:
         raise UserError(
@@ -83,6 +83,13 @@ class Feature:
         """How many numbers a value has: its dimension, 1 for a numerical feature."""
         return self.dimension if self.kind == VECTOR else 1
 
+    def check_room(self, examples: int) -> None:
+        """Raises `UserError` where the column of so many examples is too large."""
+        if self.is_token:
+            _check_room(examples, self.max_values, f"values of {self.name!r}")
+        else:
+            _check_room(examples, self.numbers, f"numbers of {self.name!r}")
+
     def encode(self, column: list[Any]) -> np.ndarray:
         """Codes a column of M values, None where missing.
 
@@ -114,7 +121,7 @@ class Feature:
         return len(value) == self.dimension and all(map(is_finite, value))
 
     def _encode_tokens(self, column: list[Any]) -> np.ndarray:
-        check_room(len(column), self.max_values, f"values of {self.name!r}")
+        self.check_room(len(column))
         rows = np.full((len(column), self.max_values), PAD_VALUE, np.int32)
         if self.kind == CATEGORICAL:
             get = self.codes.get
@@ -133,7 +140,7 @@ class Feature:
         return rows
 
     def _encode_numbers(self, column: list[Any]) -> np.ndarray:
-        check_room(len(column), self.numbers, f"numbers of {self.name!r}")
+        self.check_room(len(column))
         rows = np.zeros((len(column), 1 + self.numbers), np.float32)
         observed = np.array([value is not None for value in column], bool)
         rows[:, 0] = observed
@@ -186,9 +193,15 @@ class Schema:
         known = ", ".join(f.name for f in self.features) or "none"
         raise UserError(f"context feature {name!r} does not exist; the features are: {known}")
 
+    def check_room(self, examples: int) -> None:
+        """Raises `UserError` where a column of so many examples is too large."""
+        _check_room(examples, self.max_items, "items")
+        for feature in self.features:
+            feature.check_room(examples)
+
     def encode_items(self, column: list[list[str]]) -> np.ndarray:
         """Codes `int32 [M, max_items]`; raises `UserError` when a row has more items."""
-        check_room(len(column), self.max_items, "items")
+        _check_room(len(column), self.max_items, "items")
         rows = np.full((len(column), self.max_items), PAD_ITEM, np.int32)
         get = self.codes.get
         for row, items in zip(rows, column, strict=True):

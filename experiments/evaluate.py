@@ -54,6 +54,8 @@ def main() -> None:
         results[name] = found["results"][evaluate_lib.MODEL]
     if not evaluations:
         raise UserError("--workdir is empty; give a run's directory")
+    # Runs that cannot be compared are refused before anything is printed.
+    paired = compare.format_paired(list(results), evaluations) if len(results) > 1 else ""
     controls = {k: v for k, v in found["results"].items() if k != evaluate_lib.MODEL}
     print(
         f"\n{options.split} split of {found['data']}: {found['questions']:,} questions "
@@ -61,10 +63,7 @@ def main() -> None:
         f"± standard error over groups\n"
     )
     print(compare.format_results({**results, **controls}))
-    if len(evaluations) > 1:
-        print("\n" + compare.format_paired(list(results), evaluations))
-    else:
-        print("\n" + compare.format_parts(found["by_visible_items"], "visible items"))
+    print("\n" + (paired or compare.format_parts(found["by_visible_items"], "visible items")))
     if options.by:
         for workdir, found in parts.items():
             print(f"\n{printable(workdir)}")
@@ -72,7 +71,7 @@ def main() -> None:
     if options.effects:
         print("\nwhat each context feature is worth, one question a set; ± over groups")
         for workdir, found in parts.items():
-            print(f"\n{workdir}")
+            print(f"\n{printable(workdir)}")
             print(compare.format_effects(found["effects"]))
     if evaluate_lib.OPTIMUM in controls:
         shares = [

@@ -19,8 +19,10 @@ from experiments import command
 _INPUT = flags.DEFINE_string("input", None, "JSON Lines (plain or .gz), CSV or Parquet file.")
 _SYNTHETIC = flags.DEFINE_enum("synthetic", None, ["stylist"], "Make the records instead.")
 _SETS = flags.DEFINE_integer("sets", 20_000, "Synthetic: how many outfits.", lower_bound=20)
-_ARTICLES = flags.DEFINE_integer("articles", 500, "Synthetic: size of the catalogue.")
-_SEED = flags.DEFINE_integer("seed", 0, "Synthetic: seed of catalogue and outfits.")
+_ARTICLES = flags.DEFINE_integer(
+    "articles", 500, "Synthetic: size of the catalogue.", upper_bound=1_000_000
+)
+_SEED = flags.DEFINE_integer("seed", 0, "Synthetic: seed of catalogue and outfits.", 0)
 _SPLIT_SETS = flags.DEFINE_list(
     "split_sets", None, "Synthetic: sets of train, validation and test, instead of --sets."
 )
@@ -40,7 +42,7 @@ _MAX_ITEMS = flags.DEFINE_integer(
     "max_items", None, "The most items of an example.", lower_bound=1
 )
 _LONGER = flags.DEFINE_enum(
-    "longer", "refuse", prepare.LONGER, "Leave longer examples out, or subsample them."
+    "longer", "leave_out", prepare.LONGER, "Leave longer examples out, or subsample them."
 )
 _SPLIT_SHARES = flags.DEFINE_list(
     "split_shares", ["80", "10", "10"], "Train, validation, test."
@@ -56,14 +58,23 @@ _COLUMNS = flags.DEFINE_list(
 )
 _SEPARATOR = flags.DEFINE_string("separator", "|", "CSV: between the values of a list.")
 _CATEGORICAL = flags.DEFINE_list("categorical", [], "CSV: number-like columns that are names.")
+_NUMERICAL = flags.DEFINE_list("numerical", [], "CSV: columns where all must be numbers.")
 _MULTI_VALUED = flags.DEFINE_list("multi_valued", [], "CSV: columns that hold lists of names.")
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace a data set of the same name.")
+
+_OF_SYNTHETIC = ("sets", "articles", "seed", "split_sets", "records")
+_OF_INPUT = (
+    *("split_shares", "skip_bad_rows", "columns", "separator"),
+    *("categorical", "numerical", "multi_valued"),
+)
+_OF_SCHEMA = ("kind", "min_count", "value_min_count", "max_items", "widths")
 
 
 def main() -> None:
     """Reads or makes the records, prepares them and prints the summary."""
     if (_INPUT.value is None) == (_SYNTHETIC.value is None):
         raise UserError("give one of --input=FILE and --synthetic=stylist")
+    _check_places()
     options = prepare.Options(
         kind=_KIND.value,
         min_count=_MIN_COUNT.value,
@@ -77,9 +88,8 @@ def main() -> None:
     )
     builder.check_new(_DATA_DIR.value, _NAME.value, _OVERWRITE.value)
     schema = schema_file.load(_SCHEMA.value) if _SCHEMA.value else None
-    if schema or _SYNTHETIC.value:
-        _check_undecided("--schema" if schema else "--synthetic")
-        options = dataclasses.replace(options, kind=schema.kind if schema else SET)
+    if schema:
+        options = dataclasses.replace(options, kind=schema.kind)
     found, skipped = _synthetic() if _SYNTHETIC.value else _read(options.kind)
     if _SYNTHETIC.value and schema is None:
         schema = stylist.schema(_ARTICLES.value, found, _SEED.value)
@@ -90,11 +100,22 @@ def main() -> None:
     print(f"\nwritten to {written}")
 
 
-def _check_undecided(by: str) -> None:
-    """Refuses flags about what a schema has decided already."""
-    for name in ("kind", "min_count", "value_min_count", "max_items", "widths"):
-        if flags.FLAGS[name].present:
-            raise UserError(f"--{name} has no place beside {by}, whose schema decides it")
+def _check_places() -> None:
+    """Refuses flags that would change nothing, for another one decides what they would."""
+    beside = {
+        "--synthetic": _OF_INPUT + _OF_SCHEMA if _SYNTHETIC.value else (),
+        "--input": _OF_SYNTHETIC if _INPUT.value else (),
+        "--schema": _OF_SCHEMA if _SCHEMA.value else (),
+    }
+    for other, names in beside.items():
+        for name in names:
+            if flags.FLAGS[name].present:
+                raise UserError(f"--{name} has no place beside {other}, which decides it")
+    if _LONGER.present and not (_MAX_ITEMS.present or _SCHEMA.value):
+        raise UserError(f"--longer={_LONGER.value} needs --max_items")
+    target = _RECORDS.value and pathlib.Path(_RECORDS.value).expanduser()
+    if target and (target.suffix != ".jsonl" or not target.parent.is_dir()):
+        raise UserError(f"--records is {target}; give a .jsonl file in a directory that exists")
 
 
 def _read(kind: str) -> tuple[list[records.Record], list[str]]:
@@ -102,6 +123,7 @@ def _read(kind: str) -> tuple[list[records.Record], list[str]]:
         _pairs(_COLUMNS),
         _SEPARATOR.value,
         tuple(_CATEGORICAL.value),
+        tuple(_NUMERICAL.value),
         tuple(_MULTI_VALUED.value),
     )
     return readers.read(_INPUT.value, kind, columns, _SKIP_BAD_ROWS.value)
@@ -113,7 +135,7 @@ def _synthetic() -> tuple[list[records.Record], list[str]]:
     if _RECORDS.value:
         rows = list(rows)
         lines = "".join(json.dumps(row) + "\n" for row in rows)
-        files.write_text(pathlib.Path(_RECORDS.value), lines)
+        files.write_text(pathlib.Path(_RECORDS.value).expanduser(), lines)
     validator = records.Validator()
     return [validator(row, line) for line, row in enumerate(rows, 1)], []
 

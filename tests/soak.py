@@ -117,6 +117,7 @@ def kill_preparation(folder: pathlib.Path, chance: random.Random) -> None:
         print(f"{kills} kills of a preparation: nothing left half-written", flush=True)
     if not there:
         subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        assert {path.name for path in (target / "made").iterdir()} == {"1.0.0", "lock"}
 
 
 def watch_memory(data_dir: str, folder: pathlib.Path, steps: int) -> None:

@@ -107,6 +107,7 @@ def test_a_run_evaluates_other_prepared_data(run_directory, tmp_path):
         "--effects",
     )
     assert "test split of other: 20 questions (one)" in done.stdout
+    assert (run_directory / "eval" / "test-one-other.json").exists()
     assert re.search(r"^cross-entropy lost +shuffled +withheld$", done.stdout, re.M)
     assert re.search(r"^occasion +\+0.0000 ± 0.0000 +not trained$", done.stdout, re.M)
     twin = shutil.copytree(run_directory, tmp_path / "twin")

@@ -1,5 +1,6 @@
 """What each context feature is worth, measured on runs that were trained."""
 
+import dataclasses
 import errno
 import json
 import types
@@ -95,6 +96,20 @@ def test_a_run_is_evaluated_once_its_answers_are_written(trained, tmp_path, monk
     with pytest.raises(OSError, match="No space left"):
         evaluate.write(trained[2], {}, tmp_path)
     assert list((tmp_path / "eval").iterdir()) == []
+
+
+def test_what_was_measured_stays_until_the_checkpoint_is_another(trained, tmp_path):
+    """And what is asked for in place of the run's own goes into files of its own."""
+    directory, _, found = trained
+    without = dataclasses.replace(found, effects=None)
+    kept = {}
+    for evaluation in (found, without, dataclasses.replace(without, step=found.step + 1)):
+        evaluate.write(evaluation, evaluate.summary(evaluation), tmp_path)
+        kept[evaluation.step] = json.loads((tmp_path / "eval" / "test.json").read_text())
+    assert kept[found.step]["effects"] == found.effects
+    assert "effects" not in kept[found.step + 1]
+    options = evaluate.Options(masking="one", checkpoint="last")
+    assert evaluate.evaluate(directory / "gsu", options).name == "test-one-last"
 
 
 def test_a_trained_sweep_is_reported(trained):

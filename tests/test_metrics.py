@@ -96,6 +96,19 @@ def test_popularity_by_hand_with_ties_against_the_target():
     assert rank.tolist() == [1, 3, 1, 3, 1]
 
 
+def test_only_the_most_frequent_values_of_a_feature_count(monkeypatch):
+    train = split([["a"], ["b"], ["b"]], ["mon", "mon", "tue"])
+    asked = questions.ask_each(train)
+    both, _ = controls.GivenContext(train, None, SCHEMA).answer(train, asked)
+    monkeypatch.setattr(controls, "MOST_VALUES", 1)
+    one, _ = controls.GivenContext(train, None, SCHEMA).answer(train, asked)
+    alone, _ = controls.answer_popularity(SCHEMA, asked)
+    assert SCHEMA.features[0].values[0] == "mon"
+    np.testing.assert_array_equal(one[:2], both[:2])
+    np.testing.assert_allclose(one[2], alone[2], rtol=1e-6)
+    assert abs(both[2] - alone[2]) > 0.01
+
+
 def test_popularity_given_context_by_hand():
     train = split([["a"], ["a"], ["b"], ["b"]], ["mon", "mon", "mon", "tue"])
     control = controls.GivenContext(train, None, SCHEMA)

@@ -13,6 +13,7 @@ from cbert.data import masking
 from cbert.evaluation import questions
 from cbert.model import attention, bert
 from cbert.model.conditioning import NAMES
+from cbert.model.context import Numbers
 from cbert.model.layers import Hyperparameters
 from cbert.model.objective import cross_entropy
 from cbert.schema import MASK_ITEM, PAD_ITEM
@@ -100,6 +101,69 @@ def test_gsu_with_an_identity_update_is_gs(schema, train_split):
     one = encode(model, params, codes, context)
     other = encode(reader, {**params, "conditioning": state}, codes, context)
     np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_gsu_with_an_empty_update_and_its_residual_is_gs(schema, train_split):
+    codes, context = batch(train_split)
+    hyper = dataclasses.replace(SMALL, update_norm=False, update_residual=True)
+    model, params = made(schema, "gsu", hyper)
+    state = params["conditioning"]
+    for layer in range(2):
+        state[f"fnn_{layer}"]["out"] = jax.tree.map(
+            jnp.zeros_like, state[f"fnn_{layer}"]["out"]
+        )
+    state = {name: value for name, value in state.items() if not name.startswith("fnn")}
+    one = encode(model, params, codes, context)
+    other = encode(
+        bert.build(hyper, "gs", schema), {**params, "conditioning": state}, codes, context
+    )
+    np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_a_learned_norm_of_scale_one_is_the_plain_one_without_biases(schema, train_split):
+    codes, context = batch(train_split)
+    model, params = made(schema, "gs", dataclasses.replace(SMALL, state_norm="scale"))
+    plain = {"state": params["conditioning"]["state"]}
+    for layer in range(3):
+        name = f"add_and_norm_{layer}"
+        params["conditioning"][name] = {"LayerNorm_0": {"scale": jnp.ones(16)}}
+        kernel = params["conditioning"][f"value_{layer}"]["kernel"]
+        plain[f"value_{layer}"] = {"kernel": kernel, "bias": jnp.zeros(16)}
+    one = encode(model, params, codes, context)
+    other = encode(
+        bert.build(SMALL, "gs", schema), {**params, "conditioning": plain}, codes, context
+    )
+    np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_concat_as_one_network_of_item_and_context(schema, train_split):
+    """W2 max(0, W1 [x; c] + b1) + b2, with W1 in one piece."""
+    codes, context = batch(train_split)
+    model, params = made(schema, "c", dataclasses.replace(SMALL, concat="fnn"))
+
+    def entered(module):
+        x, _ = module.embedding(codes)
+        c = module.context_encoder(context)
+        return x, c.vector, module.conditioning.enter(x, codes != PAD_ITEM, c, None)[0]
+
+    x, c, found = model.apply({"params": params}, method=entered)
+    own = params["conditioning"]
+    both = jnp.concatenate([x, jnp.broadcast_to(c[:, None], (*x.shape[:2], c.shape[1]))], -1)
+    kernel = jnp.concatenate([own["items"]["kernel"], own["context"]["kernel"]])
+    hidden = jnp.maximum(both @ kernel + own["context"]["bias"], 0)
+    expected = hidden @ own["out"]["kernel"] + own["out"]["bias"]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_long_vector_begins_as_large_as_an_embedding():
+    """Squared norms of about 1, whether it has one number or a thousand."""
+    hyper = Hyperparameters(initializer="scaled")
+    for numbers in (1, 1000):
+        values = np.random.default_rng(0).standard_normal((400, numbers))
+        values = np.concatenate([np.ones((400, 1)), values], axis=1).astype(np.float32)
+        module = Numbers(hyper, 64)
+        (found, _), _ = module.init_with_output(jax.random.key(0), values)
+        assert 0.7 < np.square(found).sum(axis=1).mean() < 1.4
 
 
 @pytest.mark.parametrize("method", NAMES)

@@ -25,7 +25,7 @@ def with_devices(count):
     return {**os.environ, "XLA_FLAGS": flags}
 
 
-def start(data_dir, workdir, devices=1, processes=1, steps=12):
+def start(data_dir, workdir, devices=1, processes=1, steps=12, more=()):
     """One process, or several that train one run."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -35,6 +35,7 @@ def start(data_dir, workdir, devices=1, processes=1, steps=12):
         command = [
             *arguments(data_dir, workdir, steps=steps),
             *("--config.model.dropout=0.0", "--config.train.context_dropout=0.2"),
+            *more,
         ]
         if processes > 1:
             command += [
@@ -102,6 +103,24 @@ def test_one_killed_ends_the_other(data_dir, tmp_path):
         assert process.wait(timeout=300) == 0, logs(broken)
     assert "resuming" in logs(broken)
     assert_same(broken, whole)
+
+
+@pytest.mark.parametrize("steps", [1, 8])
+def test_one_told_to_stop_lets_both_save_and_end(data_dir, tmp_path, steps):
+    """However many steps a dispatch has."""
+    workdir, every = tmp_path / "run", 10_000 * steps
+    more = (
+        *(f"--config.train.steps_per_dispatch={steps}", f"--config.train.eval_every={every}"),
+        *(f"--config.train.log_every={8 * steps}", f"--config.train.checkpoint_every={every}"),
+    )
+    first, second = start(data_dir, workdir, processes=2, steps=10 * every, more=more)
+    wait_for(workdir / "metrics.jsonl", first)
+    second.send_signal(signal.SIGTERM)
+    for process in (first, second):
+        assert process.wait(timeout=30) == 0, logs(workdir)
+    (saved,) = (path for path in (workdir / "checkpoints").iterdir() if path.name.isdecimal())
+    assert int(saved.name) % steps == 0
+    assert "stopped and saved; the same command goes on" in logs(workdir)
 
 
 # Told to stop by a real signal, in the middle of the step that it names.

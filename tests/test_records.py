@@ -153,7 +153,7 @@ def test_prepared_data_read_back(tmp_path):
 
 def test_long_sets_are_left_out_or_subsampled_and_counted(tmp_path):
     found = read(write(tmp_path / "in.jsonl", ROWS))
-    for longer, left in (("refuse", 40), ("subsample", 60)):
+    for longer, left in (("leave_out", 40), ("subsample", 60)):
         options = prepare.Options(max_items=3, longer=longer)
         _, summary = prepare.prepare(found, tmp_path / longer, "own", options)
         assert summary["longer"] == 20

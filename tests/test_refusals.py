@@ -172,4 +172,13 @@ def test_configs_are_refused_before_anything_is_compiled(tmp_path, data_dir):
     assert "seed is 4294967296" in refusal("--config.seed=4294967296")
     assert "No such file" in refusal(config="absent.py:gsu")
     assert "unexpected argument 'now'" in refusal("now")
+    assert "data.name is empty" in refusal("--config.data.name=")
+    (tmp_path / "own.py").write_text(
+        "import ml_collections\n"
+        "def get_config():\n"
+        "  return ml_collections.ConfigDict({'data': {'dir': '', 'name': ''}, 'seed': 0})\n"
+    )
+    assert "model.dimension is missing" in refused(
+        "train", f"--config={tmp_path}/own.py", f"--workdir={tmp_path}/run"
+    )
     assert not (tmp_path / "run").exists()

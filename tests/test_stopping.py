@@ -9,13 +9,19 @@ import subprocess
 import sys
 import time
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
+from cbert.data import source
 from cbert.training import loop
+from cbert.training import run as run_lib
+from cbert.training.checkpoint import Checkpoints
+from cbert.training.state import Progress
 from cbert.training.writer import Writer
 from tests.conftest import ROOT, refused, small
+from tests.test_checkpoints import flip
 from tests.test_training import restored
 
 STEPS = 24
@@ -131,6 +137,29 @@ def test_two_runs_in_one_directory(data_dir, tmp_path):
     assert f"{workdir} is in use by process {process.pid} on {os.uname().nodename}" in error
     process.kill()
     process.communicate()
+
+
+@pytest.mark.soak
+def test_seeds_without_a_common_checkpoint_begin_again(data_dir, tmp_path):
+    """One has the steps 2 and 6, the other 4 and a damaged 6: neither has the other's."""
+    config = small(data__dir=data_dir, train__steps=6, model__layers=1)
+    whole, paths = ([tmp_path / name / seed for seed in "01"] for name in ("whole", "broken"))
+    expected = loop.train_seeds(config, [0, 1], whole)
+    for path, keep in zip(paths, (2, 4), strict=True):
+        own = small(data__dir=data_dir, train__steps=6, model__layers=1, seed=int(path.name))
+        run = run_lib.set_up(own, source.load_schema(data_dir, "small"), [own.seed])
+        shutil.copytree(tmp_path / "whole" / path.name, path)
+        shutil.rmtree(path / "checkpoints")
+        (path / "finished.json").unlink()
+        with Checkpoints(path) as checkpoints:
+            for step in (keep, 6):
+                state = run.states()[0].replace(step=jnp.asarray(step, jnp.int32))
+                checkpoints.save(state, Progress(2.5, keep, 0, {}))
+    flip(next((paths[1] / "checkpoints" / "6" / "params").rglob("*/d/*")))
+    assert loop.train_seeds(config, [0, 1], paths) == expected
+    for path, other in zip(paths, whole, strict=True):
+        for name, value in restored(config, path)[1].items():
+            np.testing.assert_array_equal(value, restored(config, other)[1][name])
 
 
 @pytest.mark.soak

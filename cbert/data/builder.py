@@ -8,18 +8,20 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator
 
 import numpy as np
 import tensorflow_datasets as tfds
 
-from cbert import progress, schema_file
+from cbert import files, progress, schema_file
 from cbert.data.records import Record
 from cbert.errors import UserError
 from cbert.schema import Schema
 
 VERSION = "1.0.0"
+_WRITING = ".writing-"
 
 
 def directory(data_dir: str | pathlib.Path, name: str) -> pathlib.Path:
@@ -47,15 +49,20 @@ def write(
     """Writes the splits and `schema.json`, whole or not at all; returns their directory.
 
     Raises:
-      UserError: the data set exists and `overwrite` is off, or the name is not legal.
+      UserError: the data set exists and `overwrite` is off, the name is not legal, or another
+        process is writing this data set.
     """
-    target = check_new(data_dir, name, overwrite)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".writing-") as temporary:
-        builder = _builder_class(name)(splits, data_dir=temporary, file_format="array_record")
-        _prepare_quietly(builder)
-        schema_file.save(schema, pathlib.Path(builder.data_dir) / "schema.json")
-        _replace(target, builder.data_dir, pathlib.Path(temporary) / "replaced")
+    folder = directory(data_dir, name).parent
+    with files.Lock(folder, "--name"):
+        target = check_new(data_dir, name, overwrite)
+        for left_by_a_kill in folder.glob(f"{_WRITING}*"):
+            shutil.rmtree(left_by_a_kill, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=_WRITING) as temporary:
+            build = _builder_class(name)
+            builder = build(splits, data_dir=temporary, file_format="array_record")
+            _prepare_quietly(builder)
+            schema_file.save(schema, pathlib.Path(builder.data_dir) / "schema.json")
+            _replace(target, builder.data_dir, pathlib.Path(temporary) / "replaced")
     return target
 
 
@@ -65,8 +72,8 @@ def _replace(target: pathlib.Path, written: str, replaced: pathlib.Path) -> None
         os.rename(target, replaced)
     try:
         os.rename(written, target)
-    except OSError:
-        if replaced.exists():
+    except BaseException:
+        if replaced.exists() and not target.exists():
             os.rename(replaced, target)
         raise
 

@@ -63,6 +63,23 @@ class Split:
         return {"items": self.items, "context": self.context}
 
 
+def joined(parts: list[Split]) -> Split:
+    """The examples of all parts; what is known of them only where it is known of all."""
+
+    def join(name: str) -> dict[str, np.ndarray]:
+        tables = [getattr(part, name) for part in parts]
+        return {key: np.concatenate([table[key] for table in tables]) for key in tables[0]}
+
+    return Split(
+        ids=[text for part in parts for text in part.ids],
+        groups=[text for part in parts for text in part.groups],
+        contexts=[text for part in parts for text in part.contexts],
+        items=np.concatenate([part.items for part in parts]),
+        context=join("context"),
+        reference=join("reference") if all(part.reference for part in parts) else None,
+    )
+
+
 def location(prepared: pathlib.Path, split: str, schema: Schema) -> pathlib.Path:
     """The file of a split encoded by a schema; another one once the records change."""
     parts = [FORMAT, schema_file.text(schema)]

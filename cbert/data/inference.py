@@ -1,6 +1,7 @@
 """A schema inferred from the training split of a data set."""
 
 import collections
+import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -31,7 +32,7 @@ def infer(
       kind: `set` or `sequence`.
       min_count: Items that occur less often become unknown.
       value_min_count: The same for the values of context features.
-      max_items: The most items an example may hold; by default the most there are.
+      max_items: The most items an example may hold; by default the most in training.
       widths: Embedding width by feature, where the default is not wanted.
 
     Raises:
@@ -61,6 +62,24 @@ def infer(
     )
     schema_file.check(schema)
     return schema
+
+
+def with_room(schema: Schema, records: Sequence[Record]) -> Schema:
+    """The schema, as large as the longest example and the longest list of any split need."""
+
+    def widened(feature: Feature) -> Feature:
+        if feature.kind != schema_lib.MULTI_VALUED:
+            return feature
+        lists = (record.context.get(feature.name) for record in records)
+        most = max(len(set(values)) for values in lists if values is not None)
+        return dataclasses.replace(feature, max_values=max(most, 1))
+
+    longest = max(len(record.items) for record in records)
+    return dataclasses.replace(
+        schema,
+        max_items=max(schema.max_items, longest),
+        features=tuple(map(widened, schema.features)),
+    )
 
 
 def columns_of(records: Iterable[Record]) -> dict[str, list[Any]]:
@@ -97,7 +116,9 @@ def _numbers(
     name: str, column: list[Any], kind: str, dimension: int, width: int | None
 ) -> Feature:
     values = np.asarray(column, np.float64)
-    mean, scale = float(values.mean()), float(values.std()) or 1.0
+    mean = float(values.mean())
+    # Of equal values the deviation may be a rounding error, by which nothing can be divided.
+    scale = float(values.std()) if values.min() < values.max() else 1.0
     if kind == schema_lib.VECTOR:
         width = min(dimension, 64) if width is None else width
         return Feature(name, kind, width, mean=mean, scale=scale, dimension=dimension)

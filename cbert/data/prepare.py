@@ -13,7 +13,7 @@ from cbert.data.records import SPLITS, Record
 from cbert.errors import UserError, printable, shown
 from cbert.schema import Schema
 
-LONGER = ("refuse", "subsample")
+LONGER = ("leave_out", "subsample")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Options:
     min_count: int = 2
     value_min_count: int = 2
     max_items: int | None = None
-    longer: str = "refuse"
+    longer: str = "leave_out"
     split_shares: tuple[int, ...] = splits.SHARES
     widths: dict[str, int] = dataclasses.field(default_factory=dict)
     drop: tuple[str, ...] = ()
@@ -47,34 +47,39 @@ def prepare(
       UserError: the records or the schema do not make a data set; nothing is written.
     """
     splits.check_shares(options.split_shares)
-    builder.check_new(data_dir, name, options.overwrite)
     records = _dropped(records, options.drop)
+    if schema:
+        kept = tuple(f for f in schema.features if f.name not in options.drop)
+        schema = dataclasses.replace(schema, features=kept)
     max_items = schema.max_items if schema else options.max_items
     records, longer = _shortened(records, max_items, options)
     by_split: dict[str, list[Record]] = {split: [] for split in SPLITS}
     for record in records:
         by_split[splits.split_of(record, options.split_shares)].append(record)
-    if schema is None and not by_split["validation"]:
+    if schema is None:
+        schema = inference.with_room(_inferred(by_split, options), records)
+    _check_fit(schema, records)
+    most = max(len(found) for found in by_split.values())
+    schema.check_room(most)
+    by_split = {split: found for split, found in by_split.items() if found}
+    written = builder.write(data_dir, name, by_split, schema, options.overwrite)
+    return written, summarize(by_split, schema, longer)
+
+
+def _inferred(by_split: dict[str, list[Record]], options: Options) -> Schema:
+    if not by_split["validation"]:
         raise UserError(
             "the validation split is empty; give more groups, other --split_shares, or "
             "records with a 'split' of their own"
         )
-    if schema is None:
-        schema = inference.infer(
-            by_split[SPLITS[0]],
-            options.kind,
-            options.min_count,
-            options.value_min_count,
-            options.max_items,
-            options.widths,
-        )
-    else:
-        _check_fit(schema, records)
-    most = max(len(found) for found in by_split.values())
-    schema_lib.check_room(most, schema.max_items, "items")
-    by_split = {split: found for split, found in by_split.items() if found}
-    written = builder.write(data_dir, name, by_split, schema, options.overwrite)
-    return written, summarize(by_split, schema, longer)
+    return inference.infer(
+        by_split[SPLITS[0]],
+        options.kind,
+        options.min_count,
+        options.value_min_count,
+        options.max_items,
+        options.widths,
+    )
 
 
 def _dropped(records: list[Record], names: tuple[str, ...]) -> list[Record]:
@@ -105,7 +110,7 @@ def _shortened(
     for record in records:
         if len(record.items) > max_items:
             longer += 1
-            if options.longer == "refuse":
+            if options.longer == "leave_out":
                 continue
             record = _subsampled(record, max_items, options.kind)
         kept.append(record)
@@ -170,6 +175,7 @@ def summarize(by_split: dict[str, list[Record]], schema: Schema, longer: int) ->
         },
         "longer": longer,
         "duplicates_across_splits": _duplicates(by_split, schema.kind),
+        "groups_across_splits": _groups_across(by_split),
         "features": features,
         "ignored_features": sorted(ignored),
     }
@@ -190,6 +196,14 @@ def _duplicates(by_split: dict[str, list[Record]], kind: str) -> int:
     )
 
 
+def _groups_across(by_split: dict[str, list[Record]]) -> int:
+    """Groups whose records lie in several splits, by a `split` of their own."""
+    splits_of = collections.Counter(
+        group for found in by_split.values() for group in {record.group for record in found}
+    )
+    return sum(count > 1 for count in splits_of.values())
+
+
 def format_summary(summary: dict[str, Any], options: Options) -> str:
     """The summary as aligned text."""
     lengths = summary["lengths"]
@@ -198,13 +212,18 @@ def format_summary(summary: dict[str, Any], options: Options) -> str:
         f"{summary['kind']}s        {sets}  (groups {summary['groups']:,})",
         f"items       {summary['items']:,} of {summary['vocabulary']:,} kinds; "
         f"{lengths['min']} to {lengths['max']} an example, mean {lengths['mean']:.2f}",
-        f"unknown     {summary['unknown_items']:,} items outside the vocabulary "
-        f"(min_count {options.min_count}), {summary['unknown_occurrences']:,} occurrences",
+        f"unknown     {summary['unknown_items']:,} items outside the vocabulary, "
+        f"{summary['unknown_occurrences']:,} occurrences",
         f"longer      {summary['longer']:,} examples above max_items, "
-        + ("left out" if options.longer == "refuse" else "subsampled"),
+        + ("left out" if options.longer == "leave_out" else "subsampled"),
         f"duplicates  {summary['duplicates_across_splits']:,} examples of other splits "
         "have the items of a training example",
     ]
+    if summary["groups_across_splits"]:
+        lines.append(
+            f"groups      {summary['groups_across_splits']:,} lie in several splits, by their "
+            "records' own 'split': what is known of them in training helps elsewhere"
+        )
     if summary["ignored_features"]:
         ignored = printable(", ".join(summary["ignored_features"]))
         lines.append(f"ignored     {ignored} (not in the schema)")

@@ -3,8 +3,10 @@
 import csv
 import dataclasses
 import gzip
+import io
 import json
 import pathlib
+import typing
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +20,8 @@ from cbert.data.records import Record, RowError, Validator
 from cbert.errors import UserError, shown
 
 MAX_LINE = 64 * 2**20
+_JSON_LINES = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz")
+_CSV = (".csv", ".csv.gz")
 MAPPED = ("id", "group", "items", "split")
 
 
@@ -29,13 +33,21 @@ class Columns:
       names: Field (`items`, `id`, `group`, `split`) to the column that holds it.
       separator: What separates the values of a list in one CSV cell.
       categorical: CSV columns to take as strings although they look like numbers.
+      numerical: CSV columns to take as numbers; a cell that is none is refused.
       multi_valued: CSV columns that hold lists of strings.
     """
 
     names: dict[str, str] = dataclasses.field(default_factory=dict)
     separator: str = "|"
     categorical: tuple[str, ...] = ()
+    numerical: tuple[str, ...] = ()
     multi_valued: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """CSV column to the kind that was given for it, by the flag's name."""
+        named = ("categorical", "numerical", "multi_valued")
+        return {column: kind for kind in named for column in getattr(self, kind)}
 
 
 def read(
@@ -58,21 +70,33 @@ def read(
     Raises:
       UserError: a row, or the file, is not readable; names `file:line`, the value, the fix.
     """
-    path = pathlib.Path(path)
-    validator = Validator(kind)
-    records, skipped = [], []
+    path = pathlib.Path(path).expanduser()
+    validator, bad_rows = Validator(kind), BadRows(path, skip_bad_rows)
+    records = []
     for line, row in rows(path, columns or Columns()):
         try:
             records.append(validator(row() if callable(row) else row, line))
         except RowError as error:
-            message = f"{path}:{line}: {error}"
-            if len(skipped) >= skip_bad_rows:
-                hint = "" if not skip_bad_rows else f" (after {skip_bad_rows} skipped rows)"
-                raise UserError(message + hint) from None
-            skipped.append(message)
+            bad_rows.add(line, error)
     if not records:
         raise UserError(f"{path}: no records; give one JSON object a line with a list 'items'")
-    return records, skipped
+    return records, bad_rows.found
+
+
+class BadRows:
+    """The bad rows of a file: as many as may be left out are kept, the next one is raised."""
+
+    def __init__(self, path: pathlib.Path, most: int) -> None:
+        self._path, self._most = path, most
+        self.found: list[str] = []
+
+    def add(self, line: int, error: UserError) -> None:
+        """Raises `UserError` with the row's place where no more may be left out."""
+        message = f"{self._path}:{line}: {error}"
+        if len(self.found) >= self._most:
+            hint = f" (after {self._most} skipped rows)" if self._most else ""
+            raise UserError(message + hint) from None
+        self.found.append(message)
 
 
 def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Any]]:
@@ -83,14 +107,18 @@ def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Any]]:
     """
     name = path.name.lower()
     try:
-        if name.endswith((".jsonl", ".json", ".jsonl.gz", ".json.gz", ".ndjson")):
-            yield from _json_lines(path)
-        elif name.endswith(".csv"):
+        if name.endswith(_CSV):
             yield from _csv(path, columns)
+        elif columns.kinds:
+            raise UserError(f"--{min(columns.kinds.values())} is for CSV; {path} is not")
+        elif name.endswith(_JSON_LINES):
+            yield from _json_lines(path)
         elif name.endswith(".parquet"):
             yield from _parquet(path, columns)
         else:
-            raise UserError(f"{path}: unknown format; use .jsonl, .jsonl.gz, .csv or .parquet")
+            raise UserError(
+                f"{path}: unknown format; use .jsonl or .csv (or either with .gz), or .parquet"
+            )
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except EOFError:
@@ -101,9 +129,12 @@ def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Any]]:
         raise UserError(f"{path}: not readable ({str(error)[:200]})") from None
 
 
+def _open(path: pathlib.Path) -> typing.BinaryIO:
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")
+
+
 def _json_lines(path: pathlib.Path) -> Iterator[tuple[int, Callable[[], Any]]]:
-    opener = gzip.open if path.suffix.lower() == ".gz" else open
-    with opener(path, "rb") as file, progress.bar(desc="reading", unit=" rows") as bar:
+    with _open(path) as file, progress.bar(desc="reading", unit=" rows") as bar:
         line = 0
         while text := file.readline(MAX_LINE):
             line += 1
@@ -144,22 +175,42 @@ def _field_of(columns: Columns, available: list[str], path: pathlib.Path) -> dic
 
 def _csv(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Callable[[], Any]]]:
     csv.field_size_limit(MAX_LINE)
-    with path.open(newline="", encoding="utf-8-sig") as file:
+    with io.TextIOWrapper(_open(path), "utf-8-sig", newline="") as file:
         reader = csv.DictReader(file)
-        field_of = _field_of(columns, list(reader.fieldnames or ()), path)
-        if "items" not in field_of.values():
-            raise UserError(f"{path}: no column 'items'; map one with --columns=items:COLUMN")
+        header = list(reader.fieldnames or ())
+        field_of = _field_of(columns, header, path)
+        _check_header(header, field_of, columns, path)
         bar = progress.bar(reader, desc="reading", unit=" rows")
         rows = [(reader.line_num, row) for row in bar]
-    strings = columns.categorical + columns.multi_valued
     numerical = {
         name
         for name, field in field_of.items()
-        if field == "context" and name not in strings
+        if field == "context" and name not in columns.kinds
         if all(_is_number(row[name]) for _, row in rows if row[name])
     }
+    numerical.update(columns.numerical)
     for line, row in rows:
         yield line, lambda row=row: _csv_record(row, field_of, numerical, columns)
+
+
+def _check_header(
+    header: list[str], field_of: dict[str, str], columns: Columns, path: pathlib.Path
+) -> None:
+    """Refuses a table without items, a column given twice, and kinds of what is no feature."""
+    if "items" not in field_of.values():
+        raise UserError(f"{path}: no column 'items'; map one with --columns=items:COLUMN")
+    for name in header:
+        if header.count(name) > 1:
+            raise UserError(f"{path}: two columns are called {shown(name)}; rename one")
+    features = [name for name, field in field_of.items() if field == "context"]
+    for name, kind in columns.kinds.items():
+        if name not in features:
+            raise UserError(
+                f"--{kind} names {shown(name)}; the context's columns are: "
+                f"{', '.join(features)}"
+            )
+    if not columns.separator:
+        raise UserError("--separator is empty; give what stands between the values of a list")
 
 
 def _csv_record(
@@ -180,6 +231,8 @@ def _csv_record(
             record[field] = cell or None
         elif name in columns.multi_valued:
             record["context"][name] = parts or None
+        elif cell and name in numerical and not _is_number(cell):
+            raise RowError(f"{shown(name)} is {shown(cell)}, not a number; empty means missing")
         elif cell:
             record["context"][name] = float(cell) if name in numerical else cell
     return record
@@ -206,8 +259,8 @@ def _parquet(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, dict[s
                     for name, value in row.items():
                         if field_of[name] != "context":
                             record[field_of[name]] = value
-                        elif name == "context" and isinstance(value, dict):
-                            record["context"].update(value)
+                        elif name == "context" and isinstance(value, dict | None):
+                            record["context"].update(value or {})
                         else:
                             record["context"][name] = value
                     yield line, record

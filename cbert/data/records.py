@@ -78,7 +78,7 @@ class Validator:
         seen = set()
         for item in items:
             if not isinstance(item, str):
-                raise RowError(f"item {shown(item)} is not a string")
+                raise RowError(f"item {shown(item)} is not a string; write it in quotes")
             check_text(item, "item")
             if self._kind == schema_lib.SET and item in seen:
                 raise RowError(

@@ -48,6 +48,8 @@ def _reading(path: pathlib.Path) -> Iterator[None]:
     """Turns whatever damaged files raise into one line."""
     try:
         yield
+    except (MemoryError, PermissionError):
+        raise
     except Exception as error:
         raise UserError(
             f"{path}: the prepared data are damaged ({one_line(error)[:200]}); prepare them "
@@ -71,23 +73,22 @@ def load(data_dir: str, name: str, split: str, schema: Schema) -> Split:
     found = columns.read(cache)
     if found is None:
         with _reading(path):
-            examples = _examples(read_only, split)
-        found = encode(examples, schema)
+            raw = read_only.as_data_source(
+                split, deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES
+            )
+        schema.check_room(len(raw))
+        bar = progress.bar(range(0, len(raw), 1024), desc=f"loading {split}", unit=" blocks")
+        # Block by block, for a record takes far more memory than its columns.
+        found = columns.joined([encode(_block(raw, start, path), schema) for start in bar])
         columns.write(cache, found)
     return found
 
 
-def _examples(read_only: tfds.core.DatasetBuilder, split: str) -> list[Any]:
-    """The records of a split as protocol buffer feature maps."""
-    raw = read_only.as_data_source(
-        split, deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES
-    )
-    bar = progress.bar(range(0, len(raw), 1024), desc=f"loading {split}", unit=" blocks")
-    return [
-        tf_example_pb2.Example.FromString(text).features.feature
-        for start in bar
-        for text in raw.__getitems__(range(start, min(start + 1024, len(raw))))
-    ]
+def _block(raw: Any, start: int, path: pathlib.Path) -> list[Any]:
+    """Up to 1024 records as protocol buffer feature maps."""
+    with _reading(path):
+        texts = raw.__getitems__(range(start, min(start + 1024, len(raw))))
+        return [tf_example_pb2.Example.FromString(text).features.feature for text in texts]
 
 
 def encode(examples: list[Any], schema: Schema) -> Split:

@@ -50,6 +50,7 @@ class Evaluation:
       asked: Q questions.
       answers: Answerer (`model` or a control) to log-probability and rank, each `[Q]`.
       settings: What else the result depends on.
+      name: Of its files: the split, and what was asked for in place of the run's own.
       effects: What each context feature is worth, see `effects.measure`; None if not asked.
     """
 
@@ -60,6 +61,7 @@ class Evaluation:
     asked: questions.Questions
     answers: dict[str, tuple[np.ndarray, np.ndarray]]
     settings: dict[str, Any]
+    name: str
     effects: dict[str, Any] | None = None
 
     @property
@@ -101,8 +103,12 @@ def evaluate(workdir: str | pathlib.Path, options: Options) -> Evaluation:
         "data": name,
         "seed": config.seed,
     }
+    own = {"masking": config.eval.masking, "checkpoint": checkpoint.BEST}
+    own["data"] = config.data.name
+    others = [settings[field] for field, value in own.items() if settings[field] != value]
+    file_name = "-".join([options.split, *others])
     method = config.model.method
-    return Evaluation(method, step, schema, split, asked, answers, settings, worth)
+    return Evaluation(method, step, schema, split, asked, answers, settings, file_name, worth)
 
 
 def restore(
@@ -193,16 +199,31 @@ def _parts(evaluation: Evaluation, parts: dict[str, np.ndarray]) -> dict[str, An
 
 
 def write(evaluation: Evaluation, found: dict[str, Any], workdir: str | pathlib.Path) -> None:
-    """Writes `eval/<split>.json` and `eval/<split>.parquet`, one row a question."""
+    """Writes `eval/<name>.json` and `eval/<name>.parquet`, one row a question.
+
+    What the features are worth, once measured of this checkpoint, stays in the JSON.
+    """
     folder = pathlib.Path(workdir).expanduser() / "eval"
     folder.mkdir(exist_ok=True)
-    name = evaluation.settings["split"]
     table = pyarrow.table(_rows(evaluation))
-    parquet = folder / f"{name}.parquet"
+    parquet = folder / f"{evaluation.name}.parquet"
     files.replace(parquet, lambda path: pyarrow.parquet.write_table(table, path))
     # Last, for it says that the run is evaluated.
-    text = json.dumps(found, indent=1, ensure_ascii=False)
-    files.write_text(folder / f"{name}.json", text + "\n")
+    target = folder / f"{evaluation.name}.json"
+    text = json.dumps({**_known_effects(target, found), **found}, indent=1, ensure_ascii=False)
+    files.write_text(target, text + "\n")
+
+
+def _known_effects(path: pathlib.Path, found: dict[str, Any]) -> dict[str, Any]:
+    """The effects in an earlier file, if it is of the same step and settings."""
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    same = ("step", "split", "masking", "checkpoint", "data", "questions", "groups")
+    if "effects" not in known or any(known.get(name) != found[name] for name in same):
+        return {}
+    return {"effects": known["effects"]}
 
 
 def _rows(evaluation: Evaluation) -> dict[str, Any]:

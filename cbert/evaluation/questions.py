@@ -115,26 +115,39 @@ def answer_all(
     """
     devices = parallel.here_count()
     batch_size = -(-batch_size // devices) * devices
-    lengths = split.lengths[questions.rows]
-    bounds = bucket_bounds(lengths, 8)
-    padded = bounds[np.searchsorted(bounds, lengths)]
-    pending = []
-    for length in bounds:
-        inside = np.nonzero(padded == length)[0]
-        for start in range(0, len(inside), batch_size):
-            chosen = inside[start : start + batch_size]
-            pending.append((int(length), chosen))
     log_probability = np.empty(len(questions), np.float32)
     rank = np.empty(len(questions), np.int32)
+
+    def keep(chosen: np.ndarray, found: tuple[jax.Array, jax.Array]) -> None:
+        log_probability[chosen], rank[chosen] = (
+            np.asarray(part).reshape(-1)[: len(chosen)] for part in found
+        )
+
+    batches = _batches(split.lengths[questions.rows], batch_size)
+    before = None
     for length, chosen in progress.bar(
-        pending, desc="evaluating", unit=" batches", leave=False
+        batches, desc="evaluating", unit=" batches", leave=False
     ):
         # The last batch of a length is filled with repeats, so that nothing is recompiled.
         filled = np.resize(chosen, batch_size)
         rows, places = questions.rows[filled], questions.places[filled]
         parts = parallel.split_here(rows), parallel.split_here(places)
         found = answer(params, data, *parts, length)
-        log_probability[chosen], rank[chosen] = (
-            np.asarray(part).reshape(-1)[: len(chosen)] for part in found
-        )
+        if before:  # One batch late, so that the devices have the next one already.
+            keep(*before)
+        before = chosen, found
+    if before:
+        keep(*before)
     return log_probability, rank
+
+
+def _batches(lengths: np.ndarray, batch_size: int) -> list[tuple[int, np.ndarray]]:
+    """Each batch's padded length, and which questions it holds: up to `batch_size`."""
+    bounds = bucket_bounds(lengths, 8)
+    padded = bounds[np.searchsorted(bounds, lengths)]
+    batches = []
+    for length in bounds:
+        inside = np.nonzero(padded == length)[0]
+        for start in range(0, len(inside), batch_size):
+            batches.append((int(length), inside[start : start + batch_size]))
+    return batches

@@ -56,8 +56,10 @@ class Numbers(nn.Module):
     @nn.compact
     def __call__(self, values: Array) -> tuple[Array, Array]:
         """values `float32 [B, 1 + numbers]`, observed first."""
-        init = embedding_init(self.hyper, self.width)
-        kernel = self.param("kernel", init, (values.shape[1] - 1, self.width))
+        init, numbers = embedding_init(self.hyper, self.width), values.shape[1] - 1
+        # However many the numbers, the result begins as large as an embedding.
+        kernel_init = embedding_init(self.hyper, self.width * max(numbers, 1))
+        kernel = self.param("kernel", kernel_init, (numbers, self.width))
         bias = self.param("bias", nn.initializers.zeros, (self.width,))
         missing = self.param("missing", init, (1, self.width))
         observed = values[:, 0] > 0

@@ -29,6 +29,8 @@ class Hyperparameters:
         has a bias; `scale`: the norm learns a scale and the projection has no bias.
       update_residual: Whether a [GSU] update is Norm(g + FNN(g)), not Norm(FNN(g)).
       update_norm: Whether a [GSU] update is normalised; the paper's count says yes.
+      update_scale: What the scale of that norm begins at; 1 is usual. 0.0884, 128^-0.5, is the
+        deviation that embeddings begin with at the paper's size.
       concat: Reading of [C]: `project` is C to D, then 2 D to D; `fnn` is (C + D) to D to D.
       initializer: `bert`, normal with deviation 0.02 cut at two; `scaled`, by fan-in.
       numerical: How numbers enter: `bins` (an embedding each) or `linear`.
@@ -47,6 +49,7 @@ class Hyperparameters:
     state_norm: str = "plain"
     update_residual: bool = False
     update_norm: bool = True
+    update_scale: float = 0.0884
     concat: str = "project"
     initializer: str = "scaled"
     numerical: str = "bins"
@@ -82,8 +85,12 @@ def dense(hyper: Hyperparameters, features: int, name: str | None = None, bias: 
     )
 
 
-def norm(hyper: Hyperparameters, scale: bool = True, bias: bool = True) -> nn.LayerNorm:
-    return nn.LayerNorm(dtype=hyper.dtype, use_scale=scale, use_bias=bias)
+def norm(
+    hyper: Hyperparameters, scale: bool = True, bias: bool = True, begin: float = 1.0
+) -> nn.LayerNorm:
+    """begin: What the scale begins at."""
+    init = nn.initializers.constant(begin)
+    return nn.LayerNorm(dtype=hyper.dtype, use_scale=scale, use_bias=bias, scale_init=init)
 
 
 def mix(x: Array) -> Array:

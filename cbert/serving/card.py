@@ -63,7 +63,7 @@ def _limits(predictor: Predictor) -> list[str]:
     limits = [
         f"It knows the {len(schema.items)} items of schema.json; others are unknown to it, and "
         "are never proposed.",
-        f"It was trained on at most {schema.max_items} items at a time.",
+        f"Its data had at most {schema.max_items} items at a time.",
         "Its probabilities say what occurred together in the training data, not what is good, "
         "safe or available, and they repeat whatever bias those data have.",
     ]

@@ -45,15 +45,15 @@ def complete(
     source, target = pathlib.Path(source).expanduser(), pathlib.Path(target).expanduser()
     if not target.parent.is_dir():
         raise UserError(f"{target}: no such directory; make it first")
-    if target.is_dir() or target.resolve() == source.resolve():
+    if target.resolve() == source.resolve():
         raise UserError(f"{target}: give a file that is not the input")
-    skipped: list[str] = []
+    bad_rows = readers.BadRows(source, skip_bad_rows)
     count = 0
 
     def answer_all(path: pathlib.Path) -> None:
         nonlocal count
         with path.open("w", encoding="utf-8") as file:
-            asked = _queries(predictor, source, defaults, skip_bad_rows, skipped)
+            asked = _queries(predictor, source, defaults, bad_rows)
             while block := list(itertools.islice(asked, BLOCK)):
                 heads, queries = zip(*block, strict=True)
                 answers = predictor.complete_batch(queries)
@@ -64,15 +64,14 @@ def complete(
             raise UserError(f"{source}: no queries; give one JSON object a line with 'items'")
 
     files.replace(target, answer_all)
-    return count, skipped
+    return count, bad_rows.found
 
 
 def _queries(
     predictor: Predictor,
     source: pathlib.Path,
     defaults: Query,
-    skip_bad_rows: int,
-    skipped: list[str],
+    bad_rows: readers.BadRows,
 ) -> Iterator[tuple[dict[str, Any], Query]]:
     """Checked queries, each with the line and the id that its answer begins with."""
     for line, row in readers.rows(source, readers.Columns()):
@@ -81,11 +80,7 @@ def _queries(
             query = _query(row, defaults)
             predictor.check(query)
         except UserError as error:
-            message = f"{source}:{line}: {error}"
-            if len(skipped) >= skip_bad_rows:
-                hint = f" (after {skip_bad_rows} skipped rows)" if skip_bad_rows else ""
-                raise UserError(message + hint) from None
-            skipped.append(message)
+            bad_rows.add(line, error)
             continue
         yield {"line": line, **({"id": row["id"]} if row.get("id") is not None else {})}, query
 

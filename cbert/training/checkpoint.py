@@ -118,14 +118,16 @@ class Checkpoints:
         Raises:
           UserError: there are checkpoints, and all are damaged or of another model.
         """
-        if step is not None:
+        if step is not None and self._writes:
             for newer in self.steps():
-                if newer > step and self._writes:
+                if newer > step:
                     self._manager.delete(newer)
-        if not self.steps() or step == 0:
+        steps = [n for n in self.steps() if step is None or n <= step]
+        if not steps:
             return state, Progress()
         abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, state)
         step, found = self._newest(
+            steps,
             params=ocp.args.StandardRestore(abstract.params),
             opt_state=ocp.args.StandardRestore(abstract.opt_state),
             progress=ocp.args.JsonRestore(),
@@ -152,14 +154,14 @@ class Checkpoints:
         if not self.steps():
             raise UserError(f"{self._path}: no checkpoint; train first")
         if which == LAST:
-            step, found = self._newest(params=wanted)
+            step, found = self._newest(self.steps(), params=wanted)
         else:
             step = self._best() if which == BEST else self._named(which)
             found = self._restore(step, params=wanted)
         return step, found["params"]
 
     def _best(self) -> int:
-        last, found = self._newest(progress=ocp.args.JsonRestore())
+        last, found = self._newest(self.steps(), progress=ocp.args.JsonRestore())
         step = found["progress"].best_step or last
         advice = f"use --checkpoint=last, step {last}"
         if step not in self.steps():
@@ -186,10 +188,10 @@ class Checkpoints:
         if not verified:
             errors.warn(f"{self._path / str(step)} has no {checksums.NAME}: not verified")
 
-    def _newest(self, **items: Any) -> tuple[int, Any]:
-        """The items of the newest checkpoint that is whole; see the top of this module."""
+    def _newest(self, steps: list[int], **items: Any) -> tuple[int, Any]:
+        """The items of the newest of these that is whole; see the top of this module."""
         faults, unverified = [], []
-        for step in reversed(self.steps()):
+        for step in reversed(steps):
             try:
                 if checksums.verify(self._path / str(step)):
                     return step, self._instead(step, faults, items)

@@ -11,6 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from cbert import config as config_lib
+from cbert import files
 from cbert.data import source
 from cbert.errors import UserError
 from cbert.training import console, parallel
@@ -46,9 +47,10 @@ def train_seeds(
     configs = [_of_seed(config, seed) for seed in seeds]
     paths = [pathlib.Path(workdir).expanduser() for workdir in workdirs]
     _check_seeds(config, seeds, paths)
+    for one in configs:
+        config_lib.check(one)
     schema = source.load_schema(config.data.dir, config.data.name)
     for one, path in zip(configs, paths, strict=True):
-        config_lib.check(one)
         workdir_lib.check(one, schema, path)
     with contextlib.ExitStack() as stack:
         if not parallel.is_first():  # One process speaks for all.
@@ -58,12 +60,13 @@ def train_seeds(
         run = run_lib.set_up(config, schema, seeds)
         for one, path in zip(configs, paths, strict=True):
             if parallel.is_first():
-                stack.enter_context(workdir_lib.Lock(path))
+                stack.enter_context(files.Lock(path, "--workdir"))
                 workdir_lib.claim(one, schema, path)
-        parts = _open(stack, run, paths)
-        if not _ended(config, parts, _step(run)):
-            with parallel.together(), console.bar(config, len(parts), _step(run)) as bar:
-                _loop(config, run, parts, stop, bar)
+        with parallel.together():
+            parts = _open(stack, run, paths)
+            if not _ended(config, parts, _step(run)):
+                with console.bar(config, len(parts), _step(run)) as bar:
+                    _loop(config, run, parts, stop, bar)
     if _ended(config, parts, _step(run)) and parallel.is_first():
         for part in parts:
             best = {"best": part.known.best, "best_step": part.known.best_step}
@@ -99,8 +102,8 @@ def _open(stack: contextlib.ExitStack, run: Run, paths: Sequence[pathlib.Path]) 
     if not others:
         meet("the first process has opened the directory")
     found = [own.restore(state) for own, state in zip(opened, run.states(), strict=True)]
-    first = min(int(state.step) for state, _ in found)
-    if any(int(state.step) > first for state, _ in found):
+    # A seed may have no checkpoint of the step that another has: then an earlier one is tried.
+    while (first := min(steps := [int(state.step) for state, _ in found])) < max(steps):
         found = [
             own.restore(state, first) for own, state in zip(opened, run.states(), strict=True)
         ]
@@ -132,11 +135,11 @@ def _loop(
     bar: tqdm,
 ) -> None:
     step, ended = _step(run), False
-    window = Window(run, parts, step)
+    window, dispatches = Window(run, parts, step), 0
     clock = console.Clock(config, len(parts), step, bar)
     while not (ended or stop.requested):
         taken, found = run.advance(step, _most(config, step))
-        step += taken
+        step, dispatches = step + taken, dispatches + 1
         window.add(found, taken)
         bar.update(taken * config.train.batch_size * len(parts))
         last = step == config.train.steps
@@ -147,7 +150,7 @@ def _loop(
             improved = _validate(run, parts, step)
             ended = _ended(config, parts, step)
         if parallel.process_count() > 1:
-            stop.requested = parallel.told_to_stop(step)
+            stop.requested = parallel.told_to_stop(dispatches)
         due = step % config.train.checkpoint_every == 0
         if stop.requested:
             stop.answer()

@@ -81,9 +81,13 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def told_to_stop(step: int) -> bool:
-    """Whether the processes, each told to stop or not, all stop after this step."""
-    return multihost_utils.reached_preemption_sync_point(step)
+def told_to_stop(dispatches: int) -> bool:
+    """Whether the processes, each told to stop or not, all stop after this dispatch.
+
+    JAX agrees on a number yet to come, and asks for every number: one that is left out is
+    never reached. So dispatches are counted, not steps.
+    """
+    return multihost_utils.reached_preemption_sync_point(dispatches)
 
 
 def device_count() -> int:

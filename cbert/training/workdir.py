@@ -1,10 +1,7 @@
-"""A run's directory: whose it is, who is at work in it, and whether the run is finished."""
+"""A run's directory: whose it is, and whether the run is finished."""
 
 import json
-import os
 import pathlib
-import socket
-import types
 from typing import Any
 
 import ml_collections
@@ -14,12 +11,7 @@ from cbert import files, schema_file
 from cbert.errors import UserError
 from cbert.schema import Schema
 
-try:
-    import fcntl
-except ImportError:  # Not on Windows; runs are not locked there.
-    fcntl = None
-
-LOCK, FINISHED = "lock", "finished.json"
+FINISHED = "finished.json"
 
 
 def check(config: ml_collections.ConfigDict, schema: Schema, workdir: pathlib.Path) -> None:
@@ -41,48 +33,17 @@ def check(config: ml_collections.ConfigDict, schema: Schema, workdir: pathlib.Pa
 
 def _is_unclaimed(workdir: pathlib.Path) -> bool:
     """Empty, or left by a run that ended before its `config.json` was written."""
-    begun = {"schema.json", "schema.json.tmp", "config.json.tmp", LOCK, "log.txt"}
-    return workdir.is_dir() and all(path.name in begun for path in workdir.iterdir())
+    begun = {"schema.json", files.LOCK, "log.txt"}
+    return workdir.is_dir() and all(
+        path.name in begun or path.suffix == ".tmp" for path in workdir.iterdir()
+    )
 
 
 def claim(config: ml_collections.ConfigDict, schema: Schema, workdir: pathlib.Path) -> None:
     """Fills the work directory; `config.json` comes last and marks it as a run's."""
     if not (workdir / "config.json").exists():
         schema_file.save(schema, workdir / "schema.json")
-        files.replace(workdir / "config.json", lambda path: config_lib.save(config, path))
-
-
-class Lock:
-    """Held while a process trains in a directory; the system releases it when that ends."""
-
-    def __init__(self, workdir: pathlib.Path) -> None:
-        self._workdir = workdir
-
-    def __enter__(self) -> "Lock":
-        self._workdir.mkdir(parents=True, exist_ok=True)
-        self._file = (self._workdir / LOCK).open("a+", encoding="utf-8")
-        try:
-            if fcntl:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._file.seek(0)
-            owner = self._file.read().strip() or "another process"
-            self._file.close()
-            raise UserError(
-                f"{self._workdir} is in use by {owner}; wait for it or use another --workdir"
-            ) from None
-        self._file.truncate(0)
-        self._file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        self._file.flush()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: types.TracebackType | None,
-    ) -> None:
-        self._file.close()
+        config_lib.save(config, workdir / "config.json")
 
 
 def finish(workdir: pathlib.Path, found: dict[str, Any]) -> None:
