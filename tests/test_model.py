@@ -120,6 +120,20 @@ def test_gsu_with_an_empty_update_and_its_residual_is_gs(schema, train_split):
     np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+@pytest.mark.parametrize("scale", [0.0884, 1.0])
+def test_an_updated_state_begins_with_the_deviation_that_is_asked_for(schema, scale):
+    hyper = dataclasses.replace(SMALL, update_scale=scale)
+    model = bert.build(hyper, "gsu", schema)
+    params = initialized(schema, "gsu", hyper, 0)
+    state = np.random.default_rng(0).standard_normal((5, 16)).astype(np.float32)
+
+    def update(module):
+        return module.conditioning.update(0, None, None, state, None)
+
+    found = model.apply({"params": params}, method=update)
+    np.testing.assert_allclose(found.std(axis=1), scale, rtol=1e-3)
+
+
 def test_a_learned_norm_of_scale_one_is_the_plain_one_without_biases(schema, train_split):
     codes, context = batch(train_split)
     model, params = made(schema, "gs", dataclasses.replace(SMALL, state_norm="scale"))

@@ -113,11 +113,15 @@ def test_one_told_to_stop_lets_both_save_and_end(data_dir, tmp_path, steps):
         *(f"--config.train.steps_per_dispatch={steps}", f"--config.train.eval_every={every}"),
         *(f"--config.train.log_every={8 * steps}", f"--config.train.checkpoint_every={every}"),
     )
-    first, second = start(data_dir, workdir, processes=2, steps=10 * every, more=more)
-    wait_for(workdir / "metrics.jsonl", first)
-    second.send_signal(signal.SIGTERM)
-    for process in (first, second):
-        assert process.wait(timeout=30) == 0, logs(workdir)
+    pair = start(data_dir, workdir, processes=2, steps=10 * every, more=more)
+    try:
+        wait_for(workdir / "metrics.jsonl", pair[0])
+        pair[1].send_signal(signal.SIGTERM)
+        for process in pair:
+            assert process.wait(timeout=30) == 0, logs(workdir)
+    finally:
+        for process in pair:
+            process.kill()
     (saved,) = (path for path in (workdir / "checkpoints").iterdir() if path.name.isdecimal())
     assert int(saved.name) % steps == 0
     assert "stopped and saved; the same command goes on" in logs(workdir)
