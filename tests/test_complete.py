@@ -109,6 +109,6 @@ def test_files_that_cannot_be_used(predictor, tmp_path):
     assert "no queries" in refusal(source, tmp_path / "answers.jsonl")
     assert "no such file" in refusal(tmp_path / "none.jsonl", tmp_path / "answers.jsonl")
     assert "not the input" in refusal(source, source)
-    assert "not the input" in refusal(source, tmp_path)
+    assert "is not a file; give another path" in refusal(source, tmp_path)
     assert "no such directory" in refusal(source, tmp_path / "none" / "answers.jsonl")
     assert [path.name for path in tmp_path.iterdir()] == [source.name]

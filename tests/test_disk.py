@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from cbert import config as config_lib
+from cbert import files
 from cbert.data import builder, prepare, readers, source
 from cbert.evaluation import evaluate
 from cbert.training import loop
@@ -48,7 +49,7 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != "filler"
+        if path.is_file() and path.name not in ("filler", files.LOCK)
     }
 
 
@@ -127,7 +128,7 @@ def test_train_and_evaluate(disk, trained, schema):
     evaluate.write(found, evaluate.summary(found), disk / "run")
     before = contents(disk)
     filler = fill(disk)
-    with pytest.raises(OSError, match=r"No space left .*/eval/test\.parquet'"):
+    with pytest.raises(OSError, match=r"No space left .*/eval/test-one\.parquet'"):
         evaluate.write(found, evaluate.summary(found), disk / "run")
     filler.unlink()
     read_only(disk)
