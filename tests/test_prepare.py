@@ -131,7 +131,10 @@ def test_a_home_directory_is_found(tmp_path):
     flags = ("--name=own", f"--data_dir={tmp_path}")
     run("prepare", "--input=~/in.jsonl", *flags, HOME=str(tmp_path))
     schema = "--schema=~/own/1.0.0/schema.json"
-    run("prepare", "--input=~/in.jsonl", schema, *flags, "--overwrite", HOME=str(tmp_path))
+    done = run(
+        "prepare", "--input=~/in.jsonl", schema, *flags, "--overwrite", HOME=str(tmp_path)
+    )
+    assert "train 28  validation 1  test 1" in done.stdout
 
 
 def test_one_process_writes_a_data_set_and_clears_what_a_killed_one_left(tmp_path, data_dir):
