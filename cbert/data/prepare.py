@@ -137,12 +137,13 @@ def _check_fit(schema: Schema, records: list[Record]) -> None:
         raise UserError(
             "the schema does not fit: none of the data's items is in its vocabulary"
         )
-    for feature in schema.features:
-        column = [record.context.get(feature.name) for record in records]
-        try:
-            feature.encode(column)
-        except UserError as error:
-            raise UserError(f"the schema does not fit: {error}") from None
+    for start in range(0, len(records), 1024):  # In blocks, for vectors may be long.
+        contexts = [record.context for record in records[start : start + 1024]]
+        for feature in schema.features:
+            try:
+                feature.encode([context.get(feature.name) for context in contexts])
+            except UserError as error:
+                raise UserError(f"the schema does not fit: {error}") from None
 
 
 def summarize(by_split: dict[str, list[Record]], schema: Schema, longer: int) -> dict[str, Any]:
