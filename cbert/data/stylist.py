@@ -9,6 +9,7 @@ for the optimum too. Colours preferred at an occasion depend on the customer's a
 import contextlib
 import functools
 import multiprocessing
+import os
 from collections.abc import Iterator
 from concurrent import futures
 from typing import Any
@@ -83,11 +84,25 @@ def outfits(articles: int, split_sizes: list[int], seed: int = 0) -> Iterator[di
         if sum(split_sizes) >= MANY:  # Every batch has its own seed: any process may draw it.
             context = multiprocessing.get_context("spawn")
             pool = stack.enter_context(futures.ProcessPoolExecutor(mp_context=context))
-            drawn = pool.map(draw, batches)
+            with _one_thread_a_process():
+                drawn = pool.map(draw, batches)
         for rows in drawn:
             bar.update(len(rows))
             yield from rows
     bar.close()
+
+
+@contextlib.contextmanager
+def _one_thread_a_process() -> Iterator[None]:
+    """For processes that begin within: NumPy's own threads would wait for each other's cores."""
+    before = os.environ.get("OPENBLAS_NUM_THREADS")
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["OPENBLAS_NUM_THREADS"]
+        if before is not None:
+            os.environ["OPENBLAS_NUM_THREADS"] = before
 
 
 def _draw_batch(articles: int, seed: int, batch: tuple[str, int, int]) -> list[dict[str, Any]]:
