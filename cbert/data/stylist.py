@@ -94,7 +94,7 @@ def outfits(articles: int, split_sizes: list[int], seed: int = 0) -> Iterator[di
 
 @contextlib.contextmanager
 def _one_thread_a_process() -> Iterator[None]:
-    """For processes that begin within: NumPy's own threads would wait for each other's cores."""
+    """For processes that begin within: NumPy's own threads would fight for their cores."""
     before = os.environ.get("OPENBLAS_NUM_THREADS")
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     try:
