@@ -53,7 +53,8 @@ def main() -> None:
         print(sweep.table())
         return
     if not sweep.finished():
-        signal.signal(signal.SIGTERM, _interrupt)
+        for number in (signal.SIGTERM, signal.SIGINT):  # A shell's `&` has SIGINT ignored.
+            signal.signal(number, _interrupt)
         sweep.run(_launcher(workdir), _Shown())
     print(sweep.table())
     if sweep.failed:
