@@ -1,6 +1,7 @@
 PYTHON ?= python3
 RUN := .venv/bin/python -m
-METHODS := none c np gs gsu
+METHODS = $(shell .venv/bin/python -c \
+  "from cbert.model import conditioning; print(*conditioning.NAMES)")
 QUICKSTART := data/stylist_quickstart/1.0.0/schema.json
 comma := ,
 space := $(subst ,, )

@@ -1,162 +1,202 @@
-"""What a config may say: checked before anything is compiled."""
+"""Config fields, each declared once: its default, what it may be, and one line of meaning.
+
+A section is a frozen dataclass whose fields are made by `field`. Functions take sections as a
+mapping from dotted name (empty for the top level, `model`, `model.gsu`) to dataclass, and make
+defaults, checks, the page of fields and the help of overrides from the declarations alone.
+"""
 
 import collections
 import dataclasses
+import difflib
+import inspect
 import json
 import math
 import pathlib
-from collections.abc import Iterable
-from typing import Any
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import ml_collections
+from flax import traverse_util
 
 from cbert import files
-from cbert.data.masking import KINDS, Masking
-from cbert.data.source import BLOCK
 from cbert.errors import UserError, one_line, shown
-from cbert.model import conditioning
-from cbert.model.layers import CHOICES, Hyperparameters
-from cbert.training.optimizer import SCHEDULES
 
-EVAL_MASKINGS = ("each", "one")
-STOP, SKIP = "stop", "skip"
+LARGEST = 2**31 - 1  # Steps and sizes are int32 on the devices.
 
-_LEAST = {
-    "model.dimension": 1,
-    "model.heads": 1,
-    "model.layers": 1,
-    "model.feed_forward": 1,
-    "model.update_scale": 0.0,
-    "train.steps": 1,
-    "train.batch_size": 1,
-    "train.eval_every": 1,
-    "train.checkpoint_every": 1,
-    "train.log_every": 1,
-    "train.patience": 0,
-    "train.sampled_items": 0,
-    "train.steps_per_dispatch": 1,
-    "optimizer.warmup_steps": 0,
-    "optimizer.weight_decay": 0.0,
-    "optimizer.clip_norm": 0.0,
-    "eval.batch_size": 1,
-    "seed": 0,
-}
-_SHARES = ("model.dropout", "train.context_dropout", "optimizer.b1", "optimizer.b2")
-_ONE_OF = {
-    "train.masking": KINDS,
-    "train.on_nonfinite": (STOP, SKIP),
-    "eval.masking": EVAL_MASKINGS,
-    "optimizer.schedule": SCHEDULES,
-    **{f"model.{name}": choices for name, choices in CHOICES.items()},
-}
-_KINDS = {
-    **{field: type(least) for field, least in _LEAST.items()},
-    **dict.fromkeys((*_SHARES, "train.mask_rate", "optimizer.learning_rate"), float),
-    **dict.fromkeys((*_ONE_OF, "model.method", "data.dir", "data.name"), str),
-    "train.length_buckets": int,
-    "train.corrupt": bool,
-    "data.stylist_articles": int,
-    **{f"model.{field.name}": field.type for field in dataclasses.fields(Hyperparameters)},
-}
-_NAMED = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
-_LARGEST = 2**31 - 1  # Steps and sizes are int32 on the devices.
+Sections = Mapping[str, type]
+Choices = Sequence[str] | Callable[[], Sequence[str]]
+T = TypeVar("T")
 
-# Where the data lie, and how steps reach the device, change no result.
-_ELSEWHERE = ("data.dir", "train.steps_per_dispatch")
+_KIND_NAMES = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
 
 
-def check(config: ml_collections.ConfigDict) -> None:
-    """Refuses impossible values; raises `UserError` naming field, value and fix."""
-    for field, kind in _KINDS.items():
-        value = _get(config, field)
-        if isinstance(value, ml_collections.ConfigDict):
-            value = value.to_dict()  # Quick to show, however large.
-        accepted = (int, float) if kind is float else kind
-        if not isinstance(value, accepted) or (kind is not bool and isinstance(value, bool)):
-            raise UserError(f"{field} is {shown(value)}; it must be {_NAMED[kind]}")
-        if kind is int and value > _LARGEST and field != "seed":
-            raise UserError(f"{field} is {shown(value)}; it must be at most {_LARGEST}")
-    for field, least in _LEAST.items():
-        if not least <= _get(config, field) < math.inf:
-            raise UserError(f"{field} is {_get(config, field)}; it must be at least {least}")
-    for field in _SHARES:
-        if not 0 <= _get(config, field) < 1:
-            raise UserError(f"{field} is {_get(config, field)}; it must be from 0 to below 1")
-    for field, choices in _ONE_OF.items():
-        if _get(config, field) not in choices:
-            raise UserError(
-                f"{field} is {shown(_get(config, field))}; it must be one of "
-                + ", ".join(choices)
-            )
-    conditioning.method_class(config.model.method)
-    if config.seed >= 2**32:
-        raise UserError(f"seed is {config.seed}; it must be below 2**32")
-    if not 0 < config.train.mask_rate <= 1:
-        raise UserError(f"train.mask_rate is {config.train.mask_rate}; it must be in (0, 1]")
-    if not 0 < config.optimizer.learning_rate < math.inf:
-        raise UserError(
-            f"optimizer.learning_rate is {config.optimizer.learning_rate}; it must be above 0"
+@dataclasses.dataclass(frozen=True)
+class Declaration:
+    """What is declared of a field.
+
+    Attributes:
+      kind: Its type: `int`, `float`, `str` or `bool`.
+      default: Its default.
+      meaning: One line, without a full stop.
+      at_least, above, at_most, below: Bounds of a number, None where there is none.
+      choices: The strings it may be, or a function that returns them; None for any string.
+      changes_results: Whether a run with another value is another experiment.
+    """
+
+    kind: type
+    default: Any
+    meaning: str
+    at_least: float | None
+    above: float | None
+    at_most: float | None
+    below: float | None
+    choices: Choices | None
+    changes_results: bool
+
+    def allowed(self) -> str:
+        """What a value must be, such as `at least 1`, or else its kind."""
+        if self.choices is not None:
+            return "one of " + ", ".join(self.choice_names())
+        bounds = {"at least": self.at_least, "above": self.above}
+        bounds |= {"at most": self.at_most, "below": self.below}
+        limits = [f"{word} {n}" for word, n in bounds.items() if n is not None]
+        return " and ".join(limits) or _KIND_NAMES[self.kind]
+
+    def default_text(self) -> str:
+        """The default as it is written on a command line."""
+        return str(self.default).lower() if self.kind is bool else str(self.default)
+
+    def choice_names(self) -> Sequence[str]:
+        return (self.choices() if callable(self.choices) else self.choices) or ()
+
+    def complaint(self, value: Any) -> str | None:
+        """What a value must be and is not; None where it is allowed."""
+        accepted = (int, float) if self.kind is float else self.kind
+        is_bool = isinstance(value, bool)
+        if not isinstance(value, accepted) or (is_bool and self.kind is not bool):
+            return _KIND_NAMES[self.kind]
+        if self.kind is int and self.at_most is None and value > LARGEST:
+            return f"at most {LARGEST}"
+        return None if self._within(value) else self.allowed()
+
+    def _within(self, value: Any) -> bool:
+        if self.choices is not None:
+            return value in self.choice_names()
+        return not isinstance(value, float | int) or (
+            math.isfinite(value)
+            and (self.at_least is None or value >= self.at_least)
+            and (self.above is None or value > self.above)
+            and (self.at_most is None or value <= self.at_most)
+            and (self.below is None or value < self.below)
         )
-    if config.model.dimension % config.model.heads:
-        raise UserError(
-            f"model.dimension is {config.model.dimension}, not a multiple of model.heads, "
-            f"{config.model.heads}"
-        )
-    if not 1 <= config.train.length_buckets <= 8:
-        raise UserError(
-            f"train.length_buckets is {config.train.length_buckets}; it must be from 1 to 8"
-        )
-    if config.train.steps_per_dispatch > BLOCK:
-        raise UserError(
-            f"train.steps_per_dispatch is {config.train.steps_per_dispatch}; it must be "
-            f"at most {BLOCK}, the steps of one padded length that follow each other"
-        )
-    if not config.data.name:
-        raise UserError("data.name is empty; pass --config.data.name=NAME of prepared data")
 
 
-def _get(config: ml_collections.ConfigDict, field: str) -> Any:
-    for name in field.split("."):
-        if name not in config:
-            raise UserError(
-                f"{field} is missing, which a config of this version has; begin with "
-                "base.get_config of configs/base.py"
-            )
-        config = config[name]
-    return config
+def field(
+    default: T,
+    meaning: str,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+    choices: Choices | None = None,
+    changes_results: bool = True,
+) -> T:
+    """A field of a section; the arguments are those of `Declaration`.
+
+    A whole number without an upper bound may be `LARGEST` at most.
+    """
+    declared = {
+        "meaning": meaning,
+        "at_least": at_least,
+        "above": above,
+        "at_most": at_most,
+        "below": below,
+        "choices": choices,
+        "changes_results": changes_results,
+    }
+    return dataclasses.field(default=default, metadata=declared)
 
 
-def hyperparameters(config: ml_collections.ConfigDict) -> Hyperparameters:
-    """The model's sizes and choices out of `config.model`."""
-    names = [field.name for field in dataclasses.fields(Hyperparameters)]
-    return Hyperparameters(**{name: config.model[name] for name in names})
+def section_fields(section: type) -> dict[str, Declaration]:
+    """The declared fields of one section by name."""
+    kinds = typing.get_type_hints(section)
+    return {
+        field.name: Declaration(kinds[field.name], field.default, **field.metadata)
+        for field in dataclasses.fields(section)
+        if "meaning" in field.metadata
+    }
 
 
-def masking(config: ml_collections.ConfigDict) -> Masking:
-    """How training hides items."""
-    return Masking(config.train.masking, config.train.mask_rate, config.train.corrupt)
+def declarations(sections: Sections) -> dict[str, Declaration]:
+    """The declared fields of all sections by dotted name."""
+    return {
+        f"{prefix}.{name}" if prefix else name: declaration
+        for prefix, section in sections.items()
+        for name, declaration in section_fields(section).items()
+    }
 
 
-def save(config: ml_collections.ConfigDict, path: pathlib.Path) -> None:
-    text = json.dumps(config.to_dict(), indent=1, sort_keys=True)
-    files.write_text(path, text + "\n")
+def default(sections: Sections) -> ml_collections.ConfigDict:
+    """A config of every field's default, not locked."""
+    values = {name: field.default for name, field in declarations(sections).items()}
+    return ml_collections.ConfigDict(traverse_util.unflatten_dict(values, sep="."))
 
 
-def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
-    """The config of a run, its method by the short name.
+def check(config: ml_collections.ConfigDict, sections: Sections) -> None:
+    """Refuses unknown and missing fields and impossible values.
 
     Raises:
-      UserError: the directory holds none, or it is not one.
+      UserError: it names the field, its value and what the value must be.
     """
-    path = pathlib.Path(workdir) / "config.json"
+    declared, values = declarations(sections), flat(config.to_dict())
+    for name in values:
+        check_name(name, sections)
+    for name, declaration in declared.items():
+        if name not in values:
+            raise UserError(
+                f"{name} is missing; begin a config with base.get_config of configs/base.py"
+            )
+        if complaint := declaration.complaint(values[name]):
+            raise UserError(f"{name} is {shown(values[name])}; it must be {complaint}")
+
+
+def check_name(name: str, sections: Sections) -> None:
+    """Refuses the name of a field that does not exist; the error offers the nearest."""
+    names = declarations(sections)
+    if name not in names:
+        near = nearest(name, names)
+        raise UserError(f"{name[:80]} is no field of a config; did you mean {near}?")
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The name most like the given one."""
+    return difflib.get_close_matches(name[:100], list(names), 1, 0.0)[0]
+
+
+def read(config: ml_collections.ConfigDict, name: str, section: type[T]) -> T:
+    """A section's values out of a checked config; `name` is the section's dotted name."""
+    for part in name.split(".") if name else []:
+        config = config[part]
+    return section(**{name: config[name] for name in section_fields(section)})
+
+
+def load(
+    path: pathlib.Path, check: Callable[[ml_collections.ConfigDict], None]
+) -> ml_collections.ConfigDict:
+    """Reads and checks a run's config, which `save` wrote.
+
+    Raises:
+      UserError: there is no such file, or it is not a config.
+    """
     try:
         config = ml_collections.ConfigDict(json.loads(path.read_text(encoding="utf-8")))
         check(config)
-        config.model.method = conditioning.short_name(config.model.method)
         return config
     except FileNotFoundError:
         raise UserError(
-            f"{path}: no such file; {workdir} is not a run's work directory"
+            f"{path}: no such file; {path.parent} is not a run's work directory"
         ) from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
@@ -165,36 +205,42 @@ def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
         raise UserError(f"{path}: not a run's config ({reason}); restore the file") from None
 
 
-def differences(one: ml_collections.ConfigDict, other: ml_collections.ConfigDict) -> list[str]:
-    """The fields two configs differ in, apart from those that change no result."""
-    there, here = fields(one), fields(other)
-    return [
-        f"{field} ({there.get(field)} there, {here.get(field)} here)"
-        for field in sorted(there.keys() | here.keys())
-        if there.get(field) != here.get(field)
-    ]
+def save(config: ml_collections.ConfigDict, path: pathlib.Path) -> None:
+    """Writes a config as JSON."""
+    text = json.dumps(config.to_dict(), indent=1, sort_keys=True)
+    files.write_text(path, text + "\n")
 
 
-def fields(config: ml_collections.ConfigDict) -> dict[str, Any]:
-    """Each field by its dotted name, apart from those that change no result."""
-    found = flat(config.to_dict())
-    found["model.method"] = conditioning.short_name(config.model.method)
-    return {field: value for field, value in found.items() if field not in _ELSEWHERE}
+def flat(nested: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested sections as dotted name to value."""
+    return traverse_util.flatten_dict(nested, sep=".")
 
 
-def short_names(fields: Iterable[str]) -> dict[str, str]:
-    """A field's last name, unless another one of the fields has it too."""
-    last = {field: field.rpartition(".")[2] for field in fields}
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """A field's last name, unless another of the fields has it too."""
+    last = {name: name.rpartition(".")[2] for name in names}
     counts = collections.Counter(last.values())
-    return {field: name if counts[name] == 1 else field for field, name in last.items()}
+    return {name: short if counts[short] == 1 else name for name, short in last.items()}
 
 
-def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested sections as `section.field` to value."""
-    found = {}
-    for name, value in nested.items():
-        if isinstance(value, dict):
-            found.update(flat(value, f"{prefix}{name}."))
-        else:
-            found[prefix + name] = value
-    return found
+def reference(sections: Sections) -> str:
+    """Markdown: for each section its docstring and a table of its fields."""
+    head = "| field | default | allowed | meaning |\n| --- | --- | --- | --- |"
+    parts = []
+    for prefix, section in sections.items():
+        rows = [
+            (name, declared.default_text() or '""', declared.allowed(), declared.meaning)
+            for name, declared in declarations({prefix: section}).items()
+        ]
+        title = f"## `{prefix}`" if prefix else "## Top level"
+        text = "\n".join("| `{}` | `{}` | {} | {} |".format(*row) for row in rows)
+        parts.append(f"{title}\n\n{inspect.getdoc(section)}\n\n{head}\n{text}\n")
+    return "\n".join(parts)
+
+
+def overrides_help(sections: Sections, flag: str) -> str:
+    """A line for each field: how the flag overrides it, what it may be and what it means."""
+    return "\n".join(
+        f"--{flag}.{name}={declared.default_text()}: {declared.meaning}; {declared.allowed()}"
+        for name, declared in declarations(sections).items()
+    )

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from cbert import config as config_lib
 from cbert import schema_file
 from cbert.model import bert
 from cbert.serving.answers import Completion, Explanation, Prediction, Query, Score, Scores
@@ -20,6 +19,7 @@ from cbert.serving.checks import Checker
 from cbert.serving.predictor import Predictor
 from cbert.serving.program import BATCH_SIZES, Functions, Program
 from cbert.training import checkpoint as checkpoint_lib
+from cbert.training import config as config_lib
 
 __all__ = [
     "Completion",

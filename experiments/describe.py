@@ -1,8 +1,9 @@
 """Prints a model's parameters by module, and the count of the paper's Table 1.
 
     python -m experiments.describe --config=configs/stylist.py:gsu
+    python -m experiments.describe --fields > docs/config.md
 
-Reads the schema of the prepared data; a stylist config needs none, its catalogue is known.
+It reads the schema of the prepared data; a stylist config needs none: its catalogue is known.
 """
 
 import collections
@@ -11,20 +12,36 @@ import ml_collections
 from absl import flags
 from ml_collections import config_flags
 
-from cbert import config as config_lib
+from cbert.config import reference
 from cbert.data import builder, source, stylist
+from cbert.errors import UserError
 from cbert.evaluation.compare import align
 from cbert.model import bert
 from cbert.schema import Schema
+from cbert.training import config as config_lib
 from experiments import command
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "configs/NAME.py:METHOD.")
-flags.mark_flag_as_required("config")
+_FIELDS = flags.DEFINE_bool("fields", False, "Prints every field of a config as Markdown.")
+
+_FIELDS_HEAD = """# The config, field by field
+
+A config is a Python file whose `get_config(method)` returns an `ml_collections.ConfigDict`.
+`configs/base.py` returns every default; the files beside it override what their data need. Any
+field can be set on the command line as `--config.SECTION.FIELD=VALUE` and swept by
+`--set=SECTION.FIELD=A,B`. Fields that do not exist and impossible values are refused before
+anything is compiled. This page is written by `python -m experiments.describe --fields`.
+"""
 
 
 def main() -> None:
-    """Counts without computing: only shapes are made."""
+    """Prints the page of fields, or counts parameters, of which only shapes are made."""
+    if _FIELDS.value:
+        print(_FIELDS_HEAD + "\n" + reference(config_lib.sections()), end="")
+        return
     config = _CONFIG.value
+    if config is None:
+        raise UserError("give --config=configs/NAME.py:METHOD, or --fields")
     config_lib.check(config)
     schema = _schema(config)
     model = bert.build(config_lib.hyperparameters(config), config.model.method, schema)

@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from cbert import config as config_lib
 from cbert import predict, schema_file
 from cbert.data import inference, prepare, readers, splits
 from cbert.errors import UserError
 from cbert.model import bert
 from cbert.schema import Schema
 from cbert.training import checksums, workdir
+from cbert.training import config as config_lib
 from cbert.training.checkpoint import Checkpoints
 from cbert.training.state import Progress, TrainState
 from configs import base

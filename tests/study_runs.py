@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from cbert import config as config_lib
 from cbert import schema_file
 from cbert.schema import CATEGORICAL, NUMERICAL, SET, Feature, Schema
+from cbert.training import config as config_lib
 from tests.conftest import small
 
 TIME = "<b>time|$x_1$</b>"

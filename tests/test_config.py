@@ -1,23 +1,100 @@
-"""What is said of the config's fields."""
+"""The declarations of config fields, and what is made from them."""
 
-import re
+import dataclasses
 
-from cbert import config as config_lib
+import ml_collections
+import pytest
+
+from cbert import config as declarations
+from cbert.config import field
+from cbert.errors import UserError
+from cbert.training import config as config_lib
 from configs import base
-from tests.conftest import ROOT, small
+from tests.conftest import ROOT, run, small
 
 
-def test_the_page_of_fields_has_every_field_and_its_default():
-    page = (ROOT / "docs" / "config.md").read_text()
-    said = {}
-    for names, defaults in re.findall(r"^\| (`[a-z].*?`) \| (.*?) \|", page, re.M):
-        for name, default in zip(names.split(", "), defaults.split(", "), strict=True):
-            said[name.strip("`")] = default.strip("`").replace(" ", "")
-    fields = config_lib.flat(base.get_config().to_dict())
-    assert said == {name: str(value).lower() or '""' for name, value in fields.items()}
+@dataclasses.dataclass(frozen=True)
+class Tank:
+    """A tank of water."""
+
+    litres: float = field(2.5, "its volume", above=0, at_most=10)
+    fish: int = field(3, "how many live in it", at_least=0)
+    lid: bool = field(True, "whether it is covered", changes_results=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Light:
+    """The tank's light."""
+
+    colour: str = field("blue", "its colour", choices=lambda: ("blue", "red"))
+
+
+SECTIONS = {"tank": Tank, "tank.light": Light}
+
+
+def test_a_nested_section_becomes_defaults_and_comes_back():
+    config = declarations.default(SECTIONS)
+    assert config.to_dict() == {
+        "tank": {"litres": 2.5, "fish": 3, "lid": True, "light": {"colour": "blue"}}
+    }
+    config.tank.light.colour, config.tank.fish = "red", 5
+    declarations.check(config, SECTIONS)
+    assert declarations.read(config, "tank", Tank) == Tank(2.5, 5, True)
+    assert declarations.read(config, "tank.light", Light) == Light("red")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("litres", 0, "tank.litres is 0; it must be above 0 and at most 10"),
+        ("litres", 10.5, "tank.litres is 10.5; it must be above 0 and at most 10"),
+        ("litres", float("nan"), "tank.litres is nan; it must be above 0 and at most 10"),
+        ("litres", True, "tank.litres is True; it must be a number"),
+        ("fish", 2.0, "tank.fish is 2.0; it must be a whole number"),
+        ("fish", -1, "tank.fish is -1; it must be at least 0"),
+        ("fish", 2**31, "tank.fish is 2147483648; it must be at most 2147483647"),
+        ("lid", 1, "tank.lid is 1; it must be true or false"),
+        ("light", {"colour": "green"}, "tank.light.colour is 'green'; it must be one of blue,"),
+        ("light", {"color": "red"}, "tank.light.color is no field of a config; did you mean "),
+        ("light", {}, "tank.light.colour is missing"),
+        ("fihs", 3, "tank.fihs is no field of a config; did you mean tank.fish?"),
+    ],
+)
+def test_an_impossible_value_is_one_line(name, value, message):
+    values = declarations.default(SECTIONS).to_dict()
+    values["tank"][name] = value
+    with pytest.raises(UserError) as error:
+        declarations.check(ml_collections.ConfigDict(values), SECTIONS)
+    assert str(error.value).startswith(message)
+
+
+def test_bounds_themselves_are_allowed():
+    config = declarations.default(SECTIONS)
+    config.tank.litres, config.tank.fish = 10.0, 0
+    declarations.check(config, SECTIONS)
+
+
+def test_the_page_and_the_help_are_made_from_the_declarations():
+    page = declarations.reference(SECTIONS)
+    assert "| `tank.litres` | `2.5` | above 0 and at most 10 | its volume |\n" in page
+    assert "| `tank.light.colour` | `blue` | one of blue, red | its colour |\n" in page
+    assert "## `tank.light`\n\nThe tank's light.\n\n| field |" in page
+    text = declarations.overrides_help(SECTIONS, "config").splitlines()
+    assert text[2] == "--config.tank.lid=true: whether it is covered; true or false"
+
+
+def test_the_page_of_fields_is_up_to_date():
+    """`python -m experiments.describe --fields > docs/config.md` writes it."""
+    assert run("describe", "--fields").stdout == (ROOT / "docs" / "config.md").read_text()
 
 
 def test_both_names_of_a_method_are_one_config():
     short, long = small("gs"), small("global_state")
     assert config_lib.differences(short, long) == []
     assert config_lib.differences(short, small("gsu")) == ["model.method (gs there, gsu here)"]
+
+
+def test_fields_that_change_no_result_do_not_differ():
+    one, other = small(), small(data__dir="elsewhere", train__steps_per_dispatch=2)
+    assert config_lib.differences(one, other) == []
+    assert len(config_lib.fields(one)) == len(config_lib.flat(base.get_config().to_dict())) - 2

@@ -9,10 +9,10 @@ import jax
 import numpy as np
 import pytest
 
-from cbert import config as config_lib
 from cbert import files
 from cbert.data import builder, prepare, readers, source
 from cbert.evaluation import evaluate
+from cbert.training import config as config_lib
 from cbert.training import loop
 from cbert.training import run as run_lib
 from cbert.training.checkpoint import Checkpoints

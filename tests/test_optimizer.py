@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cbert import config as config_lib
 from cbert.model import bert
+from cbert.training import config as config_lib
 from cbert.training import optimizer
 from cbert.training import run as run_lib
 from tests.conftest import small

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import cbert
-from cbert import config as config_lib
 from cbert import export, predict
 from cbert.data import source
 from cbert.errors import UserError
@@ -19,6 +18,7 @@ from cbert.predict import Query
 from cbert.schema import MASK_ITEM, SEQUENCE, UNKNOWN_ITEM, Feature, Schema
 from cbert.serving.checks import Checker
 from cbert.serving.program import Program, padded_lengths
+from cbert.training import config as config_lib
 from cbert.training import parallel
 from tests.conftest import small
 

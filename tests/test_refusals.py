@@ -176,9 +176,9 @@ def test_configs_are_refused_before_anything_is_compiled(tmp_path, data_dir):
     (tmp_path / "own.py").write_text(
         "import ml_collections\n"
         "def get_config():\n"
-        "  return ml_collections.ConfigDict({'data': {'dir': '', 'name': ''}, 'seed': 0})\n"
+        "  return ml_collections.ConfigDict({'seed': 0, 'train': {'step': 5}})\n"
     )
-    assert "model.dimension is missing" in refused(
+    assert "train.step is no field of a config; did you mean train.steps?" in refused(
         "train", f"--config={tmp_path}/own.py", f"--workdir={tmp_path}/run"
     )
     assert not (tmp_path / "run").exists()

@@ -10,10 +10,10 @@ import time
 
 import pytest
 
-from cbert import config as config_lib
 from cbert.errors import UserError
 from cbert.model import bert
 from cbert.sweep import points
+from cbert.training import config as config_lib
 from configs import base, stylist
 from tests.conftest import ROOT, refused, run, small
 

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from cbert import config as config_lib
 from cbert import schema_file
 from cbert.errors import UserError
 from cbert.model import bert
 from cbert.model.conditioning import NAMES
 from cbert.training import checkpoint, loop, parallel
+from cbert.training import config as config_lib
 from cbert.training import run as run_lib
 from cbert.training import state as state_lib
 from configs import base, meals, quickstart, stylist

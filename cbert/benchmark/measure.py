@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from cbert import config as config_lib
 from cbert.benchmark import workload
 from cbert.evaluation import questions
+from cbert.training import config as config_lib
 
 
 @dataclasses.dataclass

@@ -8,11 +8,11 @@ import dataclasses
 import ml_collections
 import numpy as np
 
-from cbert import config as config_lib
 from cbert.data import source
 from cbert.data.masking import Masking
 from cbert.model import bert
 from cbert.schema import CATEGORICAL, PAD_ITEM, SET, Feature, Schema
+from cbert.training import config as config_lib
 from cbert.training.run import Run, assemble
 
 SETS = 8192

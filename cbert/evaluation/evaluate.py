@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from cbert import config as config_lib
 from cbert import files, schema_file
 from cbert.data import source
 from cbert.evaluation import breakdown, controls, effects, metrics, questions
 from cbert.model import bert
 from cbert.schema import Schema
 from cbert.training import checkpoint, parallel
+from cbert.training import config as config_lib
 
 MODEL = "model"
 POPULARITY = "popularity"

@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from cbert.config import field
+
 Array = jax.Array
 
 
@@ -17,54 +19,70 @@ Array = jax.Array
 class Hyperparameters:
     """The sizes and open choices of a model; the defaults give the paper's counts.
 
-    Attributes:
-      dimension: D, of items and positions (d_model).
-      heads: H, attention heads.
-      layers: N, blocks.
-      feed_forward: Hidden width of a block's FNN; 256 = 2 D in the paper.
-      dropout: Share of entries dropped from embeddings and from each sub-layer's output.
-      positions: Whether order matters: adds learned position embeddings.
-      transform_activation: `relu`, or BERT's `gelu`, of the dense layer before the output.
-      state_norm: `plain`: the norm after a state read learns nothing and the value projection
-        has a bias; `scale`: the norm learns a scale and the projection has no bias.
-      update_residual: Whether a [GSU] update is Norm(g + FNN(g)), not Norm(FNN(g)).
-      update_norm: Whether a [GSU] update is normalised; the paper's count says yes.
-      update_scale: What the scale of that norm begins at; 1 is usual. 0.0884, 128^-0.5, is the
-        deviation that embeddings begin with at the paper's size.
-      concat: Reading of [C]: `project` is C to D, then 2 D to D; `fnn` is (C + D) to D to D.
-      initializer: `bert`, normal with deviation 0.02 cut at two; `scaled`, by fan-in.
-      numerical: How numbers enter: `bins` (an embedding each) or `linear`.
-      constant_context: Whether every example shows the same context, all of it missing: what
-        a method's parameters alone are worth.
-      dtype: Of activations, `float32` or `bfloat16`; parameters stay float32.
+    The open choices are explained in [paper.md](paper.md#open-choices).
     """
 
-    dimension: int = 128
-    heads: int = 8
-    layers: int = 4
-    feed_forward: int = 256
-    dropout: float = 0.1
-    positions: bool = False
-    transform_activation: str = "relu"
-    state_norm: str = "plain"
-    update_residual: bool = False
-    update_norm: bool = True
-    update_scale: float = 0.0884
-    concat: str = "project"
-    initializer: str = "scaled"
-    numerical: str = "bins"
-    constant_context: bool = False
-    dtype: str = "float32"
-
-
-CHOICES = {
-    "transform_activation": ("relu", "gelu"),
-    "state_norm": ("plain", "scale"),
-    "concat": ("project", "fnn"),
-    "initializer": ("bert", "scaled"),
-    "numerical": ("bins", "linear"),
-    "dtype": ("float32", "bfloat16"),
-}
+    dimension: int = field(128, "D, the width of items and positions (d_model)", at_least=1)
+    heads: int = field(8, "attention heads; their number divides D", at_least=1)
+    layers: int = field(4, "encoder blocks", at_least=1)
+    feed_forward: int = field(
+        256, "width of a block's FNN, 2 D in the paper; it does not follow D", at_least=1
+    )
+    dropout: float = field(
+        0.1,
+        "fraction of entries dropped from embeddings and from each sub-layer's output",
+        at_least=0,
+        below=1,
+    )
+    positions: bool = field(False, "whether order matters: adds learned position embeddings")
+    transform_activation: str = field(
+        "relu",
+        "activation of the dense layer before the output; `gelu` is BERT's",
+        choices=("relu", "gelu"),
+    )
+    state_norm: str = field(
+        "plain",
+        "[GS] and [GSU]: after reading the state, the norm learns nothing and the value "
+        "projection has a bias, or (`scale`) the norm learns a scale and there is no bias",
+        choices=("plain", "scale"),
+    )
+    update_residual: bool = field(
+        False, "[GSU]: whether an update is Norm(g + FNN(g)) instead of Norm(FNN(g))"
+    )
+    update_norm: bool = field(
+        True, "[GSU]: whether an update is normalised; the paper's count says yes"
+    )
+    update_scale: float = field(
+        0.0884,
+        "[GSU]: initial scale of that norm; 0.0884 is 128^-0.5, and 1, the usual value, "
+        "trains far worse",
+        at_least=0,
+    )
+    concat: str = field(
+        "project",
+        "reading of [C]: `project` is C to D, then 2 D to D; `fnn` is (C + D) to D to D",
+        choices=("project", "fnn"),
+    )
+    initializer: str = field(
+        "scaled",
+        "`scaled` by fan-in, or `bert`: normal, deviation 0.02, truncated at two deviations",
+        choices=("bert", "scaled"),
+    )
+    numerical: str = field(
+        "bins",
+        "how numbers are embedded: one vector a bin, or a linear map",
+        choices=("bins", "linear"),
+    )
+    constant_context: bool = field(
+        False,
+        "a control: every example has the same context, all of it missing, which shows what a "
+        "method's parameters alone are worth",
+    )
+    dtype: str = field(
+        "float32",
+        "type of activations; parameters stay float32",
+        choices=("float32", "bfloat16"),
+    )
 
 
 def kernel_init(hyper: Hyperparameters) -> nn.initializers.Initializer:

@@ -7,11 +7,11 @@ from typing import Any
 
 import ml_collections
 
-from cbert import config as config_lib
 from cbert import schema_file
 from cbert.errors import UserError
 from cbert.schema import Schema
 from cbert.training import checkpoint, workdir, writer
+from cbert.training import config as config_lib
 
 REPORT = "report"
 # What an evaluation says about the questions, and must be the same for all runs.

@@ -5,7 +5,6 @@ import functools
 import pathlib
 from typing import Any
 
-from cbert import config as config_lib
 from cbert import progress
 from cbert.errors import UserError
 from cbert.model import bert
@@ -14,6 +13,7 @@ from cbert.schema import Schema
 from cbert.study import answers, runs, variants
 from cbert.study.answers import Asked, Values
 from cbert.study.runs import Run
+from cbert.training import config as config_lib
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,10 +5,10 @@ from typing import Any
 
 import ml_collections
 
-from cbert import config as config_lib
 from cbert.errors import UserError
 from cbert.model import conditioning
 from cbert.study.runs import Run
+from cbert.training import config as config_lib
 
 METHOD, WIDTH = "model.method", "model.feed_forward"
 CONSTANT = "model.constant_context"

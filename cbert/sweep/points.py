@@ -9,10 +9,10 @@ from typing import Any
 
 import ml_collections
 
-from cbert import config as config_lib
 from cbert.errors import UserError
 from cbert.model import bert, conditioning
 from cbert.schema import Schema
+from cbert.training import config as config_lib
 
 METHOD, WIDTH = "model.method", "model.feed_forward"
 SEED, STEPS = "seed", "train.steps"

@@ -9,13 +9,13 @@ import ml_collections
 import numpy as np
 import optax
 
-from cbert import config as config_lib
 from cbert.data import masking as masking_lib
 from cbert.data import source
 from cbert.errors import UserError
 from cbert.evaluation import metrics, questions
 from cbert.model import bert, sampled
 from cbert.schema import Schema
+from cbert.training import config as config_lib
 from cbert.training import optimizer as optimizer_lib
 from cbert.training import parallel
 from cbert.training import state as state_lib

@@ -6,10 +6,10 @@ from typing import Any
 
 import ml_collections
 
-from cbert import config as config_lib
 from cbert import files, schema_file
 from cbert.errors import UserError
 from cbert.schema import Schema
+from cbert.training import config as config_lib
 
 FINISHED = "finished.json"
 

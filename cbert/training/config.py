@@ -1,0 +1,231 @@
+"""The config of a run: all its sections, and the checks that concern several fields."""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import ml_collections
+
+from cbert import config as config_lib
+from cbert.config import field, flat, save, short_names
+from cbert.data.masking import KINDS, Masking
+from cbert.data.source import BLOCK
+from cbert.errors import UserError
+from cbert.model import conditioning
+from cbert.model.layers import Hyperparameters
+from cbert.training.optimizer import SCHEDULES
+
+__all__ = [
+    "check",
+    "default",
+    "differences",
+    "fields",
+    "flat",
+    "hyperparameters",
+    "load",
+    "masking",
+    "save",
+    "sections",
+    "short_names",
+]
+
+EVAL_MASKINGS = ("each", "one")
+STOP, SKIP = "stop", "skip"
+
+
+@dataclasses.dataclass(frozen=True)
+class Top:
+    """Fields outside of every section."""
+
+    seed: int = field(
+        0,
+        "decides initial parameters, batches, masked items and dropout",
+        at_least=0,
+        at_most=2**32 - 1,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Where the prepared data lie."""
+
+    name: str = field("", "the prepared data set, `--name` of `prepare`")
+    dir: str = field("data", "the directory of prepared data sets", changes_results=False)
+    stylist_articles: int = field(
+        0, "for `describe` alone: size of a stylist catalogue that is not prepared", at_least=0
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Model(Hyperparameters):
+    __doc__ = Hyperparameters.__doc__
+
+    method: str = field(
+        "gsu",
+        "the conditioning method, also the argument of the config file",
+        choices=lambda: (*conditioning.NAMES, *conditioning.LONG_NAMES),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """Training: its task, its length, and what it writes on the way."""
+
+    steps: int = field(10_000, "optimizer steps", at_least=1)
+    batch_size: int = field(
+        256,
+        "examples a step over all devices; a multiple of the number of devices",
+        at_least=1,
+    )
+    masking: str = field(
+        "one",
+        "`one` masks one item an example, the paper's task; `rate` masks a fraction of them",
+        choices=KINDS,
+    )
+    mask_rate: float = field(0.15, "that fraction; at least one item", above=0, at_most=1)
+    corrupt: bool = field(
+        False,
+        "BERT's 80/10/10: a tenth of the masked items is shown as a random item, a tenth "
+        "unchanged",
+    )
+    context_dropout: float = field(
+        0.0,
+        "fraction of context features replaced by missing or unknown",
+        at_least=0,
+        below=1,
+    )
+    length_buckets: int = field(8, "largest number of padded lengths", at_least=1, at_most=8)
+    sampled_items: int = field(
+        0,
+        "items that stand for all in the loss ([large vocabularies]"
+        "(performance.md#large-vocabularies)); 0 uses all items",
+        at_least=0,
+    )
+    steps_per_dispatch: int = field(
+        1,
+        "steps sent to the device at once",
+        at_least=1,
+        at_most=BLOCK,
+        changes_results=False,
+    )
+    log_every: int = field(100, "steps between rows of training loss", at_least=1)
+    eval_every: int = field(
+        1000,
+        "steps between validations, which mask one item an example whatever `eval.masking` "
+        "says; the lowest cross-entropy is the *best* checkpoint",
+        at_least=1,
+    )
+    checkpoint_every: int = field(1000, "steps between checkpoints", at_least=1)
+    patience: int = field(
+        0,
+        "the run ends after so many validations without a new best one; 0 turns this off",
+        at_least=0,
+    )
+    on_nonfinite: str = field(
+        STOP,
+        "what happens when a loss or gradient is not finite: the run stops, or the step is "
+        "skipped",
+        choices=(STOP, SKIP),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """AdamW with warm-up, decay and clipping."""
+
+    learning_rate: float = field(1e-3, "the peak learning rate", above=0)
+    schedule: str = field(
+        "cosine", "decay after the warm-up, to zero at the last step", choices=SCHEDULES
+    )
+    warmup_steps: int = field(
+        500, "steps of linear rise to the peak; at most half of all steps", at_least=0
+    )
+    weight_decay: float = field(
+        0.01, "decay of kernels; biases, norms and embeddings have none", at_least=0
+    )
+    clip_norm: float = field(
+        1.0, "largest norm of the gradient; 0 turns clipping off", at_least=0
+    )
+    b1: float = field(0.9, "Adam's decay rate of the first moment", at_least=0, below=1)
+    b2: float = field(0.999, "Adam's decay rate of the second moment", at_least=0, below=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Eval:
+    """The command `evaluate`."""
+
+    masking: str = field(
+        "each",
+        "`each` masks every item of an example in turn, `one` masks one",
+        choices=EVAL_MASKINGS,
+    )
+    batch_size: int = field(256, "masked examples scored at once", at_least=1)
+
+
+def sections() -> dict[str, type]:
+    """Every section by its dotted name."""
+    return {
+        "": Top,
+        "data": Data,
+        "model": Model,
+        "train": Train,
+        "optimizer": Optimizer,
+        "eval": Eval,
+    }
+
+
+def default() -> ml_collections.ConfigDict:
+    """A config of every field's default, not locked."""
+    return config_lib.default(sections())
+
+
+def check(config: ml_collections.ConfigDict) -> None:
+    """Refuses impossible values; raises `UserError` naming field, value and fix."""
+    config_lib.check(config, sections())
+    if config.model.dimension % config.model.heads:
+        raise UserError(
+            f"model.dimension is {config.model.dimension}, not a multiple of model.heads, "
+            f"{config.model.heads}"
+        )
+    if not config.data.name:
+        raise UserError("data.name is empty; give the name of prepared data")
+
+
+def hyperparameters(config: ml_collections.ConfigDict) -> Hyperparameters:
+    """The model's sizes and choices out of `config.model`."""
+    return config_lib.read(config, "model", Hyperparameters)
+
+
+def masking(config: ml_collections.ConfigDict) -> Masking:
+    """How training masks items."""
+    return Masking(config.train.masking, config.train.mask_rate, config.train.corrupt)
+
+
+def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
+    """The config of a run, its method by the short name.
+
+    Raises:
+      UserError: the directory holds none, or it is not one.
+    """
+    path = pathlib.Path(workdir) / "config.json"
+    config = config_lib.load(path, check)
+    config.model.method = conditioning.short_name(config.model.method)
+    return config
+
+
+def fields(config: ml_collections.ConfigDict) -> dict[str, Any]:
+    """The value of each field that changes results, by dotted name."""
+    values = flat(config.to_dict())
+    values["model.method"] = conditioning.short_name(config.model.method)
+    declared = config_lib.declarations(sections())
+    return {name: value for name, value in values.items() if declared[name].changes_results}
+
+
+def differences(one: ml_collections.ConfigDict, other: ml_collections.ConfigDict) -> list[str]:
+    """The fields that change results and in which two configs differ."""
+    there, here = fields(one), fields(other)
+    return [
+        f"{name} ({there.get(name)} there, {here.get(name)} here)"
+        for name in sorted(there.keys() | here.keys())
+        if there.get(name) != here.get(name)
+    ]

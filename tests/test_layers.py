@@ -1,0 +1,71 @@
+"""Which part of the package may import which: downwards only."""
+
+import ast
+import pathlib
+
+import cbert
+
+PACKAGE = pathlib.Path(cbert.__file__).parent
+# A module may import its own package and lower layers.
+LAYERS = [
+    {"errors"},
+    {"files"},
+    {"config", "schema"},
+    {"schema_file"},
+    {"data", "model"},
+    {"training"},
+    {"evaluation", "predict", "export"},
+    {"study", "sweep", "serving", "benchmark"},
+]
+RANKS = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
+# These import nothing of the layers above, and any part may import them.
+ANYWHERE = {"progress", "runtime"}
+# Imports that break the order. This list may only become shorter.
+EXCEPTIONS = {
+    ("training.run", "evaluation"),
+    ("predict", "serving"),
+    ("export", "serving"),
+}
+
+
+def imports() -> set[tuple[str, str]]:
+    """Each module of the package, and each part of the package that it imports."""
+    pairs = set()
+    for path in PACKAGE.rglob("*.py"):
+        module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                assert not node.level, f"{path}: import from cbert by its full name"
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            else:
+                continue
+            parts = [name.split(".") for name in names if name.startswith("cbert.")]
+            pairs |= {(module, names[1]) for names in parts}
+    return pairs
+
+
+def test_imports_go_downwards_only():
+    breaking = set()
+    for module, imported in imports():
+        package = module.split(".")[0]
+        if package in {"__init__", imported} or imported in ANYWHERE:
+            continue
+        if package in ANYWHERE or RANKS[imported] >= RANKS[package]:
+            breaking.add((module, imported))
+    assert breaking == EXCEPTIONS
+
+
+def test_every_part_of_the_package_has_a_layer():
+    parts = {path.stem for path in PACKAGE.iterdir() if path.name != "page"}
+    parts -= {"__init__", "__pycache__"}
+    assert parts == RANKS.keys() | ANYWHERE
+
+
+def test_no_part_of_the_package_knows_the_commands_or_the_configs():
+    for path in PACKAGE.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert "import experiments" not in text, path
+        assert "from experiments" not in text, path
+        assert "from configs" not in text, path
