@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from cbert import schema_file
-from cbert.model import bert
+from cbert.model import contextual_bert
 from cbert.serving.answers import Completion, Explanation, Prediction, Query, Score, Scores
 from cbert.serving.checks import Checker
 from cbert.serving.predictor import Predictor
@@ -51,11 +51,11 @@ def load(
     workdir = pathlib.Path(workdir).expanduser()
     config = config_lib.load(workdir)
     schema = schema_file.load(workdir / "schema.json")
-    model = bert.build(config_lib.hyperparameters(config), config.model.method, schema)
+    model = config_lib.build_model(config, schema)
     device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     placed = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=device),
-        bert.shapes(model),
+        contextual_bert.shapes(model),
     )
     with checkpoint_lib.Checkpoints(workdir, read_only=True) as checkpoints:
         step, params = checkpoints.restore_params(str(checkpoint), placed)
@@ -64,7 +64,7 @@ def load(
     return Predictor(schema, config, step, checker, program)
 
 
-def functions(model: bert.ContextualBert) -> Functions:
+def functions(model: contextual_bert.ContextualBert) -> Functions:
     """What answering needs of a model."""
 
     def logits(params, codes, context, places):
@@ -75,9 +75,7 @@ def functions(model: bert.ContextualBert) -> Functions:
         return jax.lax.dot_general(hidden[:, 0], table, over_width, precision) + bias
 
     def context_vector(params, context):
-        vector = model.apply(
-            {"params": params}, context, method=lambda model, c: model.context_encoder(c).vector
-        )
+        vector = model.apply({"params": params}, context, method="context_vector")
         return vector.astype(jnp.float32)
 
     return Functions(logits, context_vector)

@@ -16,7 +16,7 @@ from cbert.config import reference
 from cbert.data import builder, source, stylist
 from cbert.errors import UserError
 from cbert.evaluation.compare import align
-from cbert.model import bert
+from cbert.model import contextual_bert
 from cbert.schema import Schema
 from cbert.training import config as config_lib
 from experiments import command
@@ -44,11 +44,11 @@ def main() -> None:
         raise UserError("give --config=configs/NAME.py:METHOD, or --fields")
     config_lib.check(config)
     schema = _schema(config)
-    model = bert.build(config_lib.hyperparameters(config), config.model.method, schema)
-    sizes = bert.parameter_sizes(model)
+    model = config_lib.build_model(config, schema)
+    sizes = contextual_bert.parameter_sizes(model)
     modules = collections.Counter()
     for path, size in sizes.items():
-        modules[path[0], bert.counted(path)] += size
+        modules[path[0], contextual_bert.counted(path)] += size
     rows = [
         [name, f"{size:,}", "" if counted else "not counted"]
         for (name, counted), size in modules.items()
@@ -60,7 +60,7 @@ def main() -> None:
     print(align([["module", "parameters", ""], *rows, ["all", f"{sum(sizes.values()):,}", ""]]))
     print(
         "\nparameters (without context embeddings and the last dense layer): "
-        f"{bert.count(model)}"
+        f"{contextual_bert.count(model)}"
     )
 
 

@@ -9,8 +9,9 @@ import pathlib
 from absl import flags
 from ml_collections import config_flags
 
+from cbert import parallel
 from cbert.errors import UserError
-from cbert.training import loop, parallel
+from cbert.training import loop
 from cbert.training.workdir import finished
 from experiments import command
 

@@ -16,9 +16,9 @@ import pyarrow
 import pyarrow.parquet
 
 from cbert import predict, schema_file
-from cbert.data import inference, prepare, readers, splits
+from cbert.data import inference, prepare, readers, splits, stylist
 from cbert.errors import UserError
-from cbert.model import bert
+from cbert.model import contextual_bert
 from cbert.schema import Schema
 from cbert.training import checksums, workdir
 from cbert.training import config as config_lib
@@ -118,6 +118,9 @@ def schemas(folder: pathlib.Path) -> Callable:
     return attempt
 
 
+SCHEMA = stylist.schema(20, [])
+
+
 def configs(folder: pathlib.Path) -> Callable:
     """`config.json`, and what a checkpoint says of itself: progress and checksums."""
     config = base.get_config("gsu")
@@ -133,7 +136,7 @@ def configs(folder: pathlib.Path) -> Callable:
             text = mutations.mutated(source, config.to_dict(), huge)
             (folder / "config.json").write_bytes(text)
             found = config_lib.load(folder)
-            config_lib.hyperparameters(found)
+            config_lib.build_model(found, SCHEMA)
             config_lib.masking(found)
             UserError(config_lib.differences(found, config))
             config_lib.save(found, folder / "config.json")
@@ -161,8 +164,8 @@ def queries(folder: pathlib.Path) -> Callable:
     (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     schema = inference.infer(readers.read(folder / "in.jsonl")[0])
     workdir.claim(config, schema, folder)
-    model = bert.build(config_lib.hyperparameters(config), "gsu", schema)
-    params = bert.initialize(model, jax.random.key(0))
+    model = config_lib.build_model(config, schema)
+    params = contextual_bert.initialize(model, jax.random.key(0))
     with Checkpoints(folder) as checkpoints:
         checkpoints.save(
             TrainState(jnp.asarray(1), params, {"count": jnp.zeros(())}), Progress()

@@ -5,25 +5,31 @@ import functools
 import jax
 import numpy as np
 
-from cbert.model import bert
-from cbert.model.layers import Hyperparameters
+from cbert.model import conditioning, contextual_bert
+from cbert.model.config import ModelConfig
 from cbert.schema import PAD_ITEM
 
-SMALL = Hyperparameters(dimension=16, heads=4, layers=3, feed_forward=24, dropout=0.0)
+SMALL = ModelConfig(dimension=16, heads=4, layers=3, feed_forward=24, dropout=0.0)
 
 
 @functools.lru_cache
-def initialized(schema, method, hyper, seed):
-    return bert.initialize(bert.build(hyper, method, schema), jax.random.key(seed))
+def initialized(model, seed):
+    return contextual_bert.initialize(model, jax.random.key(seed))
 
 
-def made(schema, method, hyper=SMALL, seed=0):
-    model = bert.build(hyper, method, schema)
-    params = initialized(schema, method, hyper, seed)
+def build(schema, method, config=SMALL, **options):
+    """A model; options are the method's own."""
+    own = conditioning.default_options(method, **options)
+    return contextual_bert.build(config, method, schema, own)
+
+
+def made(schema, method, config=SMALL, seed=0, **options):
+    model = build(schema, method, config, **options)
     # Biases and scales away from 0 and 1, so that none of them can be forgotten unseen.
     noise = np.random.default_rng(1)
     params = jax.tree.map(
-        lambda x: x + 0.1 * noise.standard_normal(x.shape, np.float32), params
+        lambda x: x + 0.1 * noise.standard_normal(x.shape, np.float32),
+        initialized(model, seed),
     )
     return model, params
 
@@ -35,10 +41,9 @@ def batch(split, rows=6, length=8):
 
 def encode(model, params, codes, context):
     """The last block's output at every position, `[B, L, D]`."""
-    everywhere = np.broadcast_to(np.arange(codes.shape[1]), codes.shape)
 
-    def run(module):
-        x, _ = module.embedding(codes)
-        return module.encode(x, codes != PAD_ITEM, context, everywhere)
+    def run(encoder):
+        x, _ = encoder.embedding(codes)
+        return encoder(x, codes != PAD_ITEM, context)
 
-    return jax.jit(functools.partial(model.apply, method=run))({"params": params})
+    return jax.jit(functools.partial(model.encoder.apply, method=run))({"params": params})

@@ -5,10 +5,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cbert.model import bert
+from cbert.model import contextual_bert
 from cbert.training import run as run_lib
 
-initialize = bert.initialize
+initialize = contextual_bert.initialize
 
 
 def ones(model, key=None):

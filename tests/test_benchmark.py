@@ -12,7 +12,7 @@ import pytest
 
 from cbert.benchmark import workload
 from cbert.data.masking import Masking
-from cbert.model import attention, bert
+from cbert.model import attention
 from cbert.model.conditioning import NAMES
 from configs import stylist
 from tests.conftest import refused, run
@@ -40,8 +40,10 @@ def test_operations_are_those_of_the_traced_model(method, monkeypatch):
     monkeypatch.setattr(attention, "SHORT", 0)
     config, sizes = stylist.get_config(method), workload.Sizes(length=5)
     schema = workload.make_schema(sizes)
-    model = bert.build(workload.config_lib.hyperparameters(config), method, schema)
-    shapes = jax.eval_shape(lambda key: bert.initialize(model, key), jax.random.key(0))
+    model = workload.config_lib.build_model(config, schema)
+    shapes = jax.eval_shape(
+        lambda key: workload.contextual_bert.initialize(model, key), jax.random.key(0)
+    )
     codes = jnp.zeros((3, 5), jnp.int32)
     context = {feature.name: jnp.zeros((3, 1), jnp.int32) for feature in schema.features}
 

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cbert import parallel
 from cbert.errors import UserError
-from cbert.training import checksums, loop, parallel
+from cbert.training import checksums, loop
 from cbert.training import config as config_lib
 from cbert.training import run as run_lib
 from cbert.training.checkpoint import Checkpoints

@@ -1,18 +1,15 @@
 """The methods nest in each other, and each open choice is what it says."""
 
-import dataclasses
-
 import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cbert.model import bert
+from cbert.model.config import ModelConfig
 from cbert.model.context import Numbers
-from cbert.model.layers import Hyperparameters
 from cbert.schema import PAD_ITEM
-from tests.models import SMALL, batch, encode, initialized, made
+from tests.models import batch, build, encode, initialized, made
 
 
 def with_state_closed(params):
@@ -30,7 +27,7 @@ def test_gs_with_a_closed_state_is_none_up_to_the_extra_norm(schema, train_split
     codes, context = batch(train_split)
     model, params = made(schema, "gs")
     params = with_state_closed(params)
-    plain = bert.build(SMALL, "none", schema)
+    plain = build(schema, "none")
     # Scale 1 and bias 0: the extra norm then repeats the one before it.
     params["blocks_0"]["attention_norm"] = params["blocks_1"]["attention_norm"] = params[
         "blocks_2"
@@ -43,8 +40,7 @@ def test_gs_with_a_closed_state_is_none_up_to_the_extra_norm(schema, train_split
 
 def test_gsu_with_an_identity_update_is_gs(schema, train_split):
     codes, context = batch(train_split)
-    hyper = dataclasses.replace(SMALL, update_norm=False)
-    model, params = made(schema, "gsu", hyper)
+    model, params = made(schema, "gsu", update_norm=False)
     eye = jnp.eye(16)
     for layer in range(2):
         # ReLU passes both signs: [I, -I] then [I; -I].
@@ -53,7 +49,7 @@ def test_gsu_with_an_identity_update_is_gs(schema, train_split):
             "out": {"kernel": jnp.concatenate([eye, -eye], 0), "bias": jnp.zeros(16)},
         }
     state = {k: v for k, v in params["conditioning"].items() if not k.startswith("fnn")}
-    reader = bert.build(SMALL, "gs", schema)
+    reader = build(schema, "gs")
     one = encode(model, params, codes, context)
     other = encode(reader, {**params, "conditioning": state}, codes, context)
     np.testing.assert_allclose(one, other, atol=1e-5)
@@ -61,8 +57,7 @@ def test_gsu_with_an_identity_update_is_gs(schema, train_split):
 
 def test_gsu_with_an_empty_update_and_its_residual_is_gs(schema, train_split):
     codes, context = batch(train_split)
-    hyper = dataclasses.replace(SMALL, update_norm=False, update_residual=True)
-    model, params = made(schema, "gsu", hyper)
+    model, params = made(schema, "gsu", update_norm=False, update_residual=True)
     state = params["conditioning"]
     for layer in range(2):
         state[f"fnn_{layer}"]["out"] = jax.tree.map(
@@ -71,28 +66,30 @@ def test_gsu_with_an_empty_update_and_its_residual_is_gs(schema, train_split):
     state = {name: value for name, value in state.items() if not name.startswith("fnn")}
     one = encode(model, params, codes, context)
     other = encode(
-        bert.build(hyper, "gs", schema), {**params, "conditioning": state}, codes, context
+        build(schema, "gs"),
+        {**params, "conditioning": state},
+        codes,
+        context,
     )
     np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-@pytest.mark.parametrize("scale", [0.0884, 1.0])
+@pytest.mark.parametrize("scale", [0.0, 0.0884, 1.0])
 def test_an_updated_state_begins_with_the_deviation_that_is_asked_for(schema, scale):
-    hyper = dataclasses.replace(SMALL, update_scale=scale)
-    model = bert.build(hyper, "gsu", schema)
-    params = initialized(schema, "gsu", hyper, 0)
+    model = build(schema, "gsu", update_scale=scale)
+    params = initialized(model, 0)
     state = np.random.default_rng(0).standard_normal((5, 16)).astype(np.float32)
 
     def update(module):
-        return module.conditioning.update(0, None, None, state, None)
+        return module.conditioning.update(0, None, None, state)
 
-    found = model.apply({"params": params}, method=update)
-    np.testing.assert_allclose(found.std(axis=1), scale, rtol=1e-3)
+    found = model.encoder.apply({"params": params}, method=update)
+    np.testing.assert_allclose(found.std(axis=1), scale or 16**-0.5, rtol=1e-3)
 
 
 def test_a_learned_norm_of_scale_one_is_the_plain_one_without_biases(schema, train_split):
     codes, context = batch(train_split)
-    model, params = made(schema, "gs", dataclasses.replace(SMALL, state_norm="scale"))
+    model, params = made(schema, "gs", state_norm="scale")
     plain = {"state": params["conditioning"]["state"]}
     for layer in range(3):
         name = f"add_and_norm_{layer}"
@@ -101,7 +98,10 @@ def test_a_learned_norm_of_scale_one_is_the_plain_one_without_biases(schema, tra
         plain[f"value_{layer}"] = {"kernel": kernel, "bias": jnp.zeros(16)}
     one = encode(model, params, codes, context)
     other = encode(
-        bert.build(SMALL, "gs", schema), {**params, "conditioning": plain}, codes, context
+        build(schema, "gs"),
+        {**params, "conditioning": plain},
+        codes,
+        context,
     )
     np.testing.assert_allclose(one, other, atol=1e-5)
 
@@ -109,14 +109,15 @@ def test_a_learned_norm_of_scale_one_is_the_plain_one_without_biases(schema, tra
 def test_concat_as_one_network_of_item_and_context(schema, train_split):
     """W2 max(0, W1 [x; c] + b1) + b2, with W1 in one piece."""
     codes, context = batch(train_split)
-    model, params = made(schema, "c", dataclasses.replace(SMALL, concat="fnn"))
+    model, params = made(schema, "c", reading="fnn")
 
     def entered(module):
         x, _ = module.embedding(codes)
         c = module.context_encoder(context)
-        return x, c.vector, module.conditioning.enter(x, codes != PAD_ITEM, c, None)[0]
+        entered = module.conditioning.begin(x, codes != PAD_ITEM, c)
+        return x, c.vector, entered[0]
 
-    x, c, found = model.apply({"params": params}, method=entered)
+    x, c, found = model.encoder.apply({"params": params}, method=entered)
     own = params["conditioning"]
     both = jnp.concatenate([x, jnp.broadcast_to(c[:, None], (*x.shape[:2], c.shape[1]))], -1)
     kernel = jnp.concatenate([own["items"]["kernel"], own["context"]["kernel"]])
@@ -127,10 +128,10 @@ def test_concat_as_one_network_of_item_and_context(schema, train_split):
 
 def test_a_long_vector_begins_as_large_as_an_embedding():
     """Squared norms of about 1, whether it has one number or a thousand."""
-    hyper = Hyperparameters(initializer="scaled")
+    config = ModelConfig(initializer="scaled")
     for numbers in (1, 1000):
         values = np.random.default_rng(0).standard_normal((400, numbers))
         values = np.concatenate([np.ones((400, 1)), values], axis=1).astype(np.float32)
-        module = Numbers(hyper, 64)
+        module = Numbers(config, 64)
         (found, _), _ = module.init_with_output(jax.random.key(0), values)
         assert 0.7 < np.square(found).sum(axis=1).mean() < 1.4

@@ -8,10 +8,11 @@ import types
 import numpy as np
 import pytest
 
+from cbert import parallel
 from cbert.data import prepare, records
 from cbert.errors import UserError
 from cbert.evaluation import compare, effects, evaluate, metrics, questions
-from cbert.training import checkpoint, loop, parallel
+from cbert.training import checkpoint, loop
 from tests.conftest import run, small
 
 

@@ -16,7 +16,7 @@ import sys, json, numpy as np
 from tests.conftest import small
 from tests.steps import flat, steps
 from cbert.data import source
-from cbert.training import parallel
+from cbert import parallel
 import jax
 config = small("gsu", data__dir=sys.argv[1], model__dropout=0.0, train__masking="rate")
 config.train.mask_rate = 0.4

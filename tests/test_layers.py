@@ -10,7 +10,7 @@ PACKAGE = pathlib.Path(cbert.__file__).parent
 LAYERS = [
     {"errors"},
     {"files"},
-    {"config", "schema"},
+    {"config", "parallel", "schema"},
     {"schema_file"},
     {"data", "model"},
     {"training"},

@@ -12,7 +12,7 @@ from cbert.data import masking
 from cbert.evaluation import questions
 from cbert.model import attention
 from cbert.model.conditioning import NAMES
-from cbert.model.objective import cross_entropy
+from cbert.model.cross_entropy import cross_entropy
 from cbert.schema import MASK_ITEM, PAD_ITEM
 from tests.models import SMALL, batch, encode, made
 

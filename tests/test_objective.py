@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cbert.model import sampled
-from cbert.model.objective import cross_entropy, score
+from cbert.model import sampled_softmax
+from cbert.model.cross_entropy import cross_entropy, score
 
 
 def case(questions=7, items=50, size=6, seed=0):
@@ -76,26 +76,26 @@ COUNTS = (50, 9, 0, 3, 3, 20, 1, 1, 7, 2)
 
 
 def test_sampled_items_are_drawn_in_proportion_to_counts():
-    cumulative = sampled.cumulative(COUNTS)
+    cumulative = sampled_softmax.cumulative(COUNTS)
     assert cumulative.tolist() == np.cumsum(np.array(COUNTS) + 1).tolist()
-    drawn = sampled.draw(jax.random.key(0), cumulative, 20_000)
+    drawn = sampled_softmax.draw(jax.random.key(0), cumulative, 20_000)
     share = np.bincount(drawn, minlength=10) / 20_000
     expected = (np.array(COUNTS) + 1) / 106
     np.testing.assert_allclose(share, expected, atol=4 * np.sqrt(0.25 / 20_000))
-    found = sampled.log_expected(cumulative, jnp.arange(10), 32)
+    found = sampled_softmax.log_expected(cumulative, jnp.arange(10), 32)
     np.testing.assert_allclose(np.exp(found), 32 * expected, rtol=1e-5)
 
 
 def test_the_sampled_normalizer_is_right_on_average_and_its_logarithm_low():
     hidden, table, bias, targets = case(questions=3, items=10, size=4)
     hidden, table, bias = (jnp.asarray(part) for part in (hidden / 3, table, bias))
-    cumulative = jnp.asarray(sampled.cumulative(COUNTS))
+    cumulative = jnp.asarray(sampled_softmax.cumulative(COUNTS))
     full = np.asarray(cross_entropy(hidden, table, bias, targets))
 
     def losses(number):
         def one(key):
-            drawn = sampled.draw(key, cumulative, number)
-            return sampled.sampled_cross_entropy(
+            drawn = sampled_softmax.draw(key, cumulative, number)
+            return sampled_softmax.sampled_cross_entropy(
                 hidden, table, bias, targets, drawn, cumulative
             )
 

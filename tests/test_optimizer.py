@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cbert.model import bert
 from cbert.training import config as config_lib
 from cbert.training import optimizer
 from cbert.training import run as run_lib
@@ -14,7 +13,7 @@ from tests.steps import flat, ones, steps
 
 
 def test_weight_decay_shrinks_kernels_and_nothing_else(schema):
-    params = ones(bert.build(config_lib.hyperparameters(small()), "gsu", schema))
+    params = ones(config_lib.build_model(small(), schema))
     made = optimizer.make_optimizer(lambda step: 0.1, 0.5, 1.0, 0.9, 0.999)
     packed = optimizer.pack(params)
     none = jax.tree.map(jnp.zeros_like, packed)
@@ -29,7 +28,7 @@ def test_weight_decay_shrinks_kernels_and_nothing_else(schema):
 
 def test_packing_is_undone_by_unpacking(schema, monkeypatch):
     monkeypatch.setattr(optimizer, "LARGE", 200)
-    params = ones(bert.build(config_lib.hyperparameters(small()), "gsu", schema))
+    params = ones(config_lib.build_model(small(), schema))
     numbers = np.random.default_rng(0)
     params = jax.tree.map(lambda leaf: jnp.asarray(numbers.random(leaf.shape)), params)
     packed = optimizer.pack(params)

@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 
 import cbert
-from cbert import export, predict
+from cbert import export, parallel, predict
 from cbert.data import source
 from cbert.errors import UserError
 from cbert.evaluation import questions
-from cbert.model import bert
+from cbert.model import contextual_bert
 from cbert.predict import Query
 from cbert.schema import MASK_ITEM, SEQUENCE, UNKNOWN_ITEM, Feature, Schema
 from cbert.serving.checks import Checker
 from cbert.serving.program import Program, padded_lengths
 from cbert.training import config as config_lib
-from cbert.training import parallel
 from tests.conftest import small
 
 CONTEXT = {"age": 34.0, "occasion": "work", "colours": ["blue"]}
@@ -27,9 +26,7 @@ CONTEXT = {"age": 34.0, "occasion": "work", "colours": ["blue"]}
 
 @functools.cache
 def applied(predictor):
-    model = bert.build(
-        config_lib.hyperparameters(predictor.config), predictor.method, predictor.schema
-    )
+    model = config_lib.build_model(predictor.config, predictor.schema)
     return jax.jit(model.apply)
 
 
@@ -54,8 +51,8 @@ def softmax(x):
 def assemble(schema, method="gsu", **overrides):
     """A predictor of fresh parameters."""
     config = small(method, **overrides)
-    model = bert.build(config_lib.hyperparameters(config), method, schema)
-    params = bert.initialize(model, jax.random.key(1))
+    model = config_lib.build_model(config, schema)
+    params = contextual_bert.initialize(model, jax.random.key(1))
     checker = Checker(schema, config.model.positions)
     program = Program(predict.functions(model), params, schema, checker.longest, (2,))
     return predict.Predictor(schema, config, 0, checker, program)
@@ -127,7 +124,7 @@ def test_a_batch_is_its_queries_one_by_one(predictor):
 def test_scores_are_those_of_evaluation(predictor, data_dir):
     split = source.load(data_dir, "small", "test", predictor.schema)
     asked = questions.ask_each(split)
-    model = bert.build(config_lib.hyperparameters(predictor.config), "gsu", predictor.schema)
+    model = config_lib.build_model(predictor.config, predictor.schema)
     rows, places = asked.rows[:32], asked.places[:32]
     log_probability, rank = questions.make_answer(model)(
         parallel.replicate(predictor.program.params),

@@ -76,8 +76,8 @@ def test_variants_are_named_by_what_differs():
 
 def test_a_field_is_named_where_it_tells_variants_apart():
     """Not where a method has one value that every method has too."""
-    readings = [small("c"), small("c", model__concat="fnn")]
-    assert labels(small("none"), *readings) == ["none", "c concat=project", "c concat=fnn"]
+    readings = [small("c"), small("c", model__c__reading="fnn")]
+    assert labels(small("none"), *readings) == ["none", "c reading=project", "c reading=fnn"]
     rates = small("none"), small("gsu", optimizer__learning_rate=3e-4)
     assert labels(*rates) == ["none learning_rate=0.001", "gsu learning_rate=0.0003"]
 

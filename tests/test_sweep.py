@@ -11,7 +11,7 @@ import time
 import pytest
 
 from cbert.errors import UserError
-from cbert.model import bert
+from cbert.model import contextual_bert
 from cbert.sweep import points
 from cbert.training import config as config_lib
 from configs import base, stylist
@@ -71,7 +71,7 @@ def test_none_is_widened_to_at_least_the_parameters_of_gsu():
 
     def count(method, width):
         config.model.update({"method": method, "feed_forward": width})
-        return bert.count(bert.build(config_lib.hyperparameters(config), method, found))
+        return contextual_bert.count(config_lib.build_model(config, found))
 
     assert count("none", wide - 1) < count("gsu", 256) == 921856 <= count("none", wide)
     # Where the sweep sets the sizes, it is as wide as theirs asks for.

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from cbert import schema_file
+from cbert import parallel, schema_file
 from cbert.errors import UserError
-from cbert.model import bert
+from cbert.model import contextual_bert
 from cbert.model.conditioning import NAMES
-from cbert.training import checkpoint, loop, parallel
+from cbert.training import checkpoint, loop
 from cbert.training import config as config_lib
 from cbert.training import run as run_lib
 from cbert.training import state as state_lib
@@ -35,7 +35,7 @@ def test_every_method_learns(data_dir, schema, method):
 @pytest.mark.parametrize("module", [base, meals, quickstart, stylist])
 def test_every_config_builds_a_step(data_dir, schema, module, monkeypatch):
     """Traced, not compiled: what the step takes and gives."""
-    monkeypatch.setattr(bert, "initialize", ones)
+    monkeypatch.setattr(contextual_bert, "initialize", ones)
     for point in module.sweep():
         config = module.get_config(point["model.method"])
         if not config.data.name:
@@ -79,12 +79,13 @@ def test_other_options_take_a_step(data_dir, schema):
 
 
 def restored(config, workdir):
-    model = bert.build(
-        config_lib.hyperparameters(config),
-        config.model.method,
+    model = config_lib.build_model(
+        config,
         schema_file.load(workdir / "schema.json"),
     )
-    shapes = jax.eval_shape(lambda key: bert.initialize(model, key), jax.random.key(0))
+    shapes = jax.eval_shape(
+        lambda key: contextual_bert.initialize(model, key), jax.random.key(0)
+    )
     with checkpoint.Checkpoints(workdir) as checkpoints:
         step, params = checkpoints.restore_params("last", parallel.replicated(shapes))
     return step, flat(params)

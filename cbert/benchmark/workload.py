@@ -10,7 +10,7 @@ import numpy as np
 
 from cbert.data import source
 from cbert.data.masking import Masking
-from cbert.model import bert
+from cbert.model import cost
 from cbert.schema import CATEGORICAL, PAD_ITEM, SET, Feature, Schema
 from cbert.training import config as config_lib
 from cbert.training.run import Run, assemble
@@ -90,29 +90,8 @@ def operations(
     Matrix products alone, no padding, nothing computed twice; of the last block only what the
     hidden positions need; the backward pass is twice the forward pass.
     """
-    schema, hyper = make_schema(sizes), config_lib.hyperparameters(config)
-    model = bert.build(hyper, config.model.method, schema)
+    model = config_lib.build_model(config, make_schema(sizes))
     asked = float(masking.count(np.array([round(length)]))[0])
     scored = config.train.sampled_items or sizes.items
-    return 3 * 2 * (_encoder(model, length, asked) + asked * hyper.dimension * scored)
-
-
-def _encoder(model: bert.ContextualBert, length: float, asked: float) -> float:
-    """Multiply-adds of the encoder and the transform after it, forward, for one set."""
-    hyper, context = model.hyper, sum(feature.width for feature in model.features)
-    size, width = hyper.dimension, hyper.feed_forward
-    attended = length + (model.method == "np")
-    total = asked * size**2
-    for layer in range(hyper.layers):
-        queries = attended if layer < hyper.layers - 1 else asked
-        total += attended * 2 * size**2 + queries * (2 * size**2 + 2 * size * width)
-        total += 2 * queries * attended * size
-    if model.method == "c":
-        total += context * size + length * 2 * size**2
-    if model.method == "np":
-        total += context * size
-    if model.method in ("gs", "gsu"):
-        total += context * size + size**2 + hyper.layers * size**2
-    if model.method == "gsu":
-        total += (hyper.layers - 1) * 4 * size**2
-    return total
+    scoring = asked * config.model.dimension * scored
+    return 3 * 2 * (cost.multiply_adds(model, length, asked) + scoring)

@@ -11,7 +11,7 @@ import numpy as np
 
 from cbert.data.source import Split
 from cbert.evaluation.questions import Questions, ask_one
-from cbert.model.objective import score
+from cbert.model.cross_entropy import score
 from cbert.schema import NUMERICAL, SPECIAL_VALUES, VECTOR, Feature, Schema
 
 SMOOTHINGS = (1.0, 3.0, 10.0, 30.0, 100.0)

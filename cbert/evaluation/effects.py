@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from cbert import progress
+from cbert import parallel, progress
 from cbert.data.source import Split
 from cbert.errors import UserError
 from cbert.evaluation import metrics, questions
 from cbert.schema import Schema
-from cbert.training import parallel
 
 SHUFFLED, WITHHELD = "shuffled", "withheld"
 WAYS = (SHUFFLED, WITHHELD)

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from cbert import files, schema_file
+from cbert import files, parallel, schema_file
 from cbert.data import source
 from cbert.evaluation import breakdown, controls, effects, metrics, questions
-from cbert.model import bert
+from cbert.model import contextual_bert
 from cbert.schema import Schema
-from cbert.training import checkpoint, parallel
+from cbert.training import checkpoint
 from cbert.training import config as config_lib
 
 MODEL = "model"
@@ -119,10 +119,10 @@ def restore(
     That gives the model's log-probability and rank of each question; `data` are the split's
     columns, replicated.
     """
-    model = bert.build(config_lib.hyperparameters(config), config.model.method, schema)
+    model = config_lib.build_model(config, schema)
     with checkpoint.Checkpoints(workdir, read_only=True) as checkpoints:
         step, params = checkpoints.restore_params(
-            which, parallel.replicated(bert.shapes(model))
+            which, parallel.replicated(contextual_bert.shapes(model))
         )
     answer = questions.make_answer(model)
 

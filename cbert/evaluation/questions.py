@@ -8,14 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cbert import progress
+from cbert import parallel, progress
 from cbert.data.source import Split, bucket_bounds
 from cbert.data.splits import uniform
 from cbert.errors import UserError
-from cbert.model.bert import ContextualBert
-from cbert.model.objective import score
+from cbert.model.contextual_bert import ContextualBert
+from cbert.model.cross_entropy import score
 from cbert.schema import MASK_ITEM
-from cbert.training import parallel
 
 EACH, ONE = "each", "one"
 

@@ -1,7 +1,7 @@
-"""Self-attention, in a form that is fast for short sets.
+"""Self-attention in two forms: the library's, and one that is fast for short sets on a CPU.
 
-Legend: B examples, L positions, P positions asked for, D model dimension, H heads, E = D / H
-width of a head.
+Legend: B examples, L positions, P query positions, D model dimension, H heads, E = D / H width
+of a head.
 """
 
 import jax
@@ -9,55 +9,114 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
 
-from cbert.model.layers import Array, Hyperparameters, dense, kernel_init
+from cbert.model.config import ModelConfig
+from cbert.model.layers import Array, dense, kernel_init, takes_fast
 
-# Sums of up to so many terms are written out.
+# The fast form writes out sums of up to so many terms, and `auto` takes it up to this length.
 SHORT = 32
 
 
 class Attention(nn.Module):
-    """Multi-head attention of some positions to all that the mask shows."""
+    """Multi-head attention of some positions to all that the mask shows.
 
-    hyper: Hyperparameters
+    Both forms have the same parameters, so that `model.kernels` may differ between a
+    checkpoint and the program that restores it.
+    """
+
+    config: ModelConfig
 
     @nn.compact
-    def __call__(self, queries: Array, x: Array, mask: Array) -> Array:
-        """queries `[B, P, D]`, x `[B, L, D]`, mask `bool [B, L]`, True where there is an item.
+    def __call__(
+        self, queries: Array, x: Array, mask: Array, bias: Array | None = None
+    ) -> Array:
+        """Each query position reads the positions that the mask shows.
 
-        Returns `[B, P, D]`.
+        Args:
+          queries: `[B, P, D]`.
+          x: `[B, L, D]`.
+          mask: `bool [B, L]`, True where there is a token.
+          bias: `[H, P, L]` or broadcastable to it, added to the logits.
+
+        Returns:
+          `[B, P, D]`.
         """
-        size, heads = self.hyper.dimension, self.hyper.heads
-        examples, asked = queries.shape[:2]
-        # Examples last: what is done for one is done for a vector of them.
-        query = TurnedDense(self.hyper, size, name="query")(queries)
-        key_value = TurnedDense(self.hyper, 2 * size, name="key_value")(x)
+        if self._takes_fast(x.shape[1]):
+            return self._fast(queries, x, mask, bias)
+        return self._plain(queries, x, mask, bias)
+
+    def _takes_fast(self, length: int) -> bool:
+        if self.config.attention_dropout and self.has_rng("dropout"):
+            return False
+        short = length <= SHORT or self.config.kernels == "fast"
+        return short and takes_fast(self.config)
+
+    def _plain(self, queries: Array, x: Array, mask: Array, bias: Array | None) -> Array:
+        size, heads = self.config.dimension, self.config.heads
+        query = dense(self.config, size, "query")(queries)
+        key, value = jnp.split(dense(self.config, 2 * size, "key_value")(x), 2, axis=-1)
+        query, key, value = (
+            part.reshape(*part.shape[:2], heads, size // heads) for part in (query, key, value)
+        )
+        rate = self.config.attention_dropout
+        if rate and self.has_rng("dropout"):
+            weights = attention_weights(query, key, mask, bias)
+            weights = nn.Dropout(rate, deterministic=False)(weights)
+            read = jnp.einsum("bhql,blhe->bqhe", weights, value)
+        else:
+            logits_bias = None if bias is None else bias[None].astype(query.dtype)
+            read = jax.nn.dot_product_attention(
+                query, key, value, bias=logits_bias, mask=mask[:, None, None]
+            )
+        return dense(self.config, size, "out")(read.reshape(queries.shape))
+
+    def _fast(self, queries: Array, x: Array, mask: Array, bias: Array | None) -> Array:
+        size, heads = self.config.dimension, self.config.heads
+        examples, positions = queries.shape[:2]
+        # Examples come last, so that what is done for one is done for a vector of them.
+        query = TransposedDense(self.config, size, name="query")(queries)
+        key_value = TransposedDense(self.config, 2 * size, name="key_value")(x)
         read = attend(
-            query.reshape(heads, -1, asked, examples),
+            query.reshape(heads, -1, positions, examples),
             key_value.reshape(2, heads, size // heads, -1, examples),
             mask.T,
+            bias,
         )
-        out = dense(self.hyper, size, "out")(read.reshape(size, -1).T)
-        return out.reshape(asked, examples, size).swapaxes(0, 1)
+        out = dense(self.config, size, "out")(read.reshape(size, -1).T)
+        return out.reshape(positions, examples, size).swapaxes(0, 1)
 
 
-class TurnedDense(nn.Module):
-    """A dense layer with its output turned: `[B, L, D]` to `[features, L B]`."""
+def attention_weights(query: Array, key: Array, mask: Array, bias: Array | None) -> Array:
+    """Softmax of the scaled products: query `[B, P, H, E]`, key `[B, L, H, E]`.
 
-    hyper: Hyperparameters
+    Returns:
+      `[B, H, P, L]` in the dtype of the query; the softmax itself is float32.
+    """
+    logits = jnp.einsum("bqhe,blhe->bhql", query, key).astype(jnp.float32)
+    logits = logits * query.shape[-1] ** -0.5
+    if bias is not None:
+        logits = logits + bias
+    logits = jnp.where(mask[:, None, None], logits, -1e9)
+    return nn.softmax(logits).astype(query.dtype)
+
+
+class TransposedDense(nn.Module):
+    """A dense layer whose output is transposed: `[B, L, D]` to `[features, L B]`."""
+
+    config: ModelConfig
     features: int
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         x = x.swapaxes(0, 1).reshape(-1, x.shape[-1])
         shape = x.shape[1], self.features
-        kernel = self.param("kernel", kernel_init(self.hyper), shape)
+        kernel = self.param("kernel", kernel_init(self.config), shape)
         bias = self.param("bias", nn.initializers.zeros, shape[1:])
-        x, kernel, bias = nn.dtypes.promote_dtype(x, kernel, bias, dtype=self.hyper.dtype)
+        x, kernel, bias = nn.dtypes.promote_dtype(x, kernel, bias, dtype=self.config.dtype)
         return lax.dot_general(kernel, x, (((0,), (1,)), ((), ()))) + bias[:, None]
 
 
 @jax.custom_vjp
-def attend(query: Array, key_value: Array, mask: Array) -> Array:
+def attend(query: Array, key_value: Array, mask: Array, bias: Array | None = None) -> Array:
     """Scaled dot-product attention, with a backward pass of its own.
 
     A set has too few positions for a matrix product of its own to pay, so short sums are
@@ -68,33 +127,47 @@ def attend(query: Array, key_value: Array, mask: Array) -> Array:
       query: `[H, E, P, B]`.
       key_value: `[2, H, E, L, B]`.
       mask: `bool [L, B]`.
+      bias: `[H, P, L]`, or None.
 
     Returns:
       `[H, E, P, B]`.
     """
-    return _forward(query, key_value, mask)[0]
+    return _forward(query, key_value, mask, bias)[0]
 
 
 @jax.jit
-def _forward(query: Array, key_value: Array, mask: Array) -> tuple[Array, tuple]:
+def _forward(
+    query: Array, key_value: Array, mask: Array, bias: Array | None
+) -> tuple[Array, tuple]:
     logits = _dots(query, key_value[0]).astype(jnp.float32) * query.shape[1] ** -0.5
+    if bias is not None:
+        logits = logits + bias[..., None]
     logits = jnp.where(mask, logits, -1e9)
     weights = jnp.exp(logits - logits.max(axis=2, keepdims=True))
     weights = (weights / weights.sum(axis=2, keepdims=True)).astype(query.dtype)
-    return _over_keys(weights, key_value[1]), (query, key_value, weights)
+    return _over_keys(weights, key_value[1]), (query, key_value, weights, bias)
 
 
 @jax.jit
-def _backward(saved: tuple, gradient: Array) -> tuple[Array, Array, None]:
-    query, (key, value), weights = saved
+def _backward(saved: tuple, gradient: Array) -> tuple[Array, Array, None, Array | None]:
+    query, (key, value), weights, bias = saved
     weighted = (weights * _dots(gradient, value)).astype(jnp.float32)
     d_logits = weighted - weights * weighted.sum(axis=2, keepdims=True)
+    d_bias = None
+    if bias is not None:
+        d_bias = _sum_to(d_logits.sum(axis=3), bias.shape).astype(bias.dtype)
     d_logits = (d_logits * query.shape[1] ** -0.5).astype(query.dtype)
     d_key, d_value = _over_queries(d_logits, query), _over_queries(weights, gradient)
-    return _over_keys(d_logits, key), jnp.stack([d_key, d_value]), None
+    return _over_keys(d_logits, key), jnp.stack([d_key, d_value]), None, d_bias
 
 
 attend.defvjp(_forward, _backward)
+
+
+def _sum_to(x: Array, shape: tuple[int, ...]) -> Array:
+    """Sums the axes along which an array of that shape was broadcast."""
+    axes = tuple(axis for axis, size in enumerate(shape) if size == 1)
+    return x.sum(axis=axes, keepdims=True)
 
 
 def _dots(query: Array, key: Array) -> Array:

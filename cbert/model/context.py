@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
 
-from cbert.model.layers import Array, Hyperparameters, embedding_init
+from cbert.model.config import ModelConfig
+from cbert.model.layers import Array, embedding_init
 from cbert.schema import MISSING_VALUE, PAD_VALUE, SPECIAL_VALUES, Feature
 
 
@@ -29,7 +30,7 @@ class Context:
 class Tokens(nn.Module):
     """The mean of the embeddings of a feature's values; an empty list gives zero."""
 
-    hyper: Hyperparameters
+    config: ModelConfig
     values: int
     width: int
 
@@ -38,7 +39,7 @@ class Tokens(nn.Module):
         """codes `int32 [B, K]` to embedding `[B, w_f]` and observed `bool [B]`."""
         table = self.param(
             "embedding",
-            embedding_init(self.hyper, self.width),
+            embedding_init(self.config, self.width),
             (SPECIAL_VALUES + self.values, self.width),
         )
         present = (codes != PAD_VALUE)[..., None]
@@ -50,15 +51,15 @@ class Tokens(nn.Module):
 class Numbers(nn.Module):
     """A linear map of the standardised numbers, or an embedding where they are missing."""
 
-    hyper: Hyperparameters
+    config: ModelConfig
     width: int
 
     @nn.compact
     def __call__(self, values: Array) -> tuple[Array, Array]:
         """values `float32 [B, 1 + numbers]`, observed first."""
-        init, numbers = embedding_init(self.hyper, self.width), values.shape[1] - 1
+        init, numbers = embedding_init(self.config, self.width), values.shape[1] - 1
         # However many the numbers, the result begins as large as an embedding.
-        kernel_init = embedding_init(self.hyper, self.width * max(numbers, 1))
+        kernel_init = embedding_init(self.config, self.width * max(numbers, 1))
         kernel = self.param("kernel", kernel_init, (numbers, self.width))
         bias = self.param("bias", nn.initializers.zeros, (self.width,))
         missing = self.param("missing", init, (1, self.width))
@@ -70,7 +71,7 @@ class Numbers(nn.Module):
 class Bins(nn.Module):
     """An embedding for each bin of a numerical feature, and one where it is missing."""
 
-    hyper: Hyperparameters
+    config: ModelConfig
     width: int
     edges: tuple[float, ...]
 
@@ -79,7 +80,7 @@ class Bins(nn.Module):
         """values `float32 [B, 2]`: observed, then the standardised number."""
         table = self.param(
             "embedding",
-            embedding_init(self.hyper, self.width),
+            embedding_init(self.config, self.width),
             (len(self.edges) + 2, self.width),
         )
         observed = values[:, 0] > 0
@@ -91,7 +92,7 @@ class Bins(nn.Module):
 class ContextEncoder(nn.Module):
     """Features to one `Context`. `features` is the schema's list."""
 
-    hyper: Hyperparameters
+    config: ModelConfig
     features: tuple[Feature, ...]
 
     @nn.compact
@@ -100,19 +101,19 @@ class ContextEncoder(nn.Module):
         embedded, observed = {}, {}
         for feature in self.features:
             column = columns[feature.name]
-            if self.hyper.constant_context:
+            if self.config.constant_context:
                 column = jnp.broadcast_to(feature.encode([None]), column.shape)
             encoder = self._encoder(feature)
             embedded[feature.name], observed[feature.name] = encoder(column)
         rows = next(iter(columns.values())).shape[0] if columns else 1
         vector = jnp.concatenate([jnp.zeros((rows, 0)), *embedded.values()], axis=1)
-        return Context(vector.astype(self.hyper.dtype), embedded, observed)
+        return Context(vector.astype(self.config.dtype), embedded, observed)
 
     def _encoder(self, feature: Feature) -> nn.Module:
         name = f"feature_{feature.name}"
         if feature.is_token:
-            return Tokens(self.hyper, len(feature.values), feature.width, name=name)
-        if feature.edges and self.hyper.numerical == "bins":
+            return Tokens(self.config, len(feature.values), feature.width, name=name)
+        if feature.edges and self.config.numerical == "bins":
             edges = tuple((edge - feature.mean) / feature.scale for edge in feature.edges)
-            return Bins(self.hyper, feature.width, edges, name=name)
-        return Numbers(self.hyper, feature.width, name=name)
+            return Bins(self.config, feature.width, edges, name=name)
+        return Numbers(self.config, feature.width, name=name)

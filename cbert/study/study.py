@@ -7,9 +7,7 @@ from typing import Any
 
 from cbert import progress
 from cbert.errors import UserError
-from cbert.model import bert
-from cbert.model.layers import Hyperparameters
-from cbert.schema import Schema
+from cbert.model import contextual_bert
 from cbert.study import answers, runs, variants
 from cbert.study.answers import Asked, Values
 from cbert.study.runs import Run
@@ -106,13 +104,10 @@ def _read(used: dict[str, dict[int, Run]]) -> tuple[Asked, dict[str, Variant]]:
 
 
 def _parameters(run: Run) -> int:
-    hyper = config_lib.hyperparameters(run.config)
-    return _count(hyper, run.config.model.method, run.schema)
+    return _count(config_lib.build_model(run.config, run.schema))
 
 
-@functools.lru_cache
-def _count(hyper: Hyperparameters, method: str, schema: Schema) -> int:
-    return bert.count(bert.build(hyper, method, schema))
+_count = functools.lru_cache(contextual_bert.count)
 
 
 def _missing(

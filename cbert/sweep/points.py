@@ -10,7 +10,7 @@ from typing import Any
 import ml_collections
 
 from cbert.errors import UserError
-from cbert.model import bert, conditioning
+from cbert.model import conditioning, contextual_bert
 from cbert.schema import Schema
 from cbert.training import config as config_lib
 
@@ -127,8 +127,8 @@ def wide(config: ml_collections.ConfigDict, schema: Schema | None) -> int:
     def count(method: str, width: int) -> int:
         own = config.copy_and_resolve_references()
         own.model.update({"method": method, "feed_forward": width})
-        model = bert.build(config_lib.hyperparameters(own), method, schema)
-        return bert.count(model)
+        model = config_lib.build_model(own, schema)
+        return contextual_bert.count(model)
 
     width = config.model.feed_forward
     unit = count("none", width + 1) - count("none", width)

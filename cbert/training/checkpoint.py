@@ -23,9 +23,9 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
-from cbert import errors
+from cbert import errors, parallel
 from cbert.errors import UserError
-from cbert.training import checksums, parallel
+from cbert.training import checksums
 from cbert.training.state import Progress, TrainState
 
 BEST, LAST = "best", "last"

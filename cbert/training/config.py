@@ -11,17 +11,19 @@ from cbert.config import field, flat, save, short_names
 from cbert.data.masking import KINDS, Masking
 from cbert.data.source import BLOCK
 from cbert.errors import UserError
-from cbert.model import conditioning
-from cbert.model.layers import Hyperparameters
+from cbert.model import conditioning, contextual_bert
+from cbert.model.config import ModelConfig
+from cbert.model.contextual_bert import ContextualBert
+from cbert.schema import Schema
 from cbert.training.optimizer import SCHEDULES
 
 __all__ = [
+    "build_model",
     "check",
     "default",
     "differences",
     "fields",
     "flat",
-    "hyperparameters",
     "load",
     "masking",
     "save",
@@ -57,13 +59,13 @@ class Data:
 
 
 @dataclasses.dataclass(frozen=True)
-class Model(Hyperparameters):
-    __doc__ = Hyperparameters.__doc__
+class Model(ModelConfig):
+    __doc__ = ModelConfig.__doc__
 
     method: str = field(
         "gsu",
         "the conditioning method, also the argument of the config file",
-        choices=lambda: (*conditioning.NAMES, *conditioning.LONG_NAMES),
+        choices=lambda: (*conditioning.METHODS, *conditioning.LONG_NAMES),
     )
 
 
@@ -168,6 +170,7 @@ def sections() -> dict[str, type]:
         "": Top,
         "data": Data,
         "model": Model,
+        **{f"model.{name}": cls for name, cls in conditioning.config_sections().items()},
         "train": Train,
         "optimizer": Optimizer,
         "eval": Eval,
@@ -191,9 +194,18 @@ def check(config: ml_collections.ConfigDict) -> None:
         raise UserError("data.name is empty; give the name of prepared data")
 
 
-def hyperparameters(config: ml_collections.ConfigDict) -> Hyperparameters:
-    """The model's sizes and choices out of `config.model`."""
-    return config_lib.read(config, "model", Hyperparameters)
+def build_model(config: ml_collections.ConfigDict, schema: Schema) -> ContextualBert:
+    """The model that a checked config describes, for data of that schema.
+
+    Raises:
+      UserError: the method conditions on a context, and the data have none.
+    """
+    method = config.model.method
+    section = conditioning.method_class(method).Config
+    name = f"model.{conditioning.short_name(method)}"
+    options = config_lib.read(config, name, section) if section else None
+    model = config_lib.read(config, "model", ModelConfig)
+    return contextual_bert.build(model, method, schema, options)
 
 
 def masking(config: ml_collections.ConfigDict) -> Masking:

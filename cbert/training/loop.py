@@ -10,11 +10,11 @@ import ml_collections
 import numpy as np
 from tqdm import tqdm
 
-from cbert import files
+from cbert import files, parallel
 from cbert.data import source
 from cbert.errors import UserError
 from cbert.training import config as config_lib
-from cbert.training import console, parallel
+from cbert.training import console
 from cbert.training import run as run_lib
 from cbert.training import workdir as workdir_lib
 from cbert.training.checkpoint import Checkpoints, meet

@@ -9,15 +9,15 @@ import ml_collections
 import numpy as np
 import optax
 
+from cbert import parallel
 from cbert.data import masking as masking_lib
 from cbert.data import source
 from cbert.errors import UserError
 from cbert.evaluation import metrics, questions
-from cbert.model import bert, sampled
+from cbert.model import contextual_bert, sampled_softmax
 from cbert.schema import Schema
 from cbert.training import config as config_lib
 from cbert.training import optimizer as optimizer_lib
-from cbert.training import parallel
 from cbert.training import state as state_lib
 from cbert.training.step import Task, make_train_step
 
@@ -26,7 +26,7 @@ class Validation:
     """Cross-entropy on the validation split: one question an example, always the same."""
 
     def __init__(
-        self, split: source.Split, model: bert.ContextualBert, batch_size: int
+        self, split: source.Split, model: contextual_bert.ContextualBert, batch_size: int
     ) -> None:
         self._split, self._batch_size = split, batch_size
         self._asked = questions.make(split, questions.ONE)
@@ -127,11 +127,11 @@ def assemble(
         source.Batches(train.lengths, batch_size, seed, config.train.length_buckets)
         for seed in seeds
     ]
-    model = bert.build(config_lib.hyperparameters(config), config.model.method, schema)
+    model = config_lib.build_model(config, schema)
     optimizer, rate = _make_optimizer(config)
     data = train.columns
     if config.train.sampled_items:
-        data["cumulative"] = sampled.cumulative(schema.counts)
+        data["cumulative"] = sampled_softmax.cumulative(schema.counts)
     skips = config.train.on_nonfinite == config_lib.SKIP
     step = make_train_step(_make_task(config, model, schema, train), optimizer, skips)
     keys = [jax.random.key(seed) for seed in seeds]
@@ -146,7 +146,8 @@ def assemble(
         rate=rate,
         validation=Validation(validation, model, config.eval.batch_size),
     )
-    states = [state_lib.create(bert.initialize(model, key), optimizer) for key in keys]
+    params = [contextual_bert.initialize(model, key) for key in keys]
+    states = [state_lib.create(own, optimizer) for own in params]
     run.state = _together(states)
     return run
 
@@ -172,7 +173,7 @@ def _make_optimizer(
 
 def _make_task(
     config: ml_collections.ConfigDict,
-    model: bert.ContextualBert,
+    model: contextual_bert.ContextualBert,
     schema: Schema,
     train: source.Split,
 ) -> Task:

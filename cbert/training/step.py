@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from cbert import parallel
 from cbert.data import masking as masking_lib
-from cbert.model import sampled
-from cbert.model.bert import ContextualBert
-from cbert.model.objective import cross_entropy
+from cbert.model import sampled_softmax
+from cbert.model.contextual_bert import ContextualBert
+from cbert.model.cross_entropy import cross_entropy
 from cbert.schema import Schema
-from cbert.training import parallel
 from cbert.training.optimizer import pack, unpack
 from cbert.training.state import TrainState
 
@@ -80,18 +80,24 @@ class Task:
         if self.sampled_items:
             # The same on every device.
             key, cumulative = jax.random.fold_in(hide_key, 3), data["cumulative"]
-            batch["sampled"] = sampled.draw(key, cumulative, self.sampled_items)
+            batch["sampled"] = sampled_softmax.draw(key, cumulative, self.sampled_items)
             batch["cumulative"] = cumulative
         return batch
 
-    def loss_sum(self, params: dict, batch: dict[str, Any], noise: jax.Array) -> jax.Array:
+    def loss_sum(
+        self, params: dict, batch: dict[str, Any], dropout_key: jax.Array
+    ) -> jax.Array:
         """Cross-entropy summed over the batch's questions, in nats."""
         found, table, bias = self.model.apply(
-            {"params": params}, batch["codes"], batch["context"], batch["hidden"], noise
+            {"params": params},
+            batch["codes"],
+            batch["context"],
+            batch["hidden"],
+            rngs={"dropout": dropout_key},
         )
         found, targets = found.reshape(-1, found.shape[-1]), batch["targets"].reshape(-1)
         if self.sampled_items:
-            losses = sampled.sampled_cross_entropy(
+            losses = sampled_softmax.sampled_cross_entropy(
                 found, table, bias, targets, batch["sampled"], batch["cumulative"]
             )
         else:
@@ -116,11 +122,11 @@ def make_train_step(
         batch_size = len(rows) * parallel.device_count()
         keys = jax.random.split(jax.random.fold_in(key, state.step), 3)
         batch = task.batch(keys[:2], data, rows, places, batch_size, length)
-        # Another noise on every device.
-        noise = jax.random.bits(jax.random.fold_in(keys[2], parallel.device_index()))
+        # Every device drops other entries.
+        dropout_key = jax.random.fold_in(keys[2], parallel.device_index())
 
         def scaled_loss(params: dict) -> tuple[jax.Array, jax.Array]:
-            total = task.loss_sum(params, batch, noise)
+            total = task.loss_sum(params, batch, dropout_key)
             return total / (batch_size * task.expected_count), total
 
         gradients, total = jax.grad(scaled_loss, has_aux=True)(state.params)

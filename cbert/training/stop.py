@@ -8,7 +8,7 @@ import threading
 import types
 from typing import Any
 
-from cbert.training import parallel
+from cbert import parallel
 
 # Windows has no SIGUSR1.
 SIGNALS = tuple(

@@ -1,6 +1,7 @@
 """The conditioning methods: one file each, one line here."""
 
-import enum
+import dataclasses
+from typing import Any
 
 from cbert.errors import UserError
 from cbert.model.conditioning.concat import Concat
@@ -10,18 +11,14 @@ from cbert.model.conditioning.method import Method
 from cbert.model.conditioning.new_position import NewPosition
 from cbert.model.conditioning.none import NoContext
 
-
-class Methods(enum.Enum):
-    """Short name to module."""
-
-    none = NoContext  # no context, plain BERT
-    c = Concat  # the context concatenated to every position
-    np = NewPosition  # the context as one more position
-    gs = GlobalState  # a global state that every block reads
-    gsu = GlobalStateUpdate  # the same, updated between blocks
-
-
-NAMES = tuple(method.name for method in Methods)
+METHODS: dict[str, type[Method]] = {
+    "none": NoContext,  # no context, plain BERT
+    "c": Concat,  # the context concatenated to every position
+    "np": NewPosition,  # the context as one more position
+    "gs": GlobalState,  # a global state that every block reads
+    "gsu": GlobalStateUpdate,  # the same, updated between blocks
+}
+NAMES = METHODS.keys()  # A view: a method that is added later is there, too.
 LONG_NAMES = {
     "concat": "c",
     "new_position": "np",
@@ -38,8 +35,19 @@ def short_name(name: str) -> str:
 def method_class(name: str) -> type[Method]:
     """The module of a method; raises `UserError` with the names there are."""
     try:
-        return Methods[short_name(name)].value
+        return METHODS[short_name(name)]
     except KeyError:
         raise UserError(
-            f"model.method is {name!r}; it must be one of {', '.join(NAMES)}"
+            f"model.method is {name!r}; it must be one of {', '.join(METHODS)}"
         ) from None
+
+
+def config_sections() -> dict[str, type]:
+    """The config section of each method that has one, by the method's name."""
+    return {name: method.Config for name, method in METHODS.items() if method.Config}
+
+
+def default_options(name: str, **choices: Any) -> Any:
+    """The method's own options, its defaults but for the choices given; None if it has none."""
+    section = method_class(name).Config
+    return dataclasses.replace(section(), **choices) if section else None

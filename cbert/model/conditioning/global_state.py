@@ -1,7 +1,24 @@
 """[GS]: a global state that every block reads (section 3, Global State, equation 1)."""
 
-from cbert.model.conditioning.method import Method
-from cbert.model.layers import FNN, AddAndNorm, dense
+import dataclasses
+from typing import Any
+
+from cbert.config import field
+from cbert.model.conditioning.method import Method, Sizes
+from cbert.model.context import Context
+from cbert.model.layers import FNN, AddAndNorm, Array, dense
+
+
+@dataclasses.dataclass(frozen=True)
+class GlobalStateConfig:
+    """The method [GS]."""
+
+    state_norm: str = field(
+        "plain",
+        "after reading the state the norm learns nothing and the value projection has a bias, "
+        "or (`scale`) the norm learns a scale and the projection has no bias",
+        choices=("plain", "scale"),
+    )
 
 
 class GlobalState(Method):
@@ -11,17 +28,23 @@ class GlobalState(Method):
     no key, and V g `[B, D]` is computed once an example.
     """
 
-    def setup(self) -> None:
-        hyper, layers = self.hyper, range(self.hyper.layers)
-        learned = hyper.state_norm == "scale"
-        self.state = FNN(hyper, hyper.dimension)
-        self.value = [dense(hyper, hyper.dimension, bias=not learned) for _ in layers]
-        self.add_and_norm = [AddAndNorm(hyper, scale=learned, bias=False) for _ in layers]
+    Config = GlobalStateConfig
 
-    def enter(self, x, mask, context, noise):
-        del noise
+    def setup(self) -> None:
+        config, layers = self.config, range(self.config.layers)
+        learned = self.options.state_norm == "scale"
+        self.state = FNN(config, config.dimension)
+        self.value = [dense(config, config.dimension, bias=not learned) for _ in layers]
+        self.add_and_norm = [AddAndNorm(config, scale=learned, bias=False) for _ in layers]
+
+    def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, Any]:
         return x, mask, self.state(context.vector)
 
-    def read(self, layer, x, mask, g, noise):
+    def after_attention(self, layer: int, x: Array, mask: Array, state: Any) -> Array:
         del mask
-        return self.add_and_norm[layer](x, self.value[layer](g)[:, None], noise)
+        return self.add_and_norm[layer](x, self.value[layer](state)[:, None])
+
+    @classmethod
+    def multiply_adds(cls, sizes: Sizes) -> float:
+        size = sizes.config.dimension
+        return sizes.context * size + (1 + sizes.config.layers) * size**2

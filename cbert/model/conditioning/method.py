@@ -1,44 +1,135 @@
-"""The four doors through which a context may enter the encoder.
+"""The hooks through which a context may enter the encoder.
 
-Legend: B examples, L positions, D model dimension, C width of the context vector.
-The state g is whatever a method wants to carry from block to block, None by default.
-The noise is the step's `uint32 []` for dropout, None when dropout is off.
+Legend: B examples, L positions, P query positions of the block, D model dimension, H heads, K
+extra keys. The state is whatever a method wants to carry from block to block, None by default.
+
+A method drops entries through `layers.Dropout`, which is active where the caller of the model
+gave a dropout key.
 """
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from flax import linen as nn
+from flax import struct
 
-from cbert.model.layers import Array, Hyperparameters
+from cbert.model.config import ModelConfig
+from cbert.model.context import Context
+from cbert.model.layers import Array
+
+ATTENTION, FEED_FORWARD = "attention", "feed_forward"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """What the cost of a method depends on, for one example.
+
+    Attributes:
+      config: The encoder's sizes.
+      context: C, the width of the context vector.
+      features: F, the number of context features.
+      length: L, tokens of the example.
+      queries: Positions that the last block computes.
+    """
+
+    config: ModelConfig
+    context: int
+    features: int
+    length: float
+    queries: float
+
+
+@struct.dataclass
+class ExtraKeys:
+    """What a block's attention reads beside the positions.
+
+    Attributes:
+      x: `[B, K, D]`, more keys and values, seen by every query; None for no more.
+      mask: `bool [B, K]`, which of them are there; None for all.
+      bias: `[H, P, L + K]`, or broadcastable to it, added to the logits; None for none.
+    """
+
+    x: Array | None = None
+    mask: Array | None = None
+    bias: Array | None = None
 
 
 class Method(nn.Module):
-    """A method leaves each door as it is, the identity, or opens it."""
+    """A conditioning method: every hook is the identity unless a subclass overrides it.
 
-    hyper: Hyperparameters
+    Attributes:
+      config: The encoder's sizes and open choices.
+      options: The method's own, an instance of its `Config`; None where it has none.
+    """
 
-    def enter(
-        self, x: Array, mask: Array, context: Any, noise: Array | None
-    ) -> tuple[Array, Array, Any]:
-        """Before the first block: x `[B, L, D]`, mask `bool [B, L]` and the `Context`.
+    config: ModelConfig
+    options: Any = None
 
-        Positions may be added after the items. In the last block x and mask are those of the
-        hidden positions alone, `[B, P, D]` and `[B, P]`.
+    # The section `model.<method>` of a config, a frozen dataclass; None for no section.
+    Config = None
+    uses_context = True
+
+    def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, Any]:
+        """Runs before the first block: x `[B, L, D]`, mask `bool [B, L]`, and the context.
+
+        It returns x, the mask and the state. Positions may be added after the tokens.
         """
-        del context, noise  # Only methods that condition read them.
+        del context  # Only methods that condition read it.
         return x, mask, None
 
-    def read(self, layer: int, x: Array, mask: Array, g: Any, noise: Array | None) -> Array:
-        """In block `layer`, between attention and FNN: x takes what it needs from the state."""
-        del layer, mask, g, noise
+    def keys_values(self, layer: int, state: Any) -> ExtraKeys:
+        """What the attention of block `layer` reads beside the positions."""
+        del layer, state
+        return ExtraKeys()
+
+    def sublayer_input(self, layer: int, sublayer: str, x: Array, state: Any) -> Array:
+        """What a sub-layer reads, `[B, L, D]`: x itself, or its norm in a pre-norm block."""
+        del layer, sublayer, state
         return x
 
-    def update(self, layer: int, x: Array, mask: Array, g: Any, noise: Array | None) -> Any:
-        """After block `layer`, between blocks only: the state of the next block."""
-        del layer, x, mask, noise
-        return g
+    def residual(
+        self,
+        layer: int,
+        sublayer: str,
+        x: Array,
+        y: Array,
+        state: Any,
+        add_and_norm: Callable[[Array, Array], Array],
+    ) -> Array:
+        """Adds a sub-layer's output y to x, `[B, P, D]` each; BERT's is Norm(x + Dropout(y)).
 
-    def leave(self, x: Array, g: Any) -> Array:
-        """After the last block, `[B, P, D]`."""
-        del g
+        `add_and_norm` is the block's own; one that is never called has no parameters.
+        """
+        del layer, sublayer, state
+        return add_and_norm(x, y)
+
+    def after_attention(self, layer: int, x: Array, mask: Array, state: Any) -> Array:
+        """Runs in block `layer` between attention and FNN: x `[B, P, D]` reads the state.
+
+        In the last block x and mask are those of the query positions alone.
+        """
+        del layer, mask, state
         return x
+
+    def update(self, layer: int, x: Array, mask: Array, state: Any) -> Any:
+        """Runs between blocks, after block `layer`: returns the state of the next block."""
+        del layer, x, mask
+        return state
+
+    def finish(self, x: Array, state: Any) -> Array:
+        """Runs after the last block, `[B, P, D]`."""
+        del state
+        return x
+
+    @classmethod
+    def multiply_adds(cls, sizes: Sizes) -> float:
+        """Multiplications with additions that the method adds to one example's forward pass."""
+        del sizes
+        return 0.0
+
+    @classmethod
+    def extra_positions(cls, sizes: Sizes) -> float:
+        """How many positions `begin` adds."""
+        del sizes
+        return 0.0

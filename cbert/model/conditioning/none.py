@@ -4,4 +4,6 @@ from cbert.model.conditioning.method import Method
 
 
 class NoContext(Method):
-    """All four doors are the identity."""
+    """Every hook is the identity."""
+
+    uses_context = False

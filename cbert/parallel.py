@@ -208,3 +208,8 @@ def here_count() -> int:
 def split_here(array: np.ndarray) -> np.ndarray:
     """Splits the first axis over the devices of this process."""
     return np.stack(np.split(array, here_count()))
+
+
+def platform() -> str:
+    """What the devices are: `cpu`, `gpu` or `tpu`."""
+    return jax.default_backend()

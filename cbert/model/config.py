@@ -1,0 +1,82 @@
+"""The sizes and open choices of a model; a conditioning method's own stand in its file."""
+
+import dataclasses
+
+from cbert.config import field
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """The sizes and open choices of a model; the defaults give the paper's counts.
+
+    The open choices are explained in [paper.md](paper.md#open-choices).
+    """
+
+    dimension: int = field(128, "D, the width of items and positions (d_model)", at_least=1)
+    heads: int = field(8, "attention heads; their number divides D", at_least=1)
+    layers: int = field(4, "encoder blocks", at_least=1)
+    feed_forward: int = field(
+        256, "width of a block's FNN, 2 D in the paper; it does not follow D", at_least=1
+    )
+    activation: str = field(
+        "relu",
+        "activation of a block's FNN; `gelu` is BERT's, exact",
+        choices=("relu", "gelu"),
+    )
+    dropout: float = field(
+        0.1,
+        "fraction of entries dropped from embeddings and from each sub-layer's output",
+        at_least=0,
+        below=1,
+    )
+    attention_dropout: float = field(
+        0.0, "fraction of attention weights dropped; BERT drops 0.1", at_least=0, below=1
+    )
+    positions: bool = field(False, "whether order matters: adds learned position embeddings")
+    embedding_norm: bool = field(
+        False, "whether embeddings are normalised before the first block, as in BERT"
+    )
+    transform_activation: str = field(
+        "relu",
+        "activation of the dense layer before the output; `gelu` is BERT's, exact",
+        choices=("relu", "gelu"),
+    )
+    transform_norm: bool = field(
+        False, "whether a norm follows the dense layer before the output, as in BERT"
+    )
+    norm_epsilon: float = field(
+        1e-6, "what every norm adds to the variance; BERT adds 1e-12", above=0
+    )
+    initializer: str = field(
+        "scaled",
+        "`scaled` by fan-in, or `bert`: normal, deviation 0.02, truncated at two deviations",
+        choices=("bert", "scaled"),
+    )
+    numerical: str = field(
+        "bins",
+        "how numbers are embedded: one vector a bin, or a linear map",
+        choices=("bins", "linear"),
+    )
+    constant_context: bool = field(
+        False,
+        "a control: every example has the same context, all of it missing, which shows what a "
+        "method's parameters alone are worth",
+    )
+    dtype: str = field(
+        "float32",
+        "type of activations; parameters stay float32",
+        choices=("float32", "bfloat16"),
+    )
+    kernels: str = field(
+        "auto",
+        "`fast`: own forms of attention, dropout, cross-entropy and the optimizer's pass; "
+        "`plain`: the libraries'; `auto`: fast where it was measured to win, on CPUs and, for "
+        "attention, up to 32 positions",
+        choices=("auto", "plain", "fast"),
+        changes_results=False,
+    )
+    remat: bool = field(
+        False,
+        "whether the backward pass computes each block again, which saves memory",
+        changes_results=False,
+    )

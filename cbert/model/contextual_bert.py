@@ -1,0 +1,122 @@
+"""The model: an encoder and the head of a task, in one tree of parameters.
+
+Legend: B examples, L positions, P query positions, D model dimension, V real items.
+"""
+
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax import traverse_util
+
+from cbert.errors import UserError
+from cbert.model import conditioning
+from cbert.model.config import ModelConfig
+from cbert.model.encoder import Encoder
+from cbert.model.heads import MaskedItemHead
+from cbert.model.layers import Array
+from cbert.schema import PAD_ITEM, Schema
+
+Params = dict[str, Any]
+
+
+class ContextualBert(nn.Module):
+    """Pr(masked item | visible items, context).
+
+    Dropout is active where `apply` is given `rngs={"dropout": key}`.
+
+    Attributes:
+      encoder: Tokens and context to hidden states.
+      head: Hidden states to what is compared with the items.
+    """
+
+    encoder: Encoder
+    head: nn.Module
+
+    def setup(self) -> None:
+        # Encoder and head name their parameters side by side, without a level of their own.
+        nn.share_scope(self, self.encoder)
+        nn.share_scope(self, self.head)
+
+    def __call__(
+        self, codes: Array, context: dict[str, Array], queries: Array
+    ) -> tuple[Array, Array, Array]:
+        """A vector for each masked item, and the output layer to compare it with.
+
+        Args:
+          codes: `int32 [B, L]` item codes, masked ones replaced, padded with -1.
+          context: Feature name to its coded rows.
+          queries: `int32 [B, P]`, the masked positions.
+
+        Returns:
+          `float32 [B, P, D]`, and the output layer, tied to the embedding: table `[V, D]` and
+          bias `[V]`.
+        """
+        x, table = self.encoder.embedding(codes)
+        x = self.encoder(x, codes != PAD_ITEM, context, queries)
+        return self.head(x), table, self.encoder.embedding.bias
+
+    def context_vector(self, context: dict[str, Array]) -> Array:
+        """The features' embeddings side by side, `[B, C]`: the paper's c."""
+        return self.encoder.context_encoder(context).vector
+
+
+def build(config: ModelConfig, method: str, schema: Schema, options: Any = None) -> Any:
+    """The model for a data set's schema.
+
+    Args:
+      config: Sizes and open choices.
+      method: Name of the conditioning method.
+      schema: The data's schema.
+      options: The method's own section; None for its defaults.
+
+    Raises:
+      UserError: the method does not exist, or has no context to condition on.
+    """
+    cls = conditioning.method_class(method)
+    if cls.uses_context and not schema.features:
+        raise UserError(
+            f"model.method is {method!r}, but the data have no context features; "
+            "use the method none, or give the records a context"
+        )
+    options = conditioning.default_options(method) if options is None else options
+    encoder = Encoder(
+        config, cls, options, schema.features, len(schema.items), schema.max_items
+    )
+    return ContextualBert(encoder, MaskedItemHead(config))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def initialize(model: ContextualBert, key: Array) -> Params:
+    """Fresh parameters, float32."""
+    codes = jnp.zeros((1, 2), jnp.int32)
+    features = model.encoder.features
+    context = {feature.name: jnp.asarray(feature.encode([None])) for feature in features}
+    return model.init(key, codes, context, codes[:, :1])["params"]
+
+
+def shapes(model: ContextualBert) -> Params:
+    """The parameters' shapes and dtypes; nothing is computed."""
+    return jax.eval_shape(lambda key: initialize(model, key), jax.random.key(0))
+
+
+def parameter_sizes(model: ContextualBert) -> dict[tuple[str, ...], int]:
+    """The number of entries of each parameter, by its path."""
+    flat = traverse_util.flatten_dict(shapes(model))
+    return {path: math.prod(leaf.shape) for path, leaf in flat.items()}
+
+
+def count(model: ContextualBert) -> int:
+    """How many parameters Table 1 counts."""
+    return sum(size for path, size in parameter_sizes(model).items() if counted(path))
+
+
+def counted(path: tuple[str, ...]) -> bool:
+    """Whether Table 1 counts a parameter: all but context embeddings and the last layer.
+
+    The item embeddings are the last layer, which is tied to them.
+    """
+    return path[0] not in ("embedding", "context_encoder")

@@ -1,0 +1,28 @@
+"""What a model's forward pass costs: the multiplications with additions of its products."""
+
+from cbert.model.conditioning.method import Sizes
+from cbert.model.contextual_bert import ContextualBert
+
+
+def multiply_adds(model: ContextualBert, length: float, queries: float) -> float:
+    """Multiply-adds of the encoder and the dense layer after it, forward, for one example.
+
+    Matrix products alone, without padding; the last block computes only the query positions.
+
+    Args:
+      model: The model.
+      length: Tokens of the example; a mean is as good.
+      queries: Masked positions.
+    """
+    encoder = model.encoder
+    config, method = encoder.config, encoder.method
+    context = sum(feature.width for feature in encoder.features)
+    sizes = Sizes(config, context, len(encoder.features), length, queries)
+    size, width = config.dimension, config.feed_forward
+    keys = length + method.extra_positions(sizes)
+    total = queries * size**2
+    for layer in range(config.layers):
+        rows = keys if layer < config.layers - 1 else queries
+        total += keys * 2 * size**2 + rows * (2 * size**2 + 2 * size * width)
+        total += 2 * rows * keys * size
+    return total + method.multiply_adds(sizes)

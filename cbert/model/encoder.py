@@ -1,0 +1,106 @@
+"""The encoder: the paper's Figure 1, with the context entering through a method's hooks.
+
+Legend: B examples, L positions, P query positions, D model dimension.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from cbert.model.attention import Attention
+from cbert.model.conditioning.method import ATTENTION, FEED_FORWARD, ExtraKeys, Method
+from cbert.model.config import ModelConfig
+from cbert.model.context import ContextEncoder
+from cbert.model.embeddings import ItemEmbedding
+from cbert.model.layers import FNN, AddAndNorm, Array, Dropout
+from cbert.schema import Feature
+
+
+class Block(nn.Module):
+    """One block; what surrounds its two sub-layers is the method's to decide."""
+
+    config: ModelConfig
+
+    def setup(self) -> None:
+        self.attention = Attention(self.config)
+        self.attention_norm = AddAndNorm(self.config)
+        self.fnn = FNN(self.config, self.config.feed_forward, self.config.activation)
+        self.fnn_norm = AddAndNorm(self.config)
+
+    def attend(self, queries: Array, x: Array, mask: Array, extra: ExtraKeys) -> Array:
+        """queries `[B, P, D]` read x `[B, L, D]` and the method's extra keys: `[B, P, D]`."""
+        if extra.x is not None:
+            shown = extra.mask
+            if shown is None:
+                shown = jnp.ones(extra.x.shape[:2], bool)
+            x = jnp.concatenate([x, extra.x], axis=1)
+            mask = jnp.concatenate([mask, shown], axis=1)
+        return self.attention(queries, x, mask, extra.bias)
+
+
+class Encoder(nn.Module):
+    """Tokens and a context to the last block's output.
+
+    Attributes:
+      config: Sizes and open choices.
+      method: The class of the conditioning method, whose hooks let the context in.
+      options: The method's own section of the config.
+      features: The schema's context features.
+      vocabulary: V, the number of tokens that the embedding's table has.
+      max_length: The most tokens of an example.
+      embedding_class: Maps token codes `[B, L]` to `[B, L, D]`, and has the output table.
+    """
+
+    config: ModelConfig
+    method: type[Method]
+    options: Any
+    features: tuple[Feature, ...]
+    vocabulary: int
+    max_length: int
+    embedding_class: type[nn.Module] = ItemEmbedding
+
+    def setup(self) -> None:
+        self.embedding = self.embedding_class(self.config, self.vocabulary, self.max_length)
+        self.conditioning = self.method(self.config, self.options)
+        self.dropout = Dropout(self.config)
+        self.context_encoder = ContextEncoder(self.config, self.features)
+        block = nn.remat(Block) if self.config.remat else Block
+        self.blocks = [block(self.config) for _ in range(self.config.layers)]
+
+    def __call__(
+        self, x: Array, mask: Array, context: dict[str, Array], queries: Array | None = None
+    ) -> Array:
+        """The last block's output where it is asked for.
+
+        Args:
+          x: `[B, L, D]`, embedded tokens.
+          mask: `bool [B, L]`, True where there is a token.
+          context: Feature name to its coded rows.
+          queries: `int32 [B, P]`, the positions asked for, or None for all of them.
+
+        Returns:
+          `[B, P, D]`; without queries `[B, L, D]`.
+        """
+        method, last, length = self.conditioning, self.config.layers - 1, x.shape[1]
+        x = self.dropout(x)
+        x, mask, state = method.begin(x, mask, self.context_encoder(context))
+        for layer, block in enumerate(self.blocks):
+            keys = method.sublayer_input(layer, ATTENTION, x, state)
+            chosen, shown = keys, mask
+            if layer == last:  # Other positions are only keys and values of the last block.
+                if queries is None:
+                    x, chosen, mask = x[:, :length], keys[:, :length], mask[:, :length]
+                else:
+                    x, chosen = (
+                        jnp.take_along_axis(of, queries[..., None], axis=1) for of in (x, keys)
+                    )
+                    mask = jnp.take_along_axis(mask, queries, axis=1)
+            y = block.attend(chosen, keys, shown, method.keys_values(layer, state))
+            x = method.residual(layer, ATTENTION, x, y, state, block.attention_norm)
+            x = method.after_attention(layer, x, mask, state)
+            y = block.fnn(method.sublayer_input(layer, FEED_FORWARD, x, state))
+            x = method.residual(layer, FEED_FORWARD, x, y, state, block.fnn_norm)
+            if layer < last:
+                state = method.update(layer, x, mask, state)
+        return method.finish(x, state)
