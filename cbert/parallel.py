@@ -205,6 +205,11 @@ def here_count() -> int:
     return jax.local_device_count()
 
 
+def device_memory() -> int | None:
+    """Bytes that programs may use on one device of this process; None where it does not say."""
+    return (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+
+
 def split_here(array: np.ndarray) -> np.ndarray:
     """Splits the first axis over the devices of this process."""
     return np.stack(np.split(array, here_count()))

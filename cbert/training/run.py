@@ -17,6 +17,7 @@ from cbert.evaluation import metrics, questions
 from cbert.model import contextual_bert, sampled_softmax
 from cbert.schema import Schema
 from cbert.training import config as config_lib
+from cbert.training import memory
 from cbert.training import optimizer as optimizer_lib
 from cbert.training import state as state_lib
 from cbert.training.step import Task, make_train_step
@@ -114,7 +115,8 @@ def assemble(
     """Builds model, optimizer and step for the given seeds or the config's; compiles little.
 
     Raises:
-      UserError: the batch does not fit the devices or the data, or there is nothing to hide.
+      UserError: the batch does not fit the devices or the data, there is nothing to hide, or
+        the run cannot fit into memory.
     """
     seeds = tuple(seeds) or (config.seed,)
     batch_size = config.train.batch_size
@@ -127,6 +129,7 @@ def assemble(
         source.Batches(train.lengths, batch_size, seed, config.train.length_buckets)
         for seed in seeds
     ]
+    memory.check(config, schema, int(train.lengths.max()), len(seeds))
     model = config_lib.build_model(config, schema)
     optimizer, rate = _make_optimizer(config)
     data = train.columns

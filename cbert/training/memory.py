@@ -1,0 +1,166 @@
+"""The least memory that a run needs, estimated before anything is compiled."""
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Iterator
+
+import ml_collections
+import numpy as np
+import psutil
+
+from cbert import parallel
+from cbert.errors import UserError
+from cbert.model import contextual_bert
+from cbert.model.cross_entropy import CHUNK
+from cbert.schema import Schema
+from cbert.training import config as config_lib
+
+try:
+    import resource
+except ImportError:  # Windows has no such limits.
+    resource = None
+
+# Beyond so many layers each one more has as many parameters as the one before it.
+_TRACED_LAYERS = 3
+_FLOAT = 4  # Bytes of a parameter, and of a logit.
+
+
+@dataclasses.dataclass(frozen=True)
+class Need:
+    """Memory that a part of a run takes.
+
+    Attributes:
+      part: What takes it, in the plural.
+      size: Bytes on one device.
+      fields: The config fields that it depends on.
+    """
+
+    part: str
+    size: int
+    fields: tuple[str, ...]
+
+
+def check(config: ml_collections.ConfigDict, schema: Schema, longest: int, seeds: int) -> None:
+    """Refuses a run that cannot fit into a device's memory.
+
+    Args:
+      config: The run's config.
+      schema: The data's schema.
+      longest: The most items of a training example.
+      seeds: How many are trained in one program.
+
+    Raises:
+      UserError: it names the estimate, the memory there is and the fields to lower.
+    """
+    needs = estimate(config, schema, longest, seeds)
+    available, copies = parallel.device_memory(), 1
+    if available is None:  # Devices of the CPU share its memory.
+        available, copies = host_memory(), parallel.here_count()
+    total = copies * sum(need.size for need in needs)
+    if total <= available:
+        return
+    largest = max(needs, key=lambda need: need.size)
+    values = config_lib.fields(config)
+    fields = ", ".join(f"{name} ({values[name]})" for name in largest.fields)
+    raise UserError(
+        f"the run needs at least {readable(total)} of memory, {readable(largest.size)} of it "
+        f"for {largest.part}, and there are {readable(available)}; lower one of {fields}"
+    )
+
+
+def estimate(
+    config: ml_collections.ConfigDict, schema: Schema, longest: int, seeds: int
+) -> list[Need]:
+    """What a run holds at once at the least; what is left out is small or may be fused."""
+    parameters = _FLOAT * parameter_count(config, schema) * seeds
+    sizes = ("model.dimension", "model.feed_forward", "model.layers")
+    state = [
+        Need("parameters", parameters, sizes),
+        Need("the optimizer's two moments", 2 * parameters, sizes),
+    ]
+    train_batch = -(-config.train.batch_size // parallel.device_count())
+    masked = int(config_lib.masking(config).count(np.array(longest)))
+    sampled = config.train.sampled_items
+    training = [
+        Need("gradients", parameters, sizes),
+        _activations(config, train_batch * seeds, longest, masked, "train.batch_size"),
+        _logits(train_batch * seeds * masked, schema, "train.batch_size", sampled),
+    ]
+    eval_batch = -(-config.eval.batch_size // parallel.here_count())
+    evaluation = [
+        _activations(config, eval_batch, longest, 1, "eval.batch_size"),
+        _logits(eval_batch, schema, "eval.batch_size"),
+    ]
+    return state + max(training, evaluation, key=lambda needs: sum(n.size for n in needs))
+
+
+def parameter_count(config: ml_collections.ConfigDict, schema: Schema) -> int:
+    """All parameters of the config's model; a deep one is not built layer by layer."""
+    layers = config.model.layers
+
+    def count(layers: int) -> int:
+        shallow = config.copy_and_resolve_references()
+        shallow.model.layers = layers
+        model = config_lib.build_model(shallow, schema)
+        return sum(contextual_bert.parameter_sizes(model).values())
+
+    if layers <= _TRACED_LAYERS + 1:
+        return count(layers)
+    fewer, more = count(_TRACED_LAYERS), count(_TRACED_LAYERS + 1)
+    return fewer + (layers - _TRACED_LAYERS) * (more - fewer)
+
+
+def _activations(
+    config: ml_collections.ConfigDict, batch: int, length: int, masked: int, field: str
+) -> Need:
+    """The largest activation: the last block computes masked positions alone."""
+    model = config.model
+    wide = length if model.layers > 1 else masked
+    entries = batch * max(length * model.dimension, wide * model.feed_forward)
+    size = entries * (2 if model.dtype == "bfloat16" else 4)
+    return Need(
+        "the largest activation", size, (field, "model.dimension", "model.feed_forward")
+    )
+
+
+def _logits(masked: int, schema: Schema, field: str, sampled: int = 0) -> Need:
+    """One chunk of the logits, or the sampled ones."""
+    if sampled:
+        return Need("logits", _FLOAT * masked * sampled, (field, "train.sampled_items"))
+    vocabulary = len(schema.items)
+    chunks = -(-vocabulary // CHUNK)
+    return Need("logits", _FLOAT * masked * -(-vocabulary // chunks), (field,))
+
+
+def host_memory() -> int:
+    """Bytes that this process may use: the machine's, or what it is limited to."""
+    limits = [psutil.virtual_memory().total, *_control_group_limits()]
+    if resource is not None:
+        own, _ = resource.getrlimit(resource.RLIMIT_AS)
+        limits += [own] if own != resource.RLIM_INFINITY else []
+    return min(limits)
+
+
+def _control_group_limits() -> Iterator[int]:
+    """The limits of this process's control group and of those that it is in, in bytes."""
+    lines = []
+    with contextlib.suppress(OSError):
+        lines = pathlib.Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        root = pathlib.Path("/sys/fs/cgroup", controllers)
+        name = "memory.limit_in_bytes" if controllers else "memory.max"
+        group = pathlib.PurePosixPath(path)
+        for folder in (group, *group.parents):
+            with contextlib.suppress(OSError, ValueError):  # Without a limit it says `max`.
+                yield int((root / folder.relative_to("/") / name).read_text(encoding="utf-8"))
+
+
+def readable(size: int) -> str:
+    """Bytes as `25.3 GB`."""
+    units = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
+    power = min((len(str(size)) - 1) // 3, len(units) - 1)
+    return f"{size / 1000**power:.3g} {units[power]}"

@@ -1,0 +1,85 @@
+"""The estimate of a run's memory, and the runs that it refuses."""
+
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from cbert import parallel
+from cbert.model import conditioning, contextual_bert
+from cbert.training import config as config_lib
+from cbert.training import memory
+from cbert.training import run as run_lib
+from tests.conftest import refused, small
+
+
+@pytest.mark.parametrize("method", conditioning.NAMES)
+def test_parameters_of_a_deep_model_are_counted_without_building_it(schema, method):
+    config = small(method, model__layers=7)
+    sizes = contextual_bert.parameter_sizes(config_lib.build_model(config, schema))
+    assert memory.parameter_count(config, schema) == sum(sizes.values())
+
+
+def test_the_estimate_is_the_sum_of_what_is_held(schema):
+    config = small(train__batch_size=64, eval__batch_size=1, model__layers=2)
+    needs = memory.estimate(config, schema, 10, 3)
+    parameters = memory.parameter_count(config, schema)
+    devices = parallel.device_count()
+    # Items [64 / devices, 10, 32] in the feed-forward layer, one masked item of 80 logits each.
+    rows = 64 // devices * 3
+    assert [need.size for need in needs] == [
+        4 * parameters * 3,
+        8 * parameters * 3,
+        4 * parameters * 3,
+        4 * rows * 10 * 32,
+        4 * rows * 80,
+    ]
+
+
+def test_the_estimate_of_the_state_is_its_real_size(schema, data_dir):
+    config = small(data__dir=data_dir)
+    state = run_lib.set_up(config, schema).state
+    held = sum(leaf.nbytes for leaf in jax.tree.leaves((state.params, state.opt_state)))
+    estimated = sum(need.size for need in memory.estimate(config, schema, 10, 1)[:2])
+    assert estimated <= held < estimated + 100  # Adam counts its steps, too.
+
+
+def test_evaluation_decides_where_it_needs_more(schema):
+    config = small(eval__batch_size=10_000_000, model__layers=1, model__feed_forward=4)
+    largest = max(memory.estimate(config, schema, 10, 1), key=lambda need: need.size)
+    assert largest.fields[0] == "eval.batch_size"
+    assert largest.size == 4 * 10 * 16 * -(-10_000_000 // parallel.here_count())
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.dimension=1000000", "model.dimension (1000000)"),
+        ("model.feed_forward=2000000000", "model.feed_forward (2000000000)"),
+        ("model.layers=1000000", "model.layers (1000000)"),
+        ("train.sampled_items=2000000000", "train.sampled_items (2000000000)"),
+        ("eval.batch_size=2000000000", "eval.batch_size (2000000000)"),
+        ("train.batch_size=2000000000", "train.batch_size is 2000000000, the training split"),
+    ],
+)
+def test_an_impossible_size_is_refused_before_anything_is_made(
+    tmp_path, data_dir, override, message
+):
+    error = refused(
+        "train",
+        "--config=configs/base.py:gsu",
+        f"--workdir={tmp_path}/run",
+        f"--config.data.dir={data_dir}",
+        "--config.data.name=small",
+        f"--config.{override}",
+    )
+    assert message in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_limit_of_a_process_counts():
+    code = "from cbert.training import memory; print(memory.host_memory())"
+    command = f"ulimit -v 16000000; exec {sys.executable} -c '{code}'"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert int(done.stdout) <= 16_000_000 * 1024
