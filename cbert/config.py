@@ -150,16 +150,23 @@ def check(config: ml_collections.ConfigDict, sections: Sections) -> None:
     Raises:
       UserError: it names the field, its value and what the value must be.
     """
-    declared, values = declarations(sections), flat(config.to_dict())
+    check_names(config, sections)
+    values = flat(config.to_dict())
+    for name, declaration in declarations(sections).items():
+        if complaint := declaration.complaint(values[name]):
+            raise UserError(f"{name} is {shown(values[name])}; it must be {complaint}")
+
+
+def check_names(config: ml_collections.ConfigDict, sections: Sections) -> None:
+    """Refuses unknown and missing fields; raises `UserError`."""
+    values = flat(config.to_dict())
     for name in values:
         check_name(name, sections)
-    for name, declaration in declared.items():
+    for name in declarations(sections):
         if name not in values:
             raise UserError(
                 f"{name} is missing; begin a config with base.get_config of configs/base.py"
             )
-        if complaint := declaration.complaint(values[name]):
-            raise UserError(f"{name} is {shown(values[name])}; it must be {complaint}")
 
 
 def check_name(name: str, sections: Sections) -> None:
@@ -167,7 +174,7 @@ def check_name(name: str, sections: Sections) -> None:
     names = declarations(sections)
     if name not in names:
         near = nearest(name, names)
-        raise UserError(f"{name[:80]} is no field of a config; did you mean {near}?")
+        raise UserError(f"there is no field {name[:80]!r}; did you mean {near}?")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

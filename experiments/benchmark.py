@@ -21,15 +21,14 @@ import jax
 import numpy as np
 import psutil
 from absl import flags
-from ml_collections import config_flags
 
 from cbert.benchmark import measure, peer, scaling, workload
 from cbert.errors import UserError
 from cbert.evaluation.compare import align
 from cbert.model import conditioning
-from experiments import command
+from experiments import command, config_flag
 
-_CONFIG = config_flags.DEFINE_config_file("config", "configs/stylist.py", "Model and batch.")
+_CONFIG = config_flag.define("configs/stylist.py")
 _METHODS = flags.DEFINE_list("methods", ["gsu"], "Which methods.")
 _ROUNDS = flags.DEFINE_integer("rounds", 7, "Rounds of all that is compared.", 1)
 _STEPS = flags.DEFINE_integer("steps", 0, "Steps of a round; 0: an epoch of 8192 sets.", 0)

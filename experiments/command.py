@@ -83,8 +83,6 @@ def _parse(arguments: list[str]) -> list[str]:
         fail(error)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         fail(f"a --config override was refused: {error.args[0] if error.args else error}")
-    except (OSError, ImportError, SyntaxError) as error:
-        fail(f"the --config file cannot be loaded: {error}")
 
 
 def fail(error: object) -> None:
@@ -117,6 +115,5 @@ def _place(error: BaseException) -> str:
     if getattr(error, "filename", None):
         return str(error.filename)
     given = flags.FLAGS.flag_values_dict()
-    return next(
-        (str(given[name]) for name in ("workdir", "data_dir") if given.get(name)), os.getcwd()
-    )
+    path = given.get("workdir") or given.get("data_dir") or os.getcwd()
+    return path if isinstance(path, str) else ", ".join(path)

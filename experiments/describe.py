@@ -10,7 +10,6 @@ import collections
 
 import ml_collections
 from absl import flags
-from ml_collections import config_flags
 
 from cbert.config import reference
 from cbert.data import builder, source, stylist
@@ -19,9 +18,9 @@ from cbert.evaluation.compare import align
 from cbert.model import contextual_bert
 from cbert.schema import Schema
 from cbert.training import config as config_lib
-from experiments import command
+from experiments import command, config_flag
 
-_CONFIG = config_flags.DEFINE_config_file("config", None, "configs/NAME.py:METHOD.")
+_CONFIG = config_flag.define()
 _FIELDS = flags.DEFINE_bool("fields", False, "Prints every field of a config as Markdown.")
 
 _FIELDS_HEAD = """# The config, field by field

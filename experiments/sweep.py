@@ -6,8 +6,8 @@ python -m experiments.sweep --config=configs/meals.py --workdir=runs/rates --met
 """
 
 import contextlib
-import importlib.util
 import pathlib
+import shlex
 import signal
 import sys
 import time
@@ -21,9 +21,9 @@ from cbert.errors import UserError
 from cbert.sweep import jobs, launchers, points
 from cbert.sweep.running import Sweep, failures
 from cbert.training import workdir as workdir_lib
-from experiments import command
+from experiments import command, config_flag
 
-_CONFIG = config_flags.DEFINE_config_file("config", None, "configs/NAME.py.")
+_CONFIG = config_flag.define()
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where the runs' directories go.", required=True
 )
@@ -61,7 +61,9 @@ def main() -> None:
         print(failures(sweep.failed), file=sys.stderr)
         sys.exit(1)
     if sweep.finished():
-        print(f"\nnext: python -m experiments.report --workdir={_WORKDIR.value}")
+        print(
+            f"\nnext: python -m experiments.report {shlex.quote(f'--workdir={_WORKDIR.value}')}"
+        )
     else:
         print("\nstopped; the same command goes on")
 
@@ -91,9 +93,7 @@ def _plan(workdir: pathlib.Path) -> tuple[list[jobs.Job], int]:
 
 def _own_sweep(path: str) -> list[dict[str, Any]]:
     """The config file's list of overrides; none where it has none and --methods is given."""
-    specification = importlib.util.spec_from_file_location("config_file", path)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
+    module = config_flag.load_module(path)
     if not hasattr(module, "sweep"):
         if _METHODS.value:
             return []

@@ -5,17 +5,17 @@ python -m experiments.train --config=configs/meals.py:gsu --seeds=0,1 --workdir=
 """
 
 import pathlib
+import shlex
 
 from absl import flags
-from ml_collections import config_flags
 
 from cbert import parallel
 from cbert.errors import UserError
 from cbert.training import loop
 from cbert.training.workdir import finished
-from experiments import command
+from experiments import command, config_flag
 
-_CONFIG = config_flags.DEFINE_config_file("config", None, "configs/NAME.py:METHOD.")
+_CONFIG = config_flag.define()
 _WORKDIR = flags.DEFINE_list("workdir", None, "The run's directory.", required=True)
 _SEEDS = flags.DEFINE_list("seeds", [], "Seeds to train in one program, a --workdir for each.")
 _COORDINATOR = flags.DEFINE_string(
@@ -34,16 +34,17 @@ def main() -> None:
     config = _CONFIG.value
     seeds = _numbers(_SEEDS.value) if _SEEDS.value else [config.seed]
     workdirs = _WORKDIR.value
-    found = loop.train_seeds(config, seeds, workdirs)
+    results = loop.train_seeds(config, seeds, workdirs)
     if not parallel.is_first():
         return
-    for workdir, known in zip(workdirs, found, strict=True):
+    for workdir, progress in zip(workdirs, results, strict=True):
         if not finished(pathlib.Path(workdir).expanduser()):
             print(f"{workdir}: stopped and saved; the same command goes on")
             continue
         print(
-            f"best validation cross-entropy {known.best:.4f} at step {known.best_step}; "
-            f"evaluate it with\n  python -m experiments.evaluate --workdir={workdir}"
+            f"best validation cross-entropy {progress.best:.4f} at step {progress.best_step}; "
+            "evaluate it with\n  python -m experiments.evaluate "
+            + shlex.quote(f"--workdir={workdir}")
         )
 
 

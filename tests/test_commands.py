@@ -4,10 +4,13 @@ import gzip
 import itertools
 import json
 import re
+import shlex
 import shutil
 
 import pytest
 
+from cbert import config as config_lib
+from cbert.training import config as training_config
 from tests.conftest import lines, refused, run
 
 COMMANDS = (
@@ -21,10 +24,23 @@ def test_help(command):
     assert f"python -m experiments.{command}" in run(command, "--help", check=1).stdout
 
 
+@pytest.mark.parametrize("command", ["train", "sweep", "benchmark", "describe"])
+def test_help_lists_every_field(command):
+    text = run(command, "--help", check=1).stdout
+    listed = re.findall(r"^    --config\.([\w.]+)=", text, re.M)
+    assert listed == list(config_lib.declarations(training_config.sections()))
+
+
 @pytest.fixture(scope="module")
 def run_directory(data_dir, tmp_path_factory):
-    workdir = tmp_path_factory.mktemp("runs") / "none"
-    run(
+    """A finished run without a context; its path has a space."""
+    workdir = tmp_path_factory.mktemp("runs") / "of none"
+    train(data_dir, workdir)
+    return workdir
+
+
+def train(data_dir, workdir):
+    return run(
         "train",
         "--config=configs/base.py:none",
         f"--config.data.dir={data_dir}",
@@ -32,7 +48,6 @@ def run_directory(data_dir, tmp_path_factory):
         *SMALL,
         f"--workdir={workdir}",
     )
-    return workdir
 
 
 SMALL = (
@@ -45,6 +60,14 @@ SMALL = (
     "--config.train.length_buckets=1",
     "--config.train.eval_every=2",
 )
+
+
+def test_the_suggested_command_can_be_copied(run_directory, data_dir):
+    suggested = shlex.split(train(data_dir, run_directory).stdout.splitlines()[-1])
+    assert suggested == [
+        *("python", "-m", "experiments.evaluate"),
+        f"--workdir={run_directory}",
+    ]
 
 
 def test_work_directories_of_others(run_directory, data_dir, tmp_path):
@@ -162,11 +185,11 @@ def test_meals_take_the_same_road(meals, tmp_path):
 
 
 def test_another_seed_makes_other_articles(tmp_path):
-    found = []
+    item_names = []
     for seed in (1, 2):
         flags = ("--articles=72", "--sets=40", f"--seed={seed}", f"--data_dir={tmp_path}")
         run("prepare", "--synthetic=stylist", f"--name=seed{seed}", *flags)
         text = (tmp_path / f"seed{seed}" / "1.0.0" / "schema.json").read_text()
-        found.append(json.loads(text)["items"])
-    assert [len(set(items)) for items in found] == [72, 72]
-    assert len({*found[0], *found[1]}) > 100
+        item_names.append(json.loads(text)["items"])
+    assert [len(set(items)) for items in item_names] == [72, 72]
+    assert len({*item_names[0], *item_names[1]}) > 100

@@ -55,9 +55,13 @@ def test_a_nested_section_becomes_defaults_and_comes_back():
         ("fish", 2**31, "tank.fish is 2147483648; it must be at most 2147483647"),
         ("lid", 1, "tank.lid is 1; it must be true or false"),
         ("light", {"colour": "green"}, "tank.light.colour is 'green'; it must be one of blue,"),
-        ("light", {"color": "red"}, "tank.light.color is no field of a config; did you mean "),
+        (
+            "light",
+            {"color": "red"},
+            "there is no field 'tank.light.color'; did you mean tank.light.colour?",
+        ),
         ("light", {}, "tank.light.colour is missing"),
-        ("fihs", 3, "tank.fihs is no field of a config; did you mean tank.fish?"),
+        ("fihs", 3, "there is no field 'tank.fihs'; did you mean tank.fish?"),
     ],
 )
 def test_an_impossible_value_is_one_line(name, value, message):

@@ -107,8 +107,8 @@ def test_train_and_evaluate(disk, trained, schema):
     # Room for one checkpoint and a half, in blocks of 4 KiB a file.
     filler = fill(disk, leave=2 * size + 300_000)
     error = refused("train", *flags, f"--workdir={disk}/run")
-    assert "the disk is full" in error
-    assert f"{disk}/run" in error
+    assert error.startswith(f"error: {disk}/run")
+    assert ": the disk is full; free some space; then run the same command again" in error
     filler.unlink()
     with Checkpoints(disk / "run", read_only=True) as checkpoints:
         assert checkpoints.steps()

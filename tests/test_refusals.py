@@ -159,7 +159,12 @@ def test_configs_are_refused_before_anything_is_compiled(tmp_path, data_dir):
             *overrides,
         )
 
-    assert 'Did you mean "steps"' in refusal("--config.train.step=3")
+    nope = (
+        "error: --config.train.step: there is no field 'train.step'; did you mean train.steps?"
+    )
+    assert refusal("--config.train.step=3") == f"{nope}\n"
+    assert "did you mean train." in refusal("--config.train.nope=1")
+    assert "did you mean optimizer.learning_rate?" in refusal("--config.learning_rate", "1")
     assert "invalid literal for int" in refusal("--config.train.steps=many")
     assert "train.steps is 0; it must be at least 1" in refusal("--config.train.steps=0")
     assert "model.dropout is 1.0" in refusal("--config.model.dropout=1")
@@ -170,15 +175,38 @@ def test_configs_are_refused_before_anything_is_compiled(tmp_path, data_dir):
     assert "no prepared data" in refusal("--config.data.name=absent")
     assert "train.batch_size is 4096" in refusal("--config.train.batch_size=4096")
     assert "seed is 4294967296" in refusal("--config.seed=4294967296")
-    assert "No such file" in refusal(config="absent.py:gsu")
+    assert "configs/absent.py: no such file" in refusal(config="absent.py:gsu")
     assert "unexpected argument 'now'" in refusal("now")
     assert "data.name is empty" in refusal("--config.data.name=")
-    (tmp_path / "own.py").write_text(
-        "import ml_collections\n"
-        "def get_config():\n"
-        "  return ml_collections.ConfigDict({'seed': 0, 'train': {'step': 5}})\n"
-    )
-    assert "train.step is no field of a config; did you mean train.steps?" in refused(
-        "train", f"--config={tmp_path}/own.py", f"--workdir={tmp_path}/run"
-    )
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "own.py has no get_config(); write one"),
+        ("def get_config(): pass", "get_config() returned NoneType, not a ConfigDict"),
+        ("def get_config(: pass", "own.py: SyntaxError: "),
+        ("def get_config():\n  return 1 / 0", "own.py:2: ZeroDivisionError: division by zero"),
+        ("def get_config(method): pass", "own.py: TypeError: get_config() missing 1 required"),
+        (
+            "import ml_collections\n"
+            "def get_config():\n"
+            "  return ml_collections.ConfigDict({'seed': 0, 'train': {'step': 5}})\n",
+            "own.py: there is no field 'train.step'; did you mean train.steps?",
+        ),
+        (
+            "import ml_collections\n"
+            "def get_config():\n"
+            "  return ml_collections.ConfigDict({'seed': 0})\n",
+            "own.py: data.name is missing; begin a config with base.get_config",
+        ),
+    ],
+)
+def test_a_config_file_that_returns_no_config(tmp_path, text, message):
+    (tmp_path / "own.py").write_text(text)
+    flags = (f"--config={tmp_path}/own.py", "--config.seed=3", f"--workdir={tmp_path}/run")
+    error = refused("train", *flags)
+    assert error.startswith(f"error: {tmp_path}/own.py")
+    assert message in error
     assert not (tmp_path / "run").exists()

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import json
 import pathlib
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,8 +28,9 @@ def _found(data_dir: str, name: str) -> pathlib.Path:
     path = builder.directory(data_dir, name)
     if not (path / "dataset_info.json").exists():
         raise UserError(
-            f"{path}: no prepared data; run python -m experiments.prepare --name={name} "
-            f"--data_dir={data_dir} with --input=FILE or --synthetic=stylist"
+            f"{path}: no prepared data; run python -m experiments.prepare "
+            f"{shlex.join([f'--name={name}', f'--data_dir={data_dir}'])} with --input=FILE or "
+            "--synthetic=stylist"
         )
     return path
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import pathlib
+import shlex
 from typing import Any
 
 from cbert import progress
@@ -76,7 +77,8 @@ def load(directory: str | pathlib.Path, split: str, base: str) -> Study:
         name, why = next(iter(lacking.items()))
         raise UserError(
             f"no run of {directory} can be reported, {name} for one is {why}; train it, then "
-            f"python -m experiments.evaluate --workdir={directory / name} --split={split}"
+            "python -m experiments.evaluate "
+            + shlex.join([f"--workdir={directory / name}", f"--split={split}"])
         )
     asked, made = _read(used)
     settings = {name: asked.run.evaluation[name] for name in runs.SETTINGS}
