@@ -8,12 +8,13 @@ defaults, checks, the page of fields and the help of overrides from the declarat
 import collections
 import dataclasses
 import difflib
+import functools
 import inspect
 import json
-import math
 import pathlib
+import sys
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import ml_collections
@@ -84,7 +85,7 @@ class Declaration:
         if self.choices is not None:
             return value in self.choice_names()
         return not isinstance(value, float | int) or (
-            math.isfinite(value)
+            abs(value) <= sys.float_info.max  # Not true of nan, either.
             and (self.at_least is None or value >= self.at_least)
             and (self.above is None or value > self.above)
             and (self.at_most is None or value <= self.at_most)
@@ -119,13 +120,13 @@ def field(
     return dataclasses.field(default=default, metadata=declared)
 
 
+@functools.cache
 def section_fields(section: type) -> dict[str, Declaration]:
     """The declared fields of one section by name."""
     kinds = typing.get_type_hints(section)
     return {
         field.name: Declaration(kinds[field.name], field.default, **field.metadata)
         for field in dataclasses.fields(section)
-        if "meaning" in field.metadata
     }
 
 
@@ -159,19 +160,18 @@ def check(config: ml_collections.ConfigDict, sections: Sections) -> None:
 
 def check_names(config: ml_collections.ConfigDict, sections: Sections) -> None:
     """Refuses unknown and missing fields; raises `UserError`."""
-    values = flat(config.to_dict())
+    names, values = declarations(sections), flat(config.to_dict())
     for name in values:
-        check_name(name, sections)
-    for name in declarations(sections):
+        check_name(name, names)
+    for name in names:
         if name not in values:
             raise UserError(
                 f"{name} is missing; begin a config with base.get_config of configs/base.py"
             )
 
 
-def check_name(name: str, sections: Sections) -> None:
-    """Refuses the name of a field that does not exist; the error offers the nearest."""
-    names = declarations(sections)
+def check_name(name: str, names: Collection[str]) -> None:
+    """Refuses a field that is not among the names; the `UserError` offers the nearest."""
     if name not in names:
         near = nearest(name, names)
         raise UserError(f"there is no field {name[:80]!r}; did you mean {near}?")

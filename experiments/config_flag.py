@@ -13,7 +13,7 @@ import ml_collections
 from absl import flags
 from ml_collections import config_flags
 
-from cbert.config import check_name, check_names, overrides_help
+from cbert.config import check_name, check_names, declarations, overrides_help
 from cbert.errors import UserError
 from cbert.training import config as config_lib
 
@@ -61,7 +61,7 @@ class _Parser(flags.ArgumentParser):
 
 def _check_override(name: str) -> None:
     try:
-        check_name(name, config_lib.sections())
+        check_name(name, declarations(config_lib.sections()))
     except UserError as error:
         raise UserError(f"--config.{name}: {error}") from None
 
