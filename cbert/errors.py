@@ -1,4 +1,4 @@
-"""A user's mistake in one line, and how text from outside is shown on a terminal."""
+"""A user's mistake as one line, and safe ways to show text from outside on a terminal."""
 
 import reprlib
 import sys
@@ -14,7 +14,7 @@ _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 56
 class UserError(Exception):
     """A user's mistake: one line that names the place, the value and the fix.
 
-    Whatever the message quotes, it is one printable line of at most 480 characters.
+    The message becomes one printable line of at most 480 characters, whatever it quotes.
     """
 
     def __init__(self, message: object) -> None:
@@ -28,7 +28,7 @@ def one_line(message: object) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with control characters, and all else a terminal might obey, as `\\x1b`."""
+    """Escapes control characters and all else that a terminal might obey, as in `\\x1b`."""
     if text.isprintable():
         return text
     return "".join(

@@ -3,8 +3,8 @@
     python -m experiments.train --config=configs/base.py:gsu --config.data.name=NAME \\
       --workdir=DIR
 
-What was measured with these defaults, and what each data set overrides, stands in the configs
-beside this one: meals.py (real data), quickstart.py and stylist.py (synthetic).
+The configs beside this one say what each data set overrides and what was measured with it:
+meals.py (real data), quickstart.py and stylist.py (synthetic data).
 """
 
 import ml_collections
@@ -21,5 +21,5 @@ def get_config(method: str = "gsu") -> ml_collections.ConfigDict:
 
 
 def sweep() -> list[dict]:
-    """One point a method."""
+    """One run for each method."""
     return [{"model.method": method} for method in conditioning.NAMES]

@@ -1,4 +1,6 @@
-"""The paper's size: 30 000 articles, D 128, H 8, N 4, C 736, outfits of mean 5.
+"""Synthetic outfits at the paper's size: 30 000 articles, D 128, H 8, N 4, C 736.
+
+An outfit has five articles on average.
 
     python -m experiments.describe --config=configs/stylist.py:gsu
     python -m experiments.prepare --synthetic=stylist --split_sets=380000,17000,17000 \\
@@ -8,7 +10,7 @@
 The parameter counts are the paper's to the last digit: none 546432, c 673664, np 640768,
 gs 723328, gsu 921856. Thirty epochs take more than two hours a run on two cores of an AMD EPYC
 (Zen 4). After four of them, one seed, test cross-entropy: none 5.5208, c 5.3187, np 5.2266,
-gs 5.1402, gsu 5.2239; popularity 7.1720, known optimum 4.1428: docs/results/stylist.md.
+gs 5.1402, gsu 5.2239; popularity 7.1720, Bayes-optimal 4.1428: docs/results/stylist.md.
 """
 
 import ml_collections

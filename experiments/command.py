@@ -1,4 +1,4 @@
-"""How every command starts and ends: a user's mistake is one line and exit code 2."""
+"""Starts and ends every command: a user's mistake becomes one line and exit code 2."""
 
 import contextlib
 import errno
@@ -14,7 +14,7 @@ from absl import app, flags, logging
 from cbert import runtime
 from cbert.errors import UserError, one_line
 
-_NO_ROOM = {
+_ADVICE = {
     errno.ENOSPC: "the disk is full; free some space",
     errno.EDQUOT: "the disk quota is used up; free some space",
     errno.EFBIG: "a file may not grow that large here; raise the limit",
@@ -25,7 +25,7 @@ _NO_ROOM = {
 
 
 def run(main: Callable[[], None]) -> None:
-    """Parses the flags and calls `main`, which takes nothing: it reads `flags.FLAGS`."""
+    """Parses the flags and calls `main`, which reads `flags.FLAGS`."""
 
     def guarded(arguments: list[str]) -> None:
         try:
@@ -41,21 +41,21 @@ def run(main: Callable[[], None]) -> None:
         except UserError as error:
             fail(error)
         except Exception as error:
-            if line := _no_room(error):
+            if line := _disk_error(error):
                 _leave(f"error: {one_line(line)}", 2)
             if not isinstance(error, OSError):
                 raise
             fail(error)
 
-    # What a library logs before it raises would stand before the one line.
+    # Libraries log an error before they raise it, which would be a second line.
     logging.set_verbosity(logging.FATAL)
-    sys.unraisablehook = _of_main_thread(sys.unraisablehook)
+    sys.unraisablehook = _main_thread_only(sys.unraisablehook)
     runtime.set_up()
     app.run(guarded, flags_parser=_parse)
 
 
-def _of_main_thread(report: Callable) -> Callable:
-    """Silent about other threads: TensorStore's complain there of what a save raises too."""
+def _main_thread_only(report: Callable) -> Callable:
+    """Makes a hook ignore other threads: TensorStore's report there what a save raises too."""
 
     def hook(error: object) -> None:
         if threading.get_ident() == threading.main_thread().ident:
@@ -65,9 +65,9 @@ def _of_main_thread(report: Callable) -> Callable:
 
 
 def _leave(line: str, code: int) -> None:
-    """Ends the process at once: its threads may still be computing, or failing to write.
+    """Ends the process at once, for its threads may still compute or fail to write.
 
-    Python's own end would crash under the first and print what the others raise.
+    Python would crash while a thread computes, and print what a failing one raises.
     """
     print(line, file=sys.stderr, flush=True)
     with contextlib.suppress(OSError):
@@ -76,7 +76,7 @@ def _leave(line: str, code: int) -> None:
 
 
 def _parse(arguments: list[str]) -> list[str]:
-    """Flags and config overrides; what is wrong with either ends in one line."""
+    """Parses flags and config overrides; a mistake in either ends in one line."""
     try:
         return flags.FLAGS(arguments)
     except (flags.Error, UserError) as error:
@@ -91,16 +91,16 @@ def fail(error: object) -> None:
     sys.exit(2)
 
 
-def _no_room(error: BaseException) -> str | None:
-    """What to do about a disk that takes nothing more, None for any other trouble.
+def _disk_error(error: BaseException) -> str | None:
+    """Explains an error of a disk that takes nothing more; None for any other error.
 
-    Libraries in C++ raise errors of their own with the system's words in them.
+    Libraries in C++ raise errors of their own whose text quotes the system's.
     """
     for cause in _causes(error):
-        for number, advice in _NO_ROOM.items():
-            named = isinstance(cause, OSError) and cause.errno == number
-            if named or os.strerror(number) in str(cause):
-                return f"{_place(cause)}: {advice}; then run the same command again"
+        for number, advice in _ADVICE.items():
+            raised = isinstance(cause, OSError) and cause.errno == number
+            if raised or os.strerror(number) in str(cause):
+                return f"{_path_of(cause)}: {advice}; then run the same command again"
     return None
 
 
@@ -110,8 +110,8 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _place(error: BaseException) -> str:
-    """The path that an error names, or the directory that the command writes to."""
+def _path_of(error: BaseException) -> str:
+    """Returns the path that an error names, or else where the command writes."""
     if getattr(error, "filename", None):
         return str(error.filename)
     given = flags.FLAGS.flag_values_dict()

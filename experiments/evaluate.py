@@ -11,24 +11,33 @@ from cbert.evaluation import compare
 from cbert.evaluation import evaluate as evaluate_lib
 from experiments import command
 
-_WORKDIR = flags.DEFINE_list("workdir", None, "One run's directory, or several.", required=True)
+_WORKDIR = flags.DEFINE_list(
+    "workdir",
+    None,
+    "A run's directory; several, separated by commas, are compared.",
+    required=True,
+)
 _SPLIT = flags.DEFINE_enum(
-    "split", "test", ["train", "validation", "test"], "What to evaluate on."
+    "split", "test", ["train", "validation", "test"], "The split to evaluate on."
 )
-_CHECKPOINT = flags.DEFINE_string("checkpoint", "best", "best, last or a step.")
+_CHECKPOINT = flags.DEFINE_string("checkpoint", "best", "The checkpoint: best, last or a step.")
 _DATA_DIR = flags.DEFINE_string(
-    "data_dir", "", "Where prepared data lie; the run's by default."
+    "data_dir", "", "The directory of prepared data sets; by default the run's."
 )
-_NAME = flags.DEFINE_string("name", "", "Name of the prepared data; the run's by default.")
+_NAME = flags.DEFINE_string(
+    "name", "", "The name of the prepared data set; by default the run's."
+)
 _MASKING = flags.DEFINE_enum(
     "masking",
     None,
     ["each", "one"],
-    "Ask for each item or for one a set; the run's by default.",
+    "Mask each item of an example in turn, or one of them; by default as the run's config says.",
 )
-_BY = flags.DEFINE_string("by", "", "Also a table by the values of this context feature.")
+_BY = flags.DEFINE_string("by", "", "A context feature: print a table by its values, too.")
 _EFFECTS = flags.DEFINE_bool(
-    "effects", False, "Also what each context feature is worth: cross-entropy lost without it."
+    "effects",
+    False,
+    "Measure the cross-entropy that is lost without each context feature, too.",
 )
 
 

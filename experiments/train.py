@@ -16,15 +16,26 @@ from cbert.training.workdir import finished
 from experiments import command, config_flag
 
 _CONFIG = config_flag.define()
-_WORKDIR = flags.DEFINE_list("workdir", None, "The run's directory.", required=True)
-_SEEDS = flags.DEFINE_list("seeds", [], "Seeds to train in one program, a --workdir for each.")
+_WORKDIR = flags.DEFINE_list(
+    "workdir",
+    None,
+    "The run's directory; several, separated by commas, for several --seeds.",
+    required=True,
+)
+_SEEDS = flags.DEFINE_list(
+    "seeds", [], "Seeds to train in one program, each with its own --workdir."
+)
 _COORDINATOR = flags.DEFINE_string(
     "coordinator",
     "",
-    "host:port of process 0 of a run's processes; Slurm's by default.",
+    "Address host:port of process 0 of a run of several processes; Slurm sets it itself.",
 )
-_PROCESSES = flags.DEFINE_integer("num_processes", 1, "With --coordinator: how many.", 1)
-_PROCESS = flags.DEFINE_integer("process_id", 0, "With --coordinator: which one, from 0.", 0)
+_PROCESSES = flags.DEFINE_integer(
+    "num_processes", 1, "With --coordinator: the number of processes.", 1
+)
+_PROCESS = flags.DEFINE_integer(
+    "process_id", 0, "With --coordinator: this process's number, from 0.", 0
+)
 flags.mark_flag_as_required("config")
 
 

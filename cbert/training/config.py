@@ -51,10 +51,12 @@ class Top:
 class Data:
     """Where the prepared data lie."""
 
-    name: str = field("", "the prepared data set, `--name` of `prepare`")
+    name: str = field("", "the name of the prepared data set")
     dir: str = field("data", "the directory of prepared data sets", changes_results=False)
     stylist_articles: int = field(
-        0, "for `describe` alone: size of a stylist catalogue that is not prepared", at_least=0
+        0,
+        "size of a stylist catalogue whose model is described without prepared data",
+        at_least=0,
     )
 
 
@@ -84,7 +86,9 @@ class Train:
         "`one` masks one item an example, the paper's task; `rate` masks a fraction of them",
         choices=KINDS,
     )
-    mask_rate: float = field(0.15, "that fraction; at least one item", above=0, at_most=1)
+    mask_rate: float = field(
+        0.15, "the fraction of items that `rate` masks; at least one item", above=0, at_most=1
+    )
     corrupt: bool = field(
         False,
         "BERT's 80/10/10: a tenth of the masked items is shown as a random item, a tenth "
@@ -154,7 +158,7 @@ class Optimizer:
 
 @dataclasses.dataclass(frozen=True)
 class Eval:
-    """The command `evaluate`."""
+    """The evaluation of a finished run."""
 
     masking: str = field(
         "each",
