@@ -41,7 +41,7 @@ def run(main: Callable[[], None]) -> None:
         except UserError as error:
             fail(error)
         except Exception as error:
-            if line := _disk_error(error):
+            if line := _disk_error(error) or _memory_error(error):
                 _leave(f"error: {one_line(line)}", 2)
             if not isinstance(error, OSError):
                 raise
@@ -101,6 +101,14 @@ def _disk_error(error: BaseException) -> str | None:
             raised = isinstance(cause, OSError) and cause.errno == number
             if raised or os.strerror(number) in str(cause):
                 return f"{_path_of(cause)}: {advice}; then run the same command again"
+    return None
+
+
+def _memory_error(error: BaseException) -> str | None:
+    """Explains an error of a device or a machine without memory left; else None."""
+    for cause in _causes(error):
+        if isinstance(cause, MemoryError) or str(cause).startswith("RESOURCE_EXHAUSTED"):
+            return f"there is no memory left ({cause}); choose a smaller model or batch"
     return None
 
 

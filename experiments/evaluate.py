@@ -9,6 +9,7 @@ from absl import flags
 from cbert.errors import UserError, printable
 from cbert.evaluation import compare
 from cbert.evaluation import evaluate as evaluate_lib
+from cbert.training.config import EVAL_MASKINGS
 from experiments import command
 
 _WORKDIR = flags.DEFINE_list(
@@ -30,8 +31,8 @@ _NAME = flags.DEFINE_string(
 _MASKING = flags.DEFINE_enum(
     "masking",
     None,
-    ["each", "one"],
-    "Mask each item of an example in turn, or one of them; by default as the run's config says.",
+    EVAL_MASKINGS,
+    "Mask each item of an example in turn, or one; by default as the run's config says.",
 )
 _BY = flags.DEFINE_string("by", "", "A context feature: print a table by its values, too.")
 _EFFECTS = flags.DEFINE_bool(

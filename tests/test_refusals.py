@@ -2,10 +2,12 @@
 
 import gzip
 import json
+import subprocess
+import sys
 
 import pytest
 
-from tests.conftest import lines, refused, run
+from tests.conftest import ROOT, lines, refused, run
 
 GOOD = {"items": ["a", "b"], "context": {"day": "mon"}}
 
@@ -179,6 +181,18 @@ def test_configs_are_refused_before_anything_is_compiled(tmp_path, data_dir):
     assert "unexpected argument 'now'" in refusal("now")
     assert "data.name is empty" in refusal("--config.data.name=")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("array", ["numpy.ones(2**50)", "jax.numpy.zeros(2**44)"])
+def test_memory_that_is_used_up_is_one_line(array):
+    code = f"import jax, numpy; from experiments import command; command.run(lambda: {array})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: there is no memory left (")
+    assert done.stderr.endswith("); choose a smaller model or batch\n")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
