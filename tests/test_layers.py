@@ -9,8 +9,8 @@ PACKAGE = pathlib.Path(cbert.__file__).parent
 # A module may import its own package and lower layers.
 LAYERS = [
     {"errors"},
-    {"files"},
-    {"config", "parallel", "schema"},
+    {"files", "parallel"},
+    {"config", "schema"},
     {"schema_file"},
     {"data", "model"},
     {"training"},
