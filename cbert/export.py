@@ -22,9 +22,8 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from cbert import schema_file
 from cbert.errors import UserError
-from cbert.schema import Schema
+from cbert.schema import Schema, schema_file
 from cbert.serving.checks import Checker
 from cbert.serving.predictor import Predictor
 from cbert.serving.program import BATCH_SIZES, Functions, Program
@@ -95,7 +94,7 @@ def _exported(function: Callable, *shapes: Any) -> bytes:
 
 
 def _context_shapes(schema: Schema, rows: Any) -> dict[str, jax.ShapeDtypeStruct]:
-    coded = {feature.name: feature.encode([None]) for feature in schema.features}
+    coded = {feature.name: feature.missing() for feature in schema.features}
     return {
         name: jax.ShapeDtypeStruct((rows, *array.shape[1:]), array.dtype)
         for name, array in coded.items()

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from cbert import schema_file
 from cbert.model import contextual_bert
+from cbert.schema import schema_file
 from cbert.serving.answers import Completion, Explanation, Prediction, Query, Score, Scores
 from cbert.serving.checks import Checker
 from cbert.serving.predictor import Predictor

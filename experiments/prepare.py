@@ -10,10 +10,10 @@ import pathlib
 
 from absl import flags
 
-from cbert import files, schema_file
+from cbert import files
 from cbert.data import builder, prepare, readers, records, stylist
 from cbert.errors import UserError
-from cbert.schema import SEQUENCE, SET
+from cbert.schema import SEQUENCE, SET, History, schema_file
 from experiments import command
 
 _INPUT = flags.DEFINE_string("input", None, "JSON Lines (plain or .gz), CSV or Parquet file.")
@@ -60,6 +60,7 @@ _SEPARATOR = flags.DEFINE_string("separator", "|", "CSV: between the values of a
 _CATEGORICAL = flags.DEFINE_list("categorical", [], "CSV: number-like columns that are names.")
 _NUMERICAL = flags.DEFINE_list("numerical", [], "CSV: columns where all must be numbers.")
 _MULTI_VALUED = flags.DEFINE_list("multi_valued", [], "CSV: columns that hold lists of names.")
+_HISTORY = flags.DEFINE_list("history", [], "Features that hold lists of the data's items.")
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace a data set of the same name.")
 
 _OF_SYNTHETIC = ("sets", "articles", "seed", "split_sets", "records")
@@ -67,7 +68,7 @@ _OF_INPUT = (
     *("split_shares", "skip_bad_rows", "columns", "separator"),
     *("categorical", "numerical", "multi_valued"),
 )
-_OF_SCHEMA = ("kind", "min_count", "value_min_count", "max_items", "widths")
+_OF_SCHEMA = ("kind", "min_count", "value_min_count", "max_items", "widths", "history")
 
 
 def main() -> None:
@@ -83,6 +84,7 @@ def main() -> None:
         longer=_LONGER.value,
         split_shares=tuple(_whole_numbers(_SPLIT_SHARES)),
         widths={name: _whole(width, "--widths") for name, width in _pairs(_WIDTHS).items()},
+        kinds=dict.fromkeys(_HISTORY.value, History.kind),
         drop=tuple(_DROP.value),
         overwrite=_OVERWRITE.value,
     )
@@ -125,6 +127,7 @@ def _read(kind: str) -> tuple[list[records.Record], list[str]]:
         tuple(_CATEGORICAL.value),
         tuple(_NUMERICAL.value),
         tuple(_MULTI_VALUED.value),
+        tuple(_HISTORY.value),
     )
     return readers.read(_INPUT.value, kind, columns, _SKIP_BAD_ROWS.value)
 

@@ -15,11 +15,12 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from cbert import predict, schema_file
-from cbert.data import inference, prepare, readers, splits, stylist
+from cbert import predict
+from cbert.data import infer_schema, prepare, readers, splits, stylist
+from cbert.data.infer_schema import SchemaAccumulator
 from cbert.errors import UserError
 from cbert.model import contextual_bert
-from cbert.schema import Schema
+from cbert.schema import Schema, schema_file
 from cbert.training import checksums, workdir
 from cbert.training import config as config_lib
 from cbert.training.checkpoint import Checkpoints
@@ -37,6 +38,7 @@ ROWS = [
             "day": ("mon", "tue")[number % 2],
             "age": number,
             "tags": ["x", "y"][: number % 3],
+            "seen": ["d", "a", "odd"][: number % 4],
             "image": [number / 2, 1.0],
             "paid": number % 2 == 0,
             "note": None if number % 4 else "q",
@@ -79,7 +81,7 @@ def records(folder: pathlib.Path) -> Callable:
         (folder / name).write_bytes(text)
         found, skipped = readers.read(folder / name, kind, skip_bad_rows=source.choice((0, 1)))
         assert all(len(line) < LONGEST_LINE and line.isprintable() for line in skipped)
-        schema = inference.infer(found, kind)
+        schema = infer_schema.infer(found, SchemaAccumulator(kind))
         assert schema_file.from_dict(json.loads(schema_file.text(schema))) == schema
         by_split = {"train": found}
         prepare.format_summary(prepare.summarize(by_split, schema, 0), prepare.Options())
@@ -94,16 +96,20 @@ def records(folder: pathlib.Path) -> Callable:
 def _encode(schema: Schema, items: list[list[str]], contexts: list[dict]) -> None:
     codes = schema.encode_items(items)
     assert (codes < len(schema.items)).all()
-    for feature in schema.features:
-        column = feature.encode([context.get(feature.name) for context in contexts])
+    for column in schema.encode_contexts(contexts).values():
         assert np.isfinite(column).all()
+
+
+def _inferred(folder: pathlib.Path) -> Schema:
+    """A schema with a feature of every kind."""
+    found, _ = readers.read(folder / "in.jsonl")
+    return infer_schema.infer(found, SchemaAccumulator(kinds={"seen": "history"}))
 
 
 def schemas(folder: pathlib.Path) -> Callable:
     """`schema.json`, as a person may have edited it."""
     (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    valid = inference.infer(readers.read(folder / "in.jsonl")[0])
-    valid = json.loads(schema_file.text(valid))
+    valid = json.loads(schema_file.text(_inferred(folder)))
 
     def attempt(source: random.Random, huge: float) -> None:
         path = folder / "schema.json"
@@ -111,7 +117,7 @@ def schemas(folder: pathlib.Path) -> Callable:
         schema = schema_file.load(path)
         schema_file.save(schema, path)
         assert schema_file.load(path) == schema
-        sizes = [feature.max_values * feature.numbers for feature in schema.features]
+        sizes = [feature.entries for feature in schema.features]
         if max([schema.max_items, *sizes]) < 10_000:
             _encode(schema, [["a", "unheard of"][: schema.max_items]], [{}])
 
@@ -162,7 +168,7 @@ def queries(folder: pathlib.Path) -> Callable:
     config.data.name = "own"
     config.model.update({"dimension": 16, "heads": 2, "layers": 1, "feed_forward": 32})
     (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    schema = inference.infer(readers.read(folder / "in.jsonl")[0])
+    schema = _inferred(folder)
     workdir.claim(config, schema, folder)
     model = config_lib.build_model(config, schema)
     params = contextual_bert.initialize(model, jax.random.key(0))

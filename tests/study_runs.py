@@ -7,8 +7,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from cbert import schema_file
-from cbert.schema import CATEGORICAL, NUMERICAL, SET, Feature, Schema
+from cbert.schema import SET, Categorical, Numerical, Schema, schema_file
 from cbert.training import config as config_lib
 from tests.conftest import small
 
@@ -19,7 +18,7 @@ SCHEMA = Schema(
     4,
     ("<script>alert(1)</script>", "b & c", "d|e"),
     (9, 5, 3),
-    (Feature(TIME, CATEGORICAL, 4, values=VALUES), Feature("age", NUMERICAL, 4)),
+    (Categorical(TIME, 4, VALUES), Numerical("age", 4)),
 )
 EXAMPLES, ITEMS = 80, 2
 STEPS = (3, 6)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cbert.model.config import ModelConfig
-from cbert.model.context import Numbers
+from cbert.model.context import NumericalProjection
 from cbert.schema import PAD_ITEM
 from tests.models import batch, build, encode, initialized, made
 
@@ -113,7 +113,7 @@ def test_concat_as_one_network_of_item_and_context(schema, train_split):
 
     def entered(module):
         x, _ = module.embedding(codes)
-        c = module.context_encoder(context)
+        c = module.embed_context(context)
         entered = module.conditioning.begin(x, codes != PAD_ITEM, c)
         return x, c.vector, entered[0]
 
@@ -132,6 +132,6 @@ def test_a_long_vector_begins_as_large_as_an_embedding():
     for numbers in (1, 1000):
         values = np.random.default_rng(0).standard_normal((400, numbers))
         values = np.concatenate([np.ones((400, 1)), values], axis=1).astype(np.float32)
-        module = Numbers(config, 64)
-        (found, _), _ = module.init_with_output(jax.random.key(0), values)
+        module = NumericalProjection(config, 64)
+        (found, _), _ = module.init_with_output(jax.random.key(0), values, None)
         assert 0.7 < np.square(found).sum(axis=1).mean() < 1.4

@@ -75,8 +75,8 @@ def test_effects_are_those_of_contexts_spoilt_by_hand(trained):
     for feature in schema.features:
         values = [json.loads(context)[feature.name] for context in split.contexts]
         spoilt = {
-            "shuffled": feature.encode([values[row] for row in exchanged]),
-            "withheld": feature.encode([None] * len(values)),
+            "shuffled": schema.encode_feature(feature.name, [values[row] for row in exchanged]),
+            "withheld": feature.missing(len(values)),
         }
         for way, column in spoilt.items():
             lost = loss(**{feature.name: column}) - loss()

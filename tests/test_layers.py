@@ -11,7 +11,6 @@ LAYERS = [
     {"errors"},
     {"files", "parallel"},
     {"config", "schema"},
-    {"schema_file"},
     {"data", "model"},
     {"training"},
     {"evaluation", "predict", "export"},

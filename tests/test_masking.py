@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cbert.data.masking import Masking, expected_count, hide, withhold
+from cbert.data.context_dropout import drop_features
+from cbert.data.masking import Masking, expected_count, hide
 from cbert.schema import (
     MASK_ITEM,
     MISSING_VALUE,
@@ -12,6 +13,7 @@ from cbert.schema import (
     PAD_VALUE,
     UNKNOWN_ITEM,
     UNKNOWN_VALUE,
+    TokenFeature,
 )
 
 KEY = jax.random.key(3)
@@ -81,17 +83,17 @@ def test_what_is_hidden_depends_on_the_place_alone():
         assert (one == np.concatenate(others)).all()
 
 
-def test_withholding_gives_missing_or_unknown_at_its_rate(schema, train_split):
+def test_a_dropped_feature_is_missing_or_unknown_at_its_rate(schema, train_split):
     rows = 300
     context = {name: jnp.asarray(column[:rows]) for name, column in train_split.context.items()}
-    assert withhold(KEY, context, np.arange(rows), rows, 0.0, schema) is context
-    found = withhold(KEY, context, np.arange(rows), rows, 0.5, schema)
+    assert drop_features(KEY, context, np.arange(rows), rows, 0.0, schema) is context
+    found = drop_features(KEY, context, np.arange(rows), rows, 0.5, schema)
     changed = []
     for feature in schema.features:
         one, other = np.asarray(found[feature.name]), np.asarray(context[feature.name])
         rows_changed = (one != other).any(1)
         changed.append(rows_changed.mean())
-        if feature.is_token:
+        if isinstance(feature, TokenFeature):
             assert set(one[rows_changed, 0]) == {MISSING_VALUE, UNKNOWN_VALUE}
             assert (one[rows_changed, 1:] == PAD_VALUE).all()
         else:

@@ -7,7 +7,7 @@ import pytest
 
 from cbert.data.source import Split
 from cbert.evaluation import breakdown, controls, metrics, questions
-from cbert.schema import CATEGORICAL, NUMERICAL, SET, UNKNOWN_ITEM, Feature, Schema
+from cbert.schema import SET, UNKNOWN_ITEM, Categorical, Numerical, Schema
 
 
 def test_metrics_by_hand():
@@ -51,21 +51,24 @@ def test_bootstrap_interval_agrees_with_the_standard_error():
 )
 def test_numbers_are_parted_by_their_quarters(numbers, wanted):
     contexts = [json.dumps({"children": number}) for number in numbers]
-    feature = Feature("children", NUMERICAL, 4)
+    feature = Numerical("children", 4)
     parts = breakdown.by_feature(contexts, feature)
     assert {name: int(inside.sum()) for name, inside in parts.items()} == wanted
 
 
-SCHEMA = Schema(
-    SET, 3, ("a", "b", "c"), (3, 2, 2), (Feature("day", CATEGORICAL, 4, values=("mon", "tue")),)
-)
+SCHEMA = Schema(SET, 3, ("a", "b", "c"), (3, 2, 2), (Categorical("day", 4, ("mon", "tue")),))
 
 
 def split(items, days, ids=None):
     names = ids or [str(n) for n in range(len(items))]
     codes = SCHEMA.encode_items(items)
     return Split(
-        names, names, ["{}"] * len(items), codes, {"day": SCHEMA.features[0].encode(days)}, None
+        names,
+        names,
+        ["{}"] * len(items),
+        codes,
+        {"day": SCHEMA.encode_feature("day", days)},
+        None,
     )
 
 

@@ -13,7 +13,7 @@ from cbert.evaluation import questions
 from cbert.model import attention
 from cbert.model.conditioning import NAMES
 from cbert.model.cross_entropy import cross_entropy
-from cbert.schema import MASK_ITEM, PAD_ITEM
+from cbert.schema import MASK_ITEM, PAD_ITEM, TokenFeature
 from tests.models import SMALL, batch, encode, made
 
 
@@ -119,7 +119,7 @@ def plain_loss(params, codes, context, places, targets, features):
 
     def embed(feature):
         p, rows = params["context_encoder"][f"feature_{feature.name}"], context[feature.name]
-        if feature.is_token:
+        if isinstance(feature, TokenFeature):
             shown = jnp.asarray(rows != 0, "float64")[..., None]
             return (p["embedding"][rows] * shown).sum(1) / jnp.maximum(shown.sum(1), 1)
         edges = (np.array(feature.edges) - feature.mean) / feature.scale

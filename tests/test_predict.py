@@ -15,7 +15,16 @@ from cbert.errors import UserError
 from cbert.evaluation import questions
 from cbert.model import contextual_bert
 from cbert.predict import Query
-from cbert.schema import MASK_ITEM, SEQUENCE, UNKNOWN_ITEM, Feature, Schema
+from cbert.schema import (
+    MASK_ITEM,
+    SEQUENCE,
+    UNKNOWN_ITEM,
+    Categorical,
+    MultiValued,
+    Numerical,
+    Schema,
+    Vector,
+)
 from cbert.serving.checks import Checker
 from cbert.serving.program import Program, padded_lengths
 from cbert.training import config as config_lib
@@ -32,7 +41,7 @@ def applied(predictor):
 
 def logits(predictor, codes, place, context):
     """All logits of one hidden position, without padding or a batch; float64."""
-    columns = {f.name: f.encode([context.get(f.name)]) for f in predictor.schema.features}
+    columns = predictor.schema.encode_contexts([context])
     found, table, bias = applied(predictor)(
         {"params": predictor.program.params},
         np.array([codes], np.int32),
@@ -63,10 +72,10 @@ def sequences():
     """Sequences of at most 20 letters, with positions, in a context of every kind."""
     letters = tuple("abcdefgh")
     features = (
-        Feature("author", "categorical", 3, values=("x", "y")),
-        Feature("tags", "multi_valued", 2, values=("p", "q", "r"), max_values=2),
-        Feature("year", "numerical", 2, mean=2000.0, scale=10.0, edges=(1990.0, 2010.0)),
-        Feature("image", "vector", 2, dimension=2),
+        Categorical("author", 3, ("x", "y")),
+        MultiValued("tags", 2, ("p", "q", "r"), 2),
+        Numerical("year", 2, 2000.0, 10.0, (1990.0, 2010.0)),
+        Vector("image", 2, dimension=2),
     )
     schema = Schema(SEQUENCE, 20, letters, (1,) * len(letters), features)
     return assemble(schema, model__positions=True)

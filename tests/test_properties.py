@@ -1,5 +1,6 @@
 """What holds for every input: round trips, one printable line; a short run of the fuzzer."""
 
+import dataclasses
 import json
 import pathlib
 import tempfile
@@ -9,12 +10,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cbert import schema as schema_lib
-from cbert import schema_file
 from cbert.data import columns, prepare, readers, records
 from cbert.errors import UserError, one_line, printable, shown
 from cbert.evaluation import evaluate
-from cbert.schema import Feature, Schema
+from cbert.schema import (
+    FARTHEST,
+    KINDS,
+    SEQUENCE,
+    SET,
+    SPECIAL_VALUES,
+    Categorical,
+    MultiValued,
+    Numerical,
+    Schema,
+    TokenFeature,
+    Vector,
+    schema_file,
+)
 from cbert.training import checksums, loop
 from tests import fuzz
 from tests.conftest import lines, refused, run, small
@@ -66,33 +78,15 @@ def attempted(function, *arguments):
         return None
 
 
+WIDTHS = st.integers(1, 100)
+VALUES = st.lists(TEXT, unique=True, max_size=5).map(tuple)
+SCALES = st.floats(5e-324, 1e29)
+EDGES = st.lists(FINITE, unique=True, max_size=5).map(lambda e: tuple(sorted(e)))
 FEATURES = st.one_of(
-    st.builds(
-        Feature,
-        name=TEXT,
-        kind=st.sampled_from([schema_lib.CATEGORICAL, schema_lib.MULTI_VALUED]),
-        width=st.integers(1, 100),
-        values=st.lists(TEXT, unique=True, max_size=5).map(tuple),
-        max_values=st.integers(1, 9),
-    ),
-    st.builds(
-        Feature,
-        name=TEXT,
-        kind=st.just(schema_lib.NUMERICAL),
-        width=st.integers(1, 100),
-        mean=FINITE,
-        scale=st.floats(5e-324, 1e29),
-        edges=st.lists(FINITE, unique=True, max_size=5).map(lambda e: tuple(sorted(e))),
-    ),
-    st.builds(
-        Feature,
-        name=TEXT,
-        kind=st.just(schema_lib.VECTOR),
-        width=st.integers(1, 100),
-        mean=FINITE,
-        scale=st.floats(5e-324, 1e29),
-        dimension=st.integers(1, 4),
-    ),
+    st.builds(Categorical, TEXT, WIDTHS, VALUES),
+    st.builds(MultiValued, TEXT, WIDTHS, VALUES, st.integers(1, 9)),
+    st.builds(Numerical, TEXT, WIDTHS, FINITE, SCALES, EDGES),
+    st.builds(Vector, TEXT, WIDTHS, FINITE, SCALES, st.integers(1, 4)),
 )
 
 
@@ -100,7 +94,7 @@ FEATURES = st.one_of(
 def schemas(draw) -> Schema:
     items = draw(st.lists(TEXT, min_size=2, max_size=6, unique=True))
     return Schema(
-        kind=draw(st.sampled_from([schema_lib.SET, schema_lib.SEQUENCE])),
+        kind=draw(st.sampled_from([SET, SEQUENCE])),
         max_items=draw(st.integers(1, 20)),
         items=tuple(items),
         counts=tuple(draw(st.integers(0, 10**6)) for _ in items),
@@ -119,32 +113,35 @@ def test_a_schema_is_the_same_after_its_file(schema):
 @given(st.data(), schemas())
 def test_codes_are_finite_and_in_range(data, schema):
     values = {
-        schema_lib.CATEGORICAL: TEXT,
-        schema_lib.MULTI_VALUED: st.lists(TEXT, max_size=12),
-        schema_lib.NUMERICAL: st.floats(-1e30, 1e30, exclude_min=True, exclude_max=True),
+        "categorical": TEXT,
+        "multi_valued": st.lists(TEXT, max_size=12),
+        "numerical": st.floats(-1e30, 1e30, exclude_min=True, exclude_max=True),
     }
     for feature in schema.features:
-        numbers = st.lists(FINITE, min_size=feature.numbers, max_size=feature.numbers)
+        numbers = st.lists(FINITE, min_size=feature.entries, max_size=feature.entries)
         column = data.draw(st.lists(st.none() | values.get(feature.kind, numbers), max_size=4))
-        coded = attempted(feature.encode, column)
+        coded = attempted(feature.encode, column, schema.codes)
         if coded is None:
             seen = np.array([value for value in column if value is not None], float)
-            assert np.abs(seen - feature.mean).max() > schema_lib.FARTHEST * feature.scale
+            assert np.abs(seen - feature.mean).max() > FARTHEST * feature.scale
             continue
         assert np.isfinite(coded).all()
-        if feature.is_token:
-            assert coded.shape == (len(column), feature.max_values)
-            assert (coded < schema_lib.SPECIAL_VALUES + len(feature.values)).all()
+        assert coded.dtype == feature.missing().dtype
+        if isinstance(feature, TokenFeature):
+            assert coded.shape == (len(column), feature.entries)
+            assert (coded < SPECIAL_VALUES + len(feature.values)).all()
         else:
-            assert coded.shape == (len(column), 1 + feature.numbers)
+            assert coded.shape == (len(column), 1 + feature.entries)
             assert coded[:, 0].tolist() == [value is not None for value in column]
 
 
 @given(JSON)
 def test_any_value_is_of_a_feature_or_refused(value):
-    for kind in schema_lib.KINDS:
-        feature = Feature("own", kind, 4, values=("x",), max_values=2, dimension=2)
-        coded = attempted(feature.encode, [value])
+    for kind in KINDS.values():
+        own = {"values": ("x",), "max_values": 2, "dimension": 2}
+        known = {field.name for field in dataclasses.fields(kind)}
+        feature = kind("own", 4, **{name: own[name] for name in own.keys() & known})
+        coded = attempted(feature.encode, [value], {"x": 0})
         assert coded is None or np.isfinite(coded).all()
 
 

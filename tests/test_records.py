@@ -8,10 +8,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from cbert import schema as schema_lib
-from cbert import schema_file
-from cbert.data import inference, prepare, readers, records, source, splits
+from cbert.data import infer_schema, prepare, readers, records, source, splits
 from cbert.errors import UserError
+from cbert.schema import MultiValued, schema_file
 
 ROWS = [
     {
@@ -42,7 +41,7 @@ def read(path, **options):
 
 def test_every_kind_is_recognised_and_encoded(tmp_path):
     found = read(write(tmp_path / "in.jsonl", ROWS))
-    schema = inference.infer(found)
+    schema = infer_schema.infer(found)
     kinds = {feature.name: feature.kind for feature in schema.features}
     assert kinds == {
         "day": "categorical",
@@ -54,17 +53,17 @@ def test_every_kind_is_recognised_and_encoded(tmp_path):
     }
     assert schema.feature("paid").values == ("false", "true")
     day = schema.feature("day")
-    assert day.encode(["tue", None, "sun"]).tolist() == [[day.codes["tue"]], [1], [2]]
+    assert day.encode(["tue", None, "sun"], {}).tolist() == [[day.codes["tue"]], [1], [2]]
     tags = schema.feature("tags")
-    assert tags.encode([None, [], ["y", "z"]]).tolist() == [
+    assert tags.encode([None, [], ["y", "z"]], {}).tolist() == [
         [1, 0],
         [0, 0],
         [tags.codes["y"], 2],
     ]
     age = schema.feature("age")
-    np.testing.assert_allclose(age.encode([None, 29.5]), [[0, 0], [1, 0]], atol=1e-6)
-    np.testing.assert_allclose(age.encode([29.5 + age.scale])[0, 1], 1.0, rtol=1e-6)
-    image = schema.feature("image").encode([None, [1.0, 2.0]])
+    np.testing.assert_allclose(age.encode([None, 29.5], {}), [[0, 0], [1, 0]], atol=1e-6)
+    np.testing.assert_allclose(age.encode([29.5 + age.scale], {})[0, 1], 1.0, rtol=1e-6)
+    image = schema.encode_feature("image", [None, [1.0, 2.0]])
     assert image.shape == (2, 3)
     assert image[:, 0].tolist() == [0, 1]
 
@@ -74,11 +73,12 @@ def test_rare_items_and_values_become_unknown(tmp_path):
         {"items": ["a", "rare"], "context": {"c": "odd"}}
     ]
     found = read(write(tmp_path / "in.jsonl", rows))
-    schema = inference.infer(found, min_count=2, value_min_count=2)
+    accumulator = infer_schema.SchemaAccumulator(min_count=2, value_min_count=2)
+    schema = infer_schema.infer(found, accumulator)
     assert schema.items == ("a", "b")
     assert schema.counts == (4, 3)
     assert schema.encode_items([["rare", "b"]]).tolist() == [[-2, 1]]
-    assert schema.feature("c").encode(["odd"]).tolist() == [[2]]
+    assert schema.encode_feature("c", ["odd"]).tolist() == [[2]]
 
 
 def test_formats_give_the_same_records(tmp_path):
@@ -145,7 +145,7 @@ def test_prepared_data_read_back(tmp_path):
             codes = loaded.items[row, : loaded.lengths[row]]
             assert [schema.items[code] for code in codes] == record.items
             for feature in schema.features:
-                expected = feature.encode([record.context[feature.name]])
+                expected = schema.encode_feature(feature.name, [record.context[feature.name]])
                 assert (loaded.context[feature.name][row] == expected).all()
     assert total == 60 == sum(summary["sets"].values())
     assert schema_file.load(tmp_path / "data/own/1.0.0/schema.json") == schema
@@ -175,12 +175,16 @@ def test_a_sequence_keeps_a_window(tmp_path):
 
 def test_widths_and_unknown_names_are_refused():
     found = [records.Validator()(row, n) for n, row in enumerate(ROWS)]
-    assert inference.infer(found, widths={"age": 5}).feature("age").width == 5
-    with pytest.raises(UserError, match="--widths names 'agee'"):
-        inference.infer(found, widths={"agee": 5})
+
+    def inferred(**widths):
+        return infer_schema.infer(found, infer_schema.SchemaAccumulator(widths=widths))
+
+    assert inferred(age=5).feature("age").width == 5
+    with pytest.raises(UserError, match="widths names 'agee'"):
+        inferred(agee=5)
 
 
 def test_empty_values_are_observed_and_numbers_never_pass_as_names():
-    feature = schema_lib.Feature("tags", schema_lib.MULTI_VALUED, 4, values=("x",))
+    feature = MultiValued("tags", 4, ("x",))
     with pytest.raises(UserError, match="'tags' is multi_valued, not 3"):
-        feature.encode([3])
+        feature.encode([3], {})

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cbert.errors import UserError
-from cbert.schema import Feature, Schema
+from cbert.schema import Numerical, Schema
 from cbert.serving import page_data, server
 from tests.conftest import refused
 
@@ -242,9 +242,9 @@ def test_names_that_begin_with_the_query_come_first():
     ],
 )
 def test_sliders(mean, scale, edges, wanted):
-    feature = Feature("x", "numerical", 4, mean=mean, scale=scale, edges=edges)
-    found = page_data.slider(feature)
-    assert tuple(found.values()) == pytest.approx(wanted, rel=1e-9)
+    form = Numerical("x", 4, mean, scale, edges).form()
+    assert form.pop("control") == "slider"
+    assert tuple(form.values()) == pytest.approx(wanted, rel=1e-9)
 
 
 def test_a_port_in_use_and_a_missing_directory_are_one_line(served, trained, tmp_path):

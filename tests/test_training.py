@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from cbert import parallel, schema_file
+from cbert import parallel
 from cbert.errors import UserError
 from cbert.model import contextual_bert
 from cbert.model.conditioning import NAMES
+from cbert.schema import schema_file
 from cbert.training import checkpoint, loop
 from cbert.training import config as config_lib
 from cbert.training import run as run_lib

@@ -11,7 +11,7 @@ import numpy as np
 from cbert.data import source
 from cbert.data.masking import Masking
 from cbert.model import cost
-from cbert.schema import CATEGORICAL, PAD_ITEM, SET, Feature, Schema
+from cbert.schema import PAD_ITEM, SET, Categorical, Schema
 from cbert.training import config as config_lib
 from cbert.training.run import Run, assemble
 
@@ -49,8 +49,7 @@ def make_schema(sizes: Sizes) -> Schema:
         widths.append(sizes.context % 92)
     values = tuple(str(value) for value in range(100))
     features = tuple(
-        Feature(f"feature_{place}", CATEGORICAL, width, values)
-        for place, width in enumerate(widths)
+        Categorical(f"feature_{place}", width, values) for place, width in enumerate(widths)
     )
     names = tuple(str(item) for item in range(sizes.items))
     longest = int(sizes.lengths().max())

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow_datasets as tfds
 
-from cbert import files, progress, schema_file
+from cbert import files, progress
 from cbert.data.records import Record
 from cbert.errors import UserError
-from cbert.schema import Schema
+from cbert.schema import Schema, schema_file
 
 VERSION = "1.0.0"
 _WRITING = ".writing-"

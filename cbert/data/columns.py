@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from cbert import errors, schema_file
-from cbert.schema import PAD_ITEM, Schema
+from cbert import errors
+from cbert.schema import PAD_ITEM, Schema, schema_file
 
 FORMAT = "1"
 _NAMED = ("context", "reference")

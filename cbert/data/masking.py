@@ -1,6 +1,6 @@
-"""Which items are hidden, and which of the context is withheld, while training.
+"""Which items are hidden while training.
 
-Legend: B examples, L positions, P hidden positions, F features.
+Legend: B examples, L positions, P hidden positions.
 """
 
 import dataclasses
@@ -9,13 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cbert.schema import (
-    MASK_ITEM,
-    MISSING_VALUE,
-    PAD_VALUE,
-    UNKNOWN_VALUE,
-    Schema,
-)
+from cbert.schema import MASK_ITEM
 
 Array = jax.Array
 
@@ -85,31 +79,3 @@ def hide(
 def expected_count(items: np.ndarray, masking: Masking) -> float:
     """Mean number of hidden items an example: what the loss is divided by, a constant."""
     return float(np.mean(masking.count((items >= 0).sum(axis=1))))
-
-
-def withhold(
-    key: Array,
-    context: dict[str, Array],
-    places: Array,
-    batch_size: int,
-    rate: float,
-    schema: Schema,
-) -> dict[str, Array]:
-    """Context dropout: replaces features by missing or, where it exists, by unknown.
-
-    Each feature of each example is replaced with probability `rate`; a token feature becomes
-    missing or unknown with equal chances, a number becomes missing.
-    """
-    if not rate or not schema.features:
-        return context
-    shape = (batch_size, len(schema.features))
-    noise = jax.random.uniform(key, shape)[places]
-    replaced = {}
-    for column, feature in zip(noise.T, schema.features, strict=True):
-        rows = context[feature.name]
-        blank = jnp.zeros_like(rows)
-        if feature.is_token:
-            code = jnp.where(column < rate / 2, MISSING_VALUE, UNKNOWN_VALUE)
-            blank = jnp.full_like(rows, PAD_VALUE).at[:, 0].set(code)
-        replaced[feature.name] = jnp.where((column < rate)[:, None], blank, rows)
-    return replaced

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cbert import schema as schema_lib
-from cbert.data import builder, inference, splits
+from cbert.data import builder, infer_schema, splits
 from cbert.data.records import SPLITS, Record
 from cbert.errors import UserError, printable, shown
 from cbert.schema import Schema
@@ -27,6 +27,7 @@ class Options:
     longer: str = "leave_out"
     split_shares: tuple[int, ...] = splits.SHARES
     widths: dict[str, int] = dataclasses.field(default_factory=dict)
+    kinds: dict[str, str] = dataclasses.field(default_factory=dict)
     drop: tuple[str, ...] = ()
     overwrite: bool = False
 
@@ -57,7 +58,7 @@ def prepare(
     for record in records:
         by_split[splits.split_of(record, options.split_shares)].append(record)
     if schema is None:
-        schema = inference.with_room(_inferred(by_split, options), records)
+        schema = _inferred(by_split, options)
     _check_fit(schema, records)
     most = max(len(found) for found in by_split.values())
     schema.check_room(most)
@@ -72,20 +73,25 @@ def _inferred(by_split: dict[str, list[Record]], options: Options) -> Schema:
             "the validation split is empty; give more groups, other --split_shares, or "
             "records with a 'split' of their own"
         )
-    return inference.infer(
-        by_split[SPLITS[0]],
+    accumulator = infer_schema.SchemaAccumulator(
         options.kind,
         options.min_count,
         options.value_min_count,
         options.max_items,
         options.widths,
+        options.kinds,
     )
+    for split, records in by_split.items():
+        take = accumulator.observe if split == SPLITS[0] else accumulator.make_room
+        for record in records:
+            take(record)
+    return accumulator.finish()
 
 
 def _dropped(records: list[Record], names: tuple[str, ...]) -> list[Record]:
     if not names:
         return records
-    known = inference.columns_of(records)
+    known = infer_schema.feature_names(records)
     for name in names:
         if name not in known:
             raise UserError(f"--drop names {shown(name)}; the features are: {', '.join(known)}")
@@ -138,12 +144,10 @@ def _check_fit(schema: Schema, records: list[Record]) -> None:
             "the schema does not fit: none of the data's items is in its vocabulary"
         )
     for start in range(0, len(records), 1024):  # In blocks, for vectors may be long.
-        contexts = [record.context for record in records[start : start + 1024]]
-        for feature in schema.features:
-            try:
-                feature.encode([context.get(feature.name) for context in contexts])
-            except UserError as error:
-                raise UserError(f"the schema does not fit: {error}") from None
+        try:
+            schema.encode_contexts([r.context for r in records[start : start + 1024]])
+        except UserError as error:
+            raise UserError(f"the schema does not fit: {error}") from None
 
 
 def summarize(by_split: dict[str, list[Record]], schema: Schema, longer: int) -> dict[str, Any]:
@@ -156,11 +160,11 @@ def summarize(by_split: dict[str, list[Record]], schema: Schema, longer: int) ->
         observed = sum(record.context.get(feature.name) is not None for record in records)
         features[feature.name] = {
             "kind": feature.kind,
-            "values": len(feature.values) if feature.is_token else feature.numbers,
+            "values": feature.value_count,
             "width": feature.width,
             "missing": 1 - observed / len(records),
         }
-    ignored = set(inference.columns_of(records)) - set(features)
+    ignored = set(infer_schema.feature_names(records)) - set(features)
     return {
         "kind": schema.kind,
         "sets": {split: len(found) for split, found in by_split.items()},

@@ -35,6 +35,7 @@ class Columns:
       categorical: CSV columns to take as strings although they look like numbers.
       numerical: CSV columns to take as numbers; a cell that is none is refused.
       multi_valued: CSV columns that hold lists of strings.
+      history: Columns that hold lists of items; only in CSV does it matter to read them.
     """
 
     names: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -42,6 +43,7 @@ class Columns:
     categorical: tuple[str, ...] = ()
     numerical: tuple[str, ...] = ()
     multi_valued: tuple[str, ...] = ()
+    history: tuple[str, ...] = ()
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -185,7 +187,7 @@ def _csv(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Callable[[
     numerical = {
         name
         for name, field in field_of.items()
-        if field == "context" and name not in columns.kinds
+        if field == "context" and name not in (*columns.kinds, *columns.history)
         if all(_is_number(row[name]) for _, row in rows if row[name])
     }
     numerical.update(columns.numerical)
@@ -229,7 +231,7 @@ def _csv_record(
             record["items"] = parts
         elif field != "context":
             record[field] = cell or None
-        elif name in columns.multi_valued:
+        elif name in columns.multi_valued or name in columns.history:
             record["context"][name] = parts or None
         elif cell and name in numerical and not _is_number(cell):
             raise RowError(f"{shown(name)} is {shown(cell)}, not a number; empty means missing")

@@ -6,6 +6,7 @@ from typing import Any
 
 from cbert import schema as schema_lib
 from cbert.errors import UserError, shown
+from cbert.schema import values as checks
 
 SPLITS = ("train", "validation", "test")
 
@@ -128,53 +129,28 @@ def plain_value(name: str, value: Any) -> Any:
 
 
 def kind_of(name: str, value: Any) -> tuple[str, int]:
-    """A value's feature kind, and its length if it is a vector; an empty list has no values.
+    """A value's feature kind, and its length if all values of the kind must be as long.
 
     Raises:
       RowError: the value is of no kind, or a number that is not finite.
     """
-    if isinstance(value, str):
-        check_text(value, f"context {name!r}")
-        return schema_lib.CATEGORICAL, 0
-    if isinstance(value, int | float):
-        _check_finite(name, value)
-        return schema_lib.NUMERICAL, 0
-    if not isinstance(value, list):
-        raise RowError(
-            f"context {name!r} is {shown(value)}; use a string, a number, a list of either, "
-            "or null"
-        )
-    if all(isinstance(v, str) for v in value):
-        for v in value:
-            check_text(v, f"context {name!r}")
-        return schema_lib.MULTI_VALUED, 0
-    if all(isinstance(v, int | float) for v in value):
-        for v in value:
-            _check_finite(name, v)
-        return schema_lib.VECTOR, len(value)
-    raise RowError(
-        f"context {name!r} is {shown(value)}; a list holds strings or numbers, not both"
-    )
+    try:
+        kind = schema_lib.recognise(name, value)
+    except UserError as error:
+        raise RowError(error) from None
+    return kind.kind, kind.entries_of(value) if kind.same_length else 0
 
 
 def _described(kind: str, size: int) -> str:
     return f"{kind} of length {size}" if size else kind
 
 
-def _check_finite(name: str, value: float) -> None:
-    if not schema_lib.is_finite(value):
-        raise RowError(f"context {name!r} is {shown(value)}; use a finite number, or null")
-
-
 def check_text(text: str, what: str) -> None:
     """Refuses text that is too long or has no UTF-8; raises `RowError`."""
-    if len(text) > 10_000:
-        raise RowError(f"{what} {text[:40]!r}... has {len(text)} characters, more than 10000")
-    if not text.isascii():
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError:
-            raise RowError(f"{what} {shown(text)} is not valid Unicode") from None
+    try:
+        checks.check_text(text, what)
+    except UserError as error:
+        raise RowError(error) from None
 
 
 def _reference(raw: Any, items: int) -> dict[str, list[float]] | None:

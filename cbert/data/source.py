@@ -12,11 +12,11 @@ import numpy as np
 import tensorflow_datasets as tfds
 from tensorflow_datasets.proto import tf_example_pb2
 
-from cbert import progress, schema_file
+from cbert import progress
 from cbert.data import builder, columns
 from cbert.data.columns import Split
 from cbert.errors import UserError, one_line
-from cbert.schema import Schema
+from cbert.schema import Schema, schema_file
 
 
 def load_schema(data_dir: str, name: str) -> Schema:
@@ -108,10 +108,7 @@ def encode(examples: list[Any], schema: Schema) -> Split:
         items=schema.encode_items(
             [[item.decode() for item in e["items"].bytes_list.value] for e in examples]
         ),
-        context={
-            feature.name: feature.encode([context.get(feature.name) for context in parsed])
-            for feature in schema.features
-        },
+        context=schema.encode_contexts(parsed),
         reference=_reference(examples, schema.max_items),
     )
 

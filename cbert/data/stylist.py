@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from cbert import progress
-from cbert import schema as schema_lib
 from cbert.data import stylist_law
 from cbert.data.records import SPLITS, Record
 from cbert.data.stylist_catalogue import (
@@ -33,7 +32,7 @@ from cbert.data.stylist_catalogue import (
     make_catalogue,
 )
 from cbert.errors import UserError
-from cbert.schema import Feature, Schema
+from cbert.schema import SET, Categorical, Feature, MultiValued, Numerical, Schema
 
 AGE_EDGES = tuple(float(age) for age in range(20, 72, 4))
 MISSING = 0.08
@@ -180,13 +179,12 @@ def schema(articles: int, records: list[Record], seed: int = 0) -> Schema:
                 counts[item] += 1
 
     def tokens(name: str, values: tuple[str, ...], several: int = 1) -> Feature:
-        kind = schema_lib.CATEGORICAL if several == 1 else schema_lib.MULTI_VALUED
-        return Feature(name, kind, WIDTHS[name], values=values, max_values=several)
+        if several == 1:
+            return Categorical(name, WIDTHS[name], values)
+        return MultiValued(name, WIDTHS[name], values, several)
 
     def number(name: str, mean: float, scale: float, edges: tuple[float, ...]) -> Feature:
-        return Feature(
-            name, schema_lib.NUMERICAL, WIDTHS[name], mean=mean, scale=scale, edges=edges
-        )
+        return Numerical(name, WIDTHS[name], mean, scale, edges)
 
     features = (
         number("age", 40.0, 14.0, AGE_EDGES),
@@ -202,6 +200,4 @@ def schema(articles: int, records: list[Record], seed: int = 0) -> Schema:
         tokens("price", PRICES),
         tokens("occasion", OCCASIONS),
     )
-    return Schema(
-        schema_lib.SET, stylist_law.LENGTHS[-1], names, tuple(counts.values()), features
-    )
+    return Schema(SET, stylist_law.LENGTHS[-1], names, tuple(counts.values()), features)

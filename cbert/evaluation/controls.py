@@ -12,7 +12,7 @@ import numpy as np
 from cbert.data.source import Split
 from cbert.evaluation.questions import Questions, ask_one
 from cbert.model.cross_entropy import score
-from cbert.schema import NUMERICAL, SPECIAL_VALUES, VECTOR, Feature, Schema
+from cbert.schema import Schema
 
 SMOOTHINGS = (1.0, 3.0, 10.0, 30.0, 100.0)
 EXPONENTS = (0.25, 0.5, 0.75, 1.0)
@@ -37,7 +37,7 @@ class GivenContext:
     """
 
     def __init__(self, train: Split, validation: Split | None, schema: Schema) -> None:
-        self._features = [f for f in schema.features if f.kind != VECTOR]
+        self._features = [f for f in schema.features if f.discrete]
         self._log_popularity = popularity(schema)
         self._counts, self._expected = self._count(train)
         self.smoothing, self.exponent = SMOOTHINGS[2], EXPONENTS[1]
@@ -86,7 +86,10 @@ class GivenContext:
         return counts, (share * totals).astype(np.float32)
 
     def _shown(self, split: Split) -> list[tuple[np.ndarray, int]]:
-        return [_shown(feature, split.context[feature.name]) for feature in self._features]
+        return [
+            feature.levels(split.context[feature.name], MOST_VALUES)
+            for feature in self._features
+        ]
 
     def _indicator(self, split: Split) -> Callable[[np.ndarray], np.ndarray]:
         """Rows of the split to `float32 [rows, K]`: 1 where an example shows a value."""
@@ -101,16 +104,6 @@ class GivenContext:
             return np.concatenate(parts, axis=1)
 
         return indicate
-
-
-def _shown(feature: Feature, coded: np.ndarray) -> tuple[np.ndarray, int]:
-    """Which values examples show, `int [M, n]` from 1, 0 for none, and how many there are."""
-    if feature.kind == NUMERICAL:
-        edges = (np.array(feature.edges) - feature.mean) / feature.scale
-        place = np.searchsorted(edges.astype(np.float32), coded[:, 1:], side="right")
-        return np.where(coded[:, :1] > 0, place + 1, 0), len(edges) + 1
-    place, most = coded - SPECIAL_VALUES + 1, min(len(feature.values), MOST_VALUES)
-    return np.where((place > 0) & (place <= most), place, 0), most
 
 
 _score = jax.jit(score)

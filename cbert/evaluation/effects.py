@@ -86,7 +86,7 @@ def measure(
     found = {}
     for feature in progress.bar(schema.features, desc="effects", unit=" features"):
         column = split.context[feature.name]
-        missing = np.repeat(feature.encode([None]), len(column), axis=0)
+        missing = feature.missing(len(column))
         found[feature.name] = {
             SHUFFLED: lost(feature.name, column[exchanged]),
             WITHHELD: lost(feature.name, missing) if withhold else None,

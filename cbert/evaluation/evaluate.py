@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from cbert import files, parallel, schema_file
+from cbert import files, parallel
 from cbert.data import source
 from cbert.evaluation import breakdown, controls, effects, metrics, questions
 from cbert.model import contextual_bert
-from cbert.schema import Schema
+from cbert.schema import Schema, schema_file
 from cbert.training import checkpoint
 from cbert.training import config as config_lib
 

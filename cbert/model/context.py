@@ -1,7 +1,11 @@
 """The context encoder: each feature embedded on its own, then concatenated (section 4).
 
-Legend: B examples, F features, C width of the context vector, w_f width of one feature.
+Legend: B examples, F features, C width of the context vector, w_f width of one feature, K
+entries of a feature's coded rows, D model dimension.
 """
+
+import functools
+from collections.abc import Callable
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -9,7 +13,20 @@ from flax import struct
 
 from cbert.model.config import ModelConfig
 from cbert.model.layers import Array, embedding_init
-from cbert.schema import MISSING_VALUE, PAD_VALUE, SPECIAL_VALUES, Feature
+from cbert.schema import (
+    MISSING_VALUE,
+    PAD_ITEM,
+    PAD_VALUE,
+    SPECIAL_VALUES,
+    Feature,
+    History,
+    NumberFeature,
+    Numerical,
+    TokenFeature,
+)
+
+# Item codes `int32 [B, K]` to their embeddings `[B, K, D]` in the model's item table.
+EmbedItems = Callable[[Array], Array]
 
 
 @struct.dataclass
@@ -27,7 +44,14 @@ class Context:
     observed: dict[str, Array]
 
 
-class Tokens(nn.Module):
+def mean_pool(x: Array, present: Array) -> Array:
+    """The mean of x `[B, K, D]` where `bool [B, K]` says so; zero where it says so nowhere."""
+    present = present[..., None]
+    total = jnp.where(present, x, 0).sum(axis=1)
+    return total / jnp.maximum(present.sum(axis=1), 1)
+
+
+class CategoricalEmbedding(nn.Module):
     """The mean of the embeddings of a feature's values; an empty list gives zero."""
 
     config: ModelConfig
@@ -35,30 +59,30 @@ class Tokens(nn.Module):
     width: int
 
     @nn.compact
-    def __call__(self, codes: Array) -> tuple[Array, Array]:
+    def __call__(self, codes: Array, embed_items: EmbedItems) -> tuple[Array, Array]:
         """codes `int32 [B, K]` to embedding `[B, w_f]` and observed `bool [B]`."""
+        del embed_items  # Its values are not items.
         table = self.param(
             "embedding",
             embedding_init(self.config, self.width),
             (SPECIAL_VALUES + self.values, self.width),
         )
-        present = (codes != PAD_VALUE)[..., None]
-        total = jnp.where(present, table[codes], 0).sum(axis=1)
-        mean = total / jnp.maximum(present.sum(axis=1), 1)
+        mean = mean_pool(table[codes], codes != PAD_VALUE)
         return mean, codes[:, 0] != MISSING_VALUE
 
 
-class Numbers(nn.Module):
+class NumericalProjection(nn.Module):
     """A linear map of the standardised numbers, or an embedding where they are missing."""
 
     config: ModelConfig
     width: int
 
     @nn.compact
-    def __call__(self, values: Array) -> tuple[Array, Array]:
+    def __call__(self, values: Array, embed_items: EmbedItems) -> tuple[Array, Array]:
         """values `float32 [B, 1 + numbers]`, observed first."""
+        del embed_items  # Its values are not items.
         init, numbers = embedding_init(self.config, self.width), values.shape[1] - 1
-        # However many the numbers, the result begins as large as an embedding.
+        # The result begins as large as an embedding, however many the numbers are.
         kernel_init = embedding_init(self.config, self.width * max(numbers, 1))
         kernel = self.param("kernel", kernel_init, (numbers, self.width))
         bias = self.param("bias", nn.initializers.zeros, (self.width,))
@@ -68,7 +92,7 @@ class Numbers(nn.Module):
         return jnp.where(observed[:, None], mapped, missing), observed
 
 
-class Bins(nn.Module):
+class BinnedEmbedding(nn.Module):
     """An embedding for each bin of a numerical feature, and one where it is missing."""
 
     config: ModelConfig
@@ -76,8 +100,9 @@ class Bins(nn.Module):
     edges: tuple[float, ...]
 
     @nn.compact
-    def __call__(self, values: Array) -> tuple[Array, Array]:
+    def __call__(self, values: Array, embed_items: EmbedItems) -> tuple[Array, Array]:
         """values `float32 [B, 2]`: observed, then the standardised number."""
+        del embed_items  # Its values are not items.
         table = self.param(
             "embedding",
             embedding_init(self.config, self.width),
@@ -85,8 +110,63 @@ class Bins(nn.Module):
         )
         observed = values[:, 0] > 0
         reached = values[:, 1:] >= jnp.asarray(self.edges, jnp.float32)
-        place = jnp.where(observed, 1 + reached.sum(axis=1), 0)
-        return table[place], observed
+        index = jnp.where(observed, 1 + reached.sum(axis=1), 0)
+        return table[index], observed
+
+
+class HistoryEmbedding(nn.Module):
+    """A linear map of the mean of the items' embeddings, or an embedding where it is missing.
+
+    The items' embeddings are the model's own, the unknown item's too; an empty history gives
+    the bias.
+    """
+
+    config: ModelConfig
+    width: int
+
+    @nn.compact
+    def __call__(self, rows: Array, embed_items: EmbedItems) -> tuple[Array, Array]:
+        """rows `int32 [B, 1 + K]`: observed, then the items' codes."""
+        observed, codes = rows[:, 0] > 0, rows[:, 1:]
+        mean = mean_pool(embed_items(codes), codes != PAD_ITEM)
+        init = embedding_init(self.config, self.width)
+        kernel = self.param("kernel", init, (mean.shape[1], self.width))
+        bias = self.param("bias", nn.initializers.zeros, (self.width,))
+        missing = self.param("missing", init, (1, self.width))
+        return jnp.where(observed[:, None], mean @ kernel + bias, missing), observed
+
+
+@functools.singledispatch
+def feature_embedding(feature: Feature, config: ModelConfig, name: str) -> nn.Module:
+    """The module that embeds a feature, by its class.
+
+    The module takes the feature's coded rows `[B, K]` and `EmbedItems`, and returns the rows'
+    embedding `[B, w_f]` and whether each was observed, `bool [B]`. A new kind registers a
+    function here, unless it derives from a class that has one.
+    """
+    raise TypeError(f"no module embeds features of the class {type(feature).__name__}")
+
+
+@feature_embedding.register
+def _(feature: TokenFeature, config: ModelConfig, name: str) -> nn.Module:
+    return CategoricalEmbedding(config, len(feature.values), feature.width, name=name)
+
+
+@feature_embedding.register
+def _(feature: NumberFeature, config: ModelConfig, name: str) -> nn.Module:
+    return NumericalProjection(config, feature.width, name=name)
+
+
+@feature_embedding.register
+def _(feature: Numerical, config: ModelConfig, name: str) -> nn.Module:
+    if feature.edges and config.numerical == "bins":
+        return BinnedEmbedding(config, feature.width, feature.standardised_edges, name=name)
+    return NumericalProjection(config, feature.width, name=name)
+
+
+@feature_embedding.register
+def _(feature: History, config: ModelConfig, name: str) -> nn.Module:
+    return HistoryEmbedding(config, feature.width, name=name)
 
 
 class ContextEncoder(nn.Module):
@@ -96,24 +176,15 @@ class ContextEncoder(nn.Module):
     features: tuple[Feature, ...]
 
     @nn.compact
-    def __call__(self, columns: dict[str, Array]) -> Context:
+    def __call__(self, columns: dict[str, Array], embed_items: EmbedItems) -> Context:
         """columns: feature name to its coded rows, see `Feature.encode`."""
         embedded, observed = {}, {}
         for feature in self.features:
             column = columns[feature.name]
             if self.config.constant_context:
-                column = jnp.broadcast_to(feature.encode([None]), column.shape)
-            encoder = self._encoder(feature)
-            embedded[feature.name], observed[feature.name] = encoder(column)
+                column = jnp.broadcast_to(feature.missing(), column.shape)
+            embed = feature_embedding(feature, self.config, f"feature_{feature.name}")
+            embedded[feature.name], observed[feature.name] = embed(column, embed_items)
         rows = next(iter(columns.values())).shape[0] if columns else 1
         vector = jnp.concatenate([jnp.zeros((rows, 0)), *embedded.values()], axis=1)
         return Context(vector.astype(self.config.dtype), embedded, observed)
-
-    def _encoder(self, feature: Feature) -> nn.Module:
-        name = f"feature_{feature.name}"
-        if feature.is_token:
-            return Tokens(self.config, len(feature.values), feature.width, name=name)
-        if feature.edges and self.config.numerical == "bins":
-            edges = tuple((edge - feature.mean) / feature.scale for edge in feature.edges)
-            return Bins(self.config, feature.width, edges, name=name)
-        return Numbers(self.config, feature.width, name=name)

@@ -61,7 +61,7 @@ class ContextualBert(nn.Module):
 
     def context_vector(self, context: dict[str, Array]) -> Array:
         """The features' embeddings side by side, `[B, C]`: the paper's c."""
-        return self.encoder.context_encoder(context).vector
+        return self.encoder.embed_context(context).vector
 
 
 def build(config: ModelConfig, method: str, schema: Schema, options: Any = None) -> Any:
@@ -94,7 +94,7 @@ def initialize(model: ContextualBert, key: Array) -> Params:
     """Fresh parameters, float32."""
     codes = jnp.zeros((1, 2), jnp.int32)
     features = model.encoder.features
-    context = {feature.name: jnp.asarray(feature.encode([None])) for feature in features}
+    context = {feature.name: jnp.asarray(feature.missing()) for feature in features}
     return model.init(key, codes, context, codes[:, :1])["params"]
 
 

@@ -48,6 +48,11 @@ class ItemEmbedding(nn.Module):
             x = self.norm(x)
         return x.astype(self.config.dtype), table
 
+    def embed_items(self, codes: Array) -> Array:
+        """Codes `int32 [B, K]` of a context's items to `[B, K, D]`; they have no positions."""
+        special = self.special[jnp.maximum(-1 - codes, 0)]
+        return jnp.where((codes >= 0)[..., None], self.items[jnp.maximum(codes, 0)], special)
+
 
 @jax.custom_vjp
 def look_up(table: Array, codes: Array) -> tuple[Array, Array]:

@@ -11,7 +11,7 @@ from flax import linen as nn
 from cbert.model.attention import Attention
 from cbert.model.conditioning.method import ATTENTION, FEED_FORWARD, ExtraKeys, Method
 from cbert.model.config import ModelConfig
-from cbert.model.context import ContextEncoder
+from cbert.model.context import Context, ContextEncoder
 from cbert.model.embeddings import ItemEmbedding
 from cbert.model.layers import FNN, AddAndNorm, Array, Dropout
 from cbert.schema import Feature
@@ -84,7 +84,7 @@ class Encoder(nn.Module):
         """
         method, last, length = self.conditioning, self.config.layers - 1, x.shape[1]
         x = self.dropout(x)
-        x, mask, state = method.begin(x, mask, self.context_encoder(context))
+        x, mask, state = method.begin(x, mask, self.embed_context(context))
         for layer, block in enumerate(self.blocks):
             keys = method.sublayer_input(layer, ATTENTION, x, state)
             chosen, shown = keys, mask
@@ -104,3 +104,7 @@ class Encoder(nn.Module):
             if layer < last:
                 state = method.update(layer, x, mask, state)
         return method.finish(x, state)
+
+    def embed_context(self, context: dict[str, Array]) -> Context:
+        """What a method conditions on, from each feature's coded rows by its name."""
+        return self.context_encoder(context, lambda codes: self.embedding.embed_items(codes))

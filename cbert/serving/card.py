@@ -5,8 +5,8 @@ import pathlib
 import subprocess
 from typing import Any
 
-from cbert import schema_file
 from cbert.errors import UserError
+from cbert.schema import schema_file
 from cbert.serving.predictor import Predictor
 
 _SETTINGS = ("data", "masking", "questions", "groups", "standard_errors")

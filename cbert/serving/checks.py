@@ -5,14 +5,14 @@ Legend: V real items, L positions, P hidden positions.
 
 import dataclasses
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from cbert.data.records import check_text, kind_of, plain_value
+from cbert.data.records import check_text, plain_value
 from cbert.errors import UserError
-from cbert.schema import MASK_ITEM, MULTI_VALUED, SET, UNKNOWN_ITEM, Feature, Schema
+from cbert.schema import MASK_ITEM, SET, UNKNOWN_ITEM, Schema, recognise
 from cbert.serving.answers import Query
 
 
@@ -107,7 +107,8 @@ class Checker:
         for feature in self._schema.features:
             value = plain_value(feature.name, context.get(feature.name))
             if value is not None:
-                unknown[feature.name] = _check_value(feature, value)
+                recognise(feature.name, value)
+                unknown[feature.name] = feature.validate(value, self._schema.codes)
             values[feature.name] = value
         return Context(
             values,
@@ -172,23 +173,6 @@ class Checker:
             if name not in self._schema.codes:
                 raise UserError(f"{where} names {name!r:.60}, which is not in the vocabulary")
         return [self._schema.codes[name] for name in names]
-
-
-def _check_value(feature: Feature, value: Any) -> list[str]:
-    """Refuses what the feature cannot be; returns the values never seen in training."""
-    kind_of(feature.name, value)
-    feature.encode([value])
-    if not feature.is_token:
-        return []
-    values: Sequence[str] = value if feature.kind == MULTI_VALUED else [value]
-    unknown = [v for v in dict.fromkeys(values) if v not in feature.codes]
-    coded = len(set(values)) - len(unknown) + bool(unknown)
-    if coded > feature.max_values:
-        raise UserError(
-            f"context {feature.name!r} holds {coded} values; the model takes at most "
-            f"{feature.max_values}"
-        )
-    return unknown
 
 
 def _unknown(items: list[str | None], codes: list[int]) -> list[str]:

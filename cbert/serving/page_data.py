@@ -1,9 +1,8 @@
 """What the page needs to know: the features of its form, item names, a set to start from."""
 
-import math
 from typing import Any
 
-from cbert.schema import CATEGORICAL, NUMERICAL, Feature, Schema
+from cbert.schema import Schema
 from cbert.serving.predictor import Predictor
 
 EXAMPLE_ITEMS = 5
@@ -20,47 +19,18 @@ def describe(models: dict[str, Predictor]) -> dict[str, Any]:
         "kind": schema.kind,
         "max_items": schema.max_items,
         "items": len(schema.items),
-        "features": [_feature(feature) for feature in schema.features],
-    }
-
-
-def _feature(feature: Feature) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": feature.name, "kind": feature.kind}
-    if feature.is_token:
-        found |= {"values": feature.values, "max_values": feature.max_values}
-    elif feature.kind == NUMERICAL:
-        found |= slider(feature)
-    else:
-        found["dimension"] = feature.dimension
-    return found
-
-
-def slider(feature: Feature) -> dict[str, float]:
-    """A range that holds nearly all of training's values, with a round step of about 1/50."""
-    low, high = feature.mean - 2 * feature.scale, feature.mean + 2 * feature.scale
-    if feature.edges:
-        low = min(low, feature.edges[0]) if feature.edges[0] < 0 else feature.edges[0]
-        high = max(high, feature.edges[-1])
-    magnitude = 10.0 ** math.floor(math.log10((high - low) / 50))
-    step = next(n * magnitude for n in (1, 2, 5, 10) if n * magnitude * 50 >= high - low)
-    places = max(0, -math.floor(math.log10(step)))
-    return {
-        "low": round(math.floor(low / step) * step, places),
-        "high": round(math.ceil(high / step) * step, places),
-        "step": round(step, places),
-        "middle": round(round(feature.mean / step) * step, places),
+        "features": [
+            {"name": feature.name, "kind": feature.kind, **feature.form()}
+            for feature in schema.features
+        ],
     }
 
 
 def example(predictor: Predictor) -> dict[str, Any]:
     """A set to start from: what the model itself puts together for an average context."""
     schema = predictor.schema
-    context: dict[str, Any] = {}
-    for feature in schema.features:
-        if feature.kind == CATEGORICAL and feature.values:
-            context[feature.name] = feature.values[0]
-        elif feature.kind == NUMERICAL:
-            context[feature.name] = slider(feature)["middle"]
+    examples = {feature.name: feature.example() for feature in schema.features}
+    context = {name: value for name, value in examples.items() if value is not None}
     items: list[str] = []
     room = predictor.program.lengths[-1] - 1
     while len(items) < min(EXAMPLE_ITEMS, schema.max_items, room, len(schema.items) - 1):

@@ -151,7 +151,8 @@ class Program:
         return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
     def _encode(self, context: dict[str, list[Any]]) -> dict[str, np.ndarray]:
-        return {f.name: f.encode(context[f.name]) for f in self._schema.features}
+        encode = self._schema.encode_feature
+        return {name: encode(name, column) for name, column in context.items()}
 
 
 def padded_lengths(longest: int) -> list[int]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from cbert.evaluation import breakdown
 from cbert.evaluation.effects import WAYS
-from cbert.schema import NUMERICAL, Feature
+from cbert.schema import Feature
 from cbert.study import statistics
 from cbert.study.statistics import Mean
 from cbert.study.study import Study
@@ -49,7 +49,7 @@ def by_features(study: Study) -> dict[str, Gains]:
     features = next(iter(study.variants[study.base].runs.values())).schema.features
     found = {}
     for feature in features:
-        if feature.is_token or feature.kind == NUMERICAL:
+        if feature.discrete:
             parts = _by_feature(study, feature)
             if 1 < len(parts) <= MOST_VALUES:
                 found[feature.name] = _gains(study, feature.name, parts)

@@ -7,9 +7,8 @@ from typing import Any
 
 import ml_collections
 
-from cbert import schema_file
 from cbert.errors import UserError
-from cbert.schema import Schema
+from cbert.schema import Schema, schema_file
 from cbert.training import checkpoint, workdir, writer
 from cbert.training import config as config_lib
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from cbert import parallel
+from cbert.data import context_dropout
 from cbert.data import masking as masking_lib
 from cbert.model import sampled_softmax
 from cbert.model.contextual_bert import ContextualBert
@@ -62,7 +63,7 @@ class Task:
             self.masking,
             len(self.schema.items),
         )
-        context = masking_lib.withhold(
+        context = context_dropout.drop_features(
             context_key,
             {name: column[rows] for name, column in data["context"].items()},
             places,

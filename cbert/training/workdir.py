@@ -6,9 +6,9 @@ from typing import Any
 
 import ml_collections
 
-from cbert import files, schema_file
+from cbert import files
 from cbert.errors import UserError
-from cbert.schema import Schema
+from cbert.schema import Schema, schema_file
 from cbert.training import config as config_lib
 
 FINISHED = "finished.json"

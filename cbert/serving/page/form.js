@@ -7,14 +7,14 @@ import { element } from "./elements.js";
 export function makeForm(form, features, changed) {
   form.addEventListener("submit", (event) => event.preventDefault());
   const setters = features.map((feature) => {
-    const [made, set] = CONTROLS[feature.kind](feature, (value) => changed(feature.name, value));
+    const [made, set] = CONTROLS[feature.control](feature, (value) => changed(feature.name, value));
     form.append(made);
     return (context) => set(context[feature.name] ?? undefined);
   });
   return (context) => setters.forEach((set) => set(context));
 }
 
-const CONTROLS = { categorical, multi_valued: multiValued, numerical, vector };
+const CONTROLS = { select: categorical, checkboxes: multiValued, slider: numerical, note };
 
 function label(name) {
   return name.replaceAll("_", " ");
@@ -103,13 +103,13 @@ function numerical({ name, low, high, step, middle }, changed) {
   return [made, set];
 }
 
-function vector({ name, dimension }) {
+function note({ name, note: text }) {
   return [
     element(
       "div",
       { class: "feature not-known" },
       element("span", { class: "label" }, label(name)),
-      element("span", { class: "quiet" }, `not known (over HTTP it is a list of ${dimension} numbers)`),
+      element("span", { class: "quiet" }, `not known (${text})`),
     ),
     () => {},
   ];

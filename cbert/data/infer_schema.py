@@ -1,0 +1,169 @@
+"""A schema inferred from the training split of a data set, record by record."""
+
+import collections
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cbert.data.records import Record
+from cbert.errors import UserError, shown
+from cbert.schema import KINDS, SET, Feature, Schema, recognise, schema_file
+from cbert.schema.feature import Accumulator
+
+
+class SchemaAccumulator:
+    """Infers a schema from records that it sees one after the other and does not keep.
+
+    Its memory grows with the number of different items and values, and by 8 bytes for each
+    value of a numerical feature.
+
+    Args:
+      kind: `set` or `sequence`.
+      min_count: Items that occur less often become unknown.
+      value_min_count: The same for the strings of context features.
+      max_items: The most items an example may hold; by default the most of any record.
+      widths: Embedding width by feature, where the default is not wanted.
+      kinds: Kind by feature, where the values alone do not decide it.
+    """
+
+    def __init__(
+        self,
+        kind: str = SET,
+        min_count: int = 2,
+        value_min_count: int = 2,
+        max_items: int | None = None,
+        widths: Mapping[str, int] | None = None,
+        kinds: Mapping[str, str] | None = None,
+    ) -> None:
+        self._kind, self._max_items = kind, max_items
+        self._min_count, self._value_min_count = min_count, value_min_count
+        self._widths, self._kinds = widths or {}, kinds or {}
+        self._items: collections.Counter[str] = collections.Counter()
+        self._examples, self._longest = 0, 0
+        self._columns: dict[str, _Column] = {}
+        self._features: dict[str, None] = {}  # Their names, in the order of the schema.
+
+    def observe(self, record: Record) -> None:
+        """Takes a record of the training split; raises `UserError` for a wrong kind."""
+        self._examples += 1
+        self._items.update(record.items)
+        self.make_room(record)
+        for name, value in record.context.items():
+            self._features[name] = None
+            if value is not None:
+                self._columns[name].observe(value)
+
+    def make_room(self, record: Record) -> None:
+        """Takes a record of another split: the schema will be large enough to hold it."""
+        self._longest = max(self._longest, len(record.items))
+        for name, value in record.context.items():
+            if name not in self._columns:
+                self._columns[name] = _Column(
+                    name, self._kinds.get(name), self._widths.get(name), self._value_min_count
+                )
+            if value is not None:
+                self._columns[name].make_room(value)
+
+    def finish(self) -> Schema:
+        """The schema.
+
+        Raises:
+          UserError: the data do not make a schema, or `widths` or `kinds` names no feature.
+        """
+        if not self._examples:
+            raise UserError(
+                "the training split is empty; give more groups or other split_shares"
+            )
+        known = ", ".join(self._features) or "none"
+        for name in self._widths:
+            if name not in self._features:
+                raise UserError(f"widths names {shown(name)}; the features are: {known}")
+        for name, kind in self._kinds.items():
+            if name not in self._features:
+                raise UserError(
+                    f"{shown(name)} is named as a {kind}; the features are: {known}"
+                )
+        counted = [pair for pair in self._items.items() if pair[1] >= self._min_count]
+        counted.sort(key=lambda pair: (-pair[1], pair[0]))
+        schema = Schema(
+            kind=self._kind,
+            max_items=self._max_items or self._longest,
+            items=tuple(item for item, _ in counted),
+            counts=tuple(count for _, count in counted),
+            features=tuple(
+                self._columns[name].finish(self._examples) for name in self._features
+            ),
+        )
+        schema_file.check(schema)
+        return schema
+
+
+class _Column:
+    """What is known of a feature while its values are read."""
+
+    def __init__(self, name: str, kind: str | None, width: int | None, min_count: int) -> None:
+        self._name, self._named_kind = name, kind
+        self._width, self._min_count = width, min_count
+        self._kind: type[Feature] | None = None
+        self._accumulator: Accumulator[Any] | None = None
+        self._first: object = None
+        self._constant, self._observed, self._entries = True, 0, 1
+
+    def observe(self, value: object) -> None:
+        """Takes a value of a training example, after `make_room`."""
+        if self._accumulator is None:
+            assert self._kind is not None
+            self._first = value
+            self._accumulator = self._kind.accumulator(self._name, self._width, self._min_count)
+        self._accumulator.observe(value)
+        self._observed += 1
+        self._constant = self._constant and value == self._first
+
+    def make_room(self, value: Any) -> None:
+        """Remembers how many entries the longest value of any split has.
+
+        Raises:
+          UserError: the first value is of no kind, or cannot be of the kind that was named.
+        """
+        if self._kind is None:
+            self._kind = self._decide(value)
+        self._entries = max(self._entries, self._kind.entries_of(value))
+
+    def finish(self, examples: int) -> Feature:
+        """The feature; raises `UserError` where it says nothing about an example."""
+        if self._accumulator is None:
+            raise UserError(
+                f"context feature {shown(self._name)} is missing in all training examples; "
+                "drop it"
+            )
+        if self._observed == examples and self._constant:
+            raise UserError(
+                f"context feature {shown(self._name)} is always {shown(self._first)} in "
+                "training; drop it"
+            )
+        return self._accumulator.finish().with_entries(self._entries)
+
+    def _decide(self, value: object) -> type[Feature]:
+        """The kind that was named, if the value can be of it, else the value's own."""
+        own = recognise(self._name, value)
+        if self._named_kind is None:
+            return own
+        kind = KINDS[self._named_kind]
+        if not kind.holds(value):
+            raise UserError(
+                f"context {self._name!r} is {shown(value)}, {own.kind}; it cannot be of the "
+                f"kind {kind.kind}"
+            )
+        return kind
+
+
+def infer(records: Iterable[Record], accumulator: SchemaAccumulator | None = None) -> Schema:
+    """The schema of a training split; raises `UserError` as the accumulator does."""
+    accumulator = accumulator or SchemaAccumulator()
+    for record in records:
+        accumulator.observe(record)
+    return accumulator.finish()
+
+
+def feature_names(records: Iterable[Record]) -> list[str]:
+    """The names of the context's features, in the order of first appearance."""
+    return list(dict.fromkeys(name for record in records for name in record.context))

@@ -1,0 +1,170 @@
+"""What every kind of context feature can do; each kind is a subclass in its own file.
+
+Legend: M examples, K entries of a coded row.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
+
+import numpy as np
+
+from cbert.errors import UserError, shown
+from cbert.schema.values import check_room, check_size
+
+V = TypeVar("V")
+V_contra = TypeVar("V_contra", contravariant=True)
+
+
+class Accumulator(Protocol[V_contra]):
+    """Infers a feature from the values of the training split, one after the other."""
+
+    def observe(self, value: V_contra) -> None:
+        """Takes the value of one training example in which it is not missing."""
+
+    def finish(self) -> "Feature":
+        """The feature; raises `UserError` where no model could be trained with it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature(abc.ABC, Generic[V]):
+    """One feature of the context, whose values are of type V.
+
+    The methods that take a class see values before there is a feature; the others know it.
+
+    Attributes:
+      name: Its key in a record's `context`.
+      width: w, the entries of the context vector that its embedding fills.
+    """
+
+    kind: ClassVar[str]  # Its name in `schema.json`.
+    named_only: ClassVar[bool] = False  # A feature is of this kind only where the user says so.
+    same_length: ClassVar[bool] = False  # All its values have as many entries.
+    discrete: ClassVar[bool] = True  # Evaluation can slice by it, and baselines can count it.
+
+    name: str
+    width: int
+
+    @classmethod
+    @abc.abstractmethod
+    def holds(cls, value: object) -> bool:
+        """Whether a raw value has the form of this kind."""
+
+    @classmethod
+    @abc.abstractmethod
+    def check_raw(cls, name: str, value: V) -> None:
+        """Raises `UserError` where a value of the right form holds an impossible part."""
+
+    @classmethod
+    def entries_of(cls, value: V) -> int:
+        """How many strings or numbers a value has."""
+        return 1
+
+    @classmethod
+    @abc.abstractmethod
+    def accumulator(cls, name: str, width: int | None, min_count: int) -> Accumulator[V]:
+        """What infers such a feature.
+
+        Args:
+          name: The feature's name.
+          width: Its width, None for the kind's default.
+          min_count: Strings that occur less often become unknown.
+        """
+
+    @property
+    def entries(self) -> int:
+        """The most strings or numbers that a value has."""
+        return 1
+
+    def with_entries(self, entries: int) -> Self:
+        """The same feature for values of at most so many strings, at least one."""
+        return self
+
+    @property
+    def value_count(self) -> int:
+        """What a summary says of its values: how many are known, or how long one is."""
+        return self.entries
+
+    def check(self) -> None:
+        """Raises `UserError` naming the field with which no model can be trained."""
+        check_size(f"{self.label}: width", self.width)
+
+    @property
+    def label(self) -> str:
+        """How errors name the feature."""
+        return f"feature {shown(self.name)}"
+
+    @abc.abstractmethod
+    def accepts(self, value: object) -> bool:
+        """Whether a value that is not None can be encoded."""
+
+    def check_room(self, examples: int) -> None:
+        """Raises `UserError` where the column of so many examples is too large."""
+        check_room(examples, self.entries, f"values of {self.name!r}")
+
+    def encode(self, column: Sequence[object], items: Mapping[str, int]) -> np.ndarray:
+        """Codes a column.
+
+        Args:
+          column: `[M]` values, None where missing.
+          items: The vocabulary's item names and their codes, for kinds that hold items.
+
+        Returns:
+          `[M, K]`, `int32` or `float32` by kind, as the kind's class says.
+
+        Raises:
+          UserError: a value is not of the feature's kind, or the column is too large.
+        """
+        for value in column:
+            if value is not None and not self.accepts(value):
+                raise UserError(
+                    f"context feature {self.name!r} is {self.kind}, not {shown(value, 80)}"
+                )
+        self.check_room(len(column))
+        return self._encode(cast(Sequence[V | None], column), items)
+
+    @abc.abstractmethod
+    def _encode(self, column: Sequence[V | None], items: Mapping[str, int]) -> np.ndarray:
+        """Codes values that have all been accepted."""
+
+    @abc.abstractmethod
+    def missing(self, rows: int = 1) -> np.ndarray:
+        """Coded rows `[rows, K]` in which the feature is missing."""
+
+    def dropped(self) -> np.ndarray:
+        """Coded rows `[R, K]`, one of which context dropout shows instead of a value."""
+        return self.missing()
+
+    def validate(self, value: V, items: Mapping[str, int]) -> list[str]:
+        """Checks a user's value; returns the strings in it that training never saw.
+
+        Raises:
+          UserError: the value is not of the kind, or has more entries than the model takes.
+        """
+        self.encode([value], items)
+        return []
+
+    def slices(self, column: Sequence[V | None]) -> dict[str, np.ndarray]:
+        """Label to `bool [M]`, the parts by which evaluation reports; only if `discrete`."""
+        raise NotImplementedError(f"{self.kind} is not discrete")
+
+    def levels(self, coded: np.ndarray, most: int) -> tuple[np.ndarray, int]:
+        """What a baseline counts; only if `discrete`.
+
+        Args:
+          coded: `[M, K]`, from `encode`.
+          most: The most values to count; rarer ones count as none.
+
+        Returns:
+          Which values examples show, `int [M, n]` from 1, 0 for none, and how many there are.
+        """
+        raise NotImplementedError(f"{self.kind} is not discrete")
+
+    @abc.abstractmethod
+    def form(self) -> dict[str, Any]:
+        """How a form asks for it, as JSON: `control` and what that control needs."""
+
+    def example(self) -> V | None:
+        """A typical value, None where the kind has none."""
+        return None

@@ -1,0 +1,60 @@
+"""Features whose values are numbers to compute with.
+
+Legend: M examples.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from cbert.errors import UserError, shown
+from cbert.schema.feature import Feature
+from cbert.schema.values import is_finite
+
+V = TypeVar("V", float, list[float])
+
+FARTHEST = 1e12  # A model may square so many deviations and sum them in float32.
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberFeature(Feature[V]):
+    """A number or a vector; rows are `float32 [M, 1 + entries]`.
+
+    A row is 1 and the standardised numbers, or all zero where the feature is missing.
+
+    Attributes:
+      mean: The mean of its numbers over the training split.
+      scale: Their standard deviation, 1 where that is zero.
+    """
+
+    mean: float = 0.0
+    scale: float = 1.0
+
+    def check(self) -> None:
+        super().check()
+        if not is_finite(self.mean) or not is_finite(self.scale) or self.scale <= 0:
+            raise UserError(
+                f"{self.label}: mean and scale must be finite, and scale above zero"
+            )
+
+    def missing(self, rows: int = 1) -> np.ndarray:
+        return np.zeros((rows, 1 + self.entries), np.float32)
+
+    def _rows(self, column: Sequence[V | None]) -> np.ndarray:
+        rows = self.missing(len(column))
+        observed = np.array([value is not None for value in column], bool)
+        rows[:, 0] = observed
+        values = np.array([value for value in column if value is not None], np.float64)
+        values = values.reshape(-1, self.entries)
+        with np.errstate(over="ignore"):
+            standardised = (values - self.mean) / self.scale
+        far = np.abs(standardised) > FARTHEST
+        if far.any():
+            raise UserError(
+                f"context feature {shown(self.name)} is {values[far][0]:g}, too large; check "
+                "its unit"
+            )
+        rows[observed, 1:] = standardised
+        return rows

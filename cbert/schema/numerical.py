@@ -1,0 +1,110 @@
+"""A numerical feature: one number, such as an age."""
+
+import array
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cbert.errors import UserError
+from cbert.schema.numbers import NumberFeature
+from cbert.schema.slices import by_range
+from cbert.schema.values import check_finite, is_finite
+
+BINS = 16
+WIDTH = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Numerical(NumberFeature[float]):
+    """A number; rows are `float32 [M, 2]`: whether it was observed, then standardised.
+
+    Attributes:
+      edges: Increasing inner edges of its bins, quantiles of the training split.
+    """
+
+    kind: ClassVar[str] = "numerical"
+
+    edges: tuple[float, ...] = ()
+
+    @classmethod
+    def holds(cls, value: object) -> bool:
+        return isinstance(value, int | float)
+
+    @classmethod
+    def check_raw(cls, name: str, value: float) -> None:
+        check_finite(name, value)
+
+    @classmethod
+    def accumulator(cls, name: str, width: int | None, min_count: int) -> "NumberList":
+        return NumberList(name, WIDTH if width is None else width)
+
+    @property
+    def standardised_edges(self) -> tuple[float, ...]:
+        """The edges in the unit of coded rows."""
+        return tuple((edge - self.mean) / self.scale for edge in self.edges)
+
+    def check(self) -> None:
+        super().check()
+        if not all(map(is_finite, self.edges)):
+            raise UserError(f"{self.label}: edges must be finite numbers")
+        if any(a >= b for a, b in zip(self.edges, self.edges[1:], strict=False)):
+            raise UserError(f"{self.label}: edges must increase")
+
+    def accepts(self, value: object) -> bool:
+        return is_finite(value)
+
+    def _encode(self, column: Sequence[float | None], items: Mapping[str, int]) -> np.ndarray:
+        return self._rows(column)
+
+    def slices(self, column: Sequence[float | None]) -> dict[str, np.ndarray]:
+        return by_range(
+            np.array([np.nan if value is None else value for value in column], float)
+        )
+
+    def levels(self, coded: np.ndarray, most: int) -> tuple[np.ndarray, int]:
+        """The bins, however many are asked for."""
+        edges = np.array(self.standardised_edges, np.float32)
+        index = np.searchsorted(edges, coded[:, 1:], side="right")
+        return np.where(coded[:, :1] > 0, index + 1, 0), len(edges) + 1
+
+    def form(self) -> dict[str, Any]:
+        """A slider over nearly all of training's values, with a round step of about 1/50."""
+        low, high = self.mean - 2 * self.scale, self.mean + 2 * self.scale
+        if self.edges:
+            low = min(low, self.edges[0]) if self.edges[0] < 0 else self.edges[0]
+            high = max(high, self.edges[-1])
+        magnitude = 10.0 ** math.floor(math.log10((high - low) / 50))
+        step = next(n * magnitude for n in (1, 2, 5, 10) if n * magnitude * 50 >= high - low)
+        digits = max(0, -math.floor(math.log10(step)))
+        return {
+            "control": "slider",
+            "low": round(math.floor(low / step) * step, digits),
+            "high": round(math.ceil(high / step) * step, digits),
+            "step": round(step, digits),
+            "middle": round(round(self.mean / step) * step, digits),
+        }
+
+    def example(self) -> float:
+        return self.form()["middle"]
+
+
+class NumberList:
+    """Keeps 8 bytes a value, which exact quantiles need."""
+
+    def __init__(self, name: str, width: int) -> None:
+        self._name, self._width = name, width
+        self._values = array.array("d")
+
+    def observe(self, value: float) -> None:
+        self._values.append(value)
+
+    def finish(self) -> Numerical:
+        values = np.frombuffer(self._values, np.float64)
+        # Equal values may have a rounding error for a deviation, too small to divide by.
+        scale = float(values.std()) if values.min() < values.max() else 1.0
+        quantiles = np.unique(np.quantile(values, np.arange(1, BINS) / BINS))
+        edges = tuple(float(edge) for edge in quantiles if edge > values.min())
+        return Numerical(self._name, self._width, float(values.mean()), scale, edges)

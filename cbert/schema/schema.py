@@ -1,0 +1,88 @@
+"""The schema of a data set.
+
+Legend: M examples, L items of the longest, K entries of a coded row.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from cbert.errors import UserError
+from cbert.schema.feature import Feature
+from cbert.schema.values import PAD_ITEM, UNKNOWN_ITEM, check_room
+
+SET, SEQUENCE = "set", "sequence"
+
+
+@dataclasses.dataclass(frozen=True)
+class Schema:
+    """The vocabulary and the features of a data set; travels with data and checkpoints.
+
+    Attributes:
+      kind: `set` (no order, no repeats) or `sequence`.
+      max_items: The most items that an example holds.
+      items: Names of the real items; an item's code is its index here.
+      counts: How often each occurs in the training split.
+      features: The context's features, in the order of the context vector.
+    """
+
+    kind: str
+    max_items: int
+    items: tuple[str, ...]
+    counts: tuple[int, ...]
+    features: tuple[Feature, ...]
+
+    @functools.cached_property
+    def codes(self) -> dict[str, int]:
+        return {name: code for code, name in enumerate(self.items)}
+
+    @property
+    def context_width(self) -> int:
+        """C, the length of the context vector."""
+        return sum(feature.width for feature in self.features)
+
+    def feature(self, name: str) -> Feature:
+        """The feature of that name; raises `UserError` with the names there are."""
+        for feature in self.features:
+            if feature.name == name:
+                return feature
+        known = ", ".join(f.name for f in self.features) or "none"
+        raise UserError(f"context feature {name!r} does not exist; the features are: {known}")
+
+    def check_room(self, examples: int) -> None:
+        """Raises `UserError` where a column of so many examples is too large."""
+        check_room(examples, self.max_items, "items")
+        for feature in self.features:
+            feature.check_room(examples)
+
+    def encode_items(self, column: Sequence[Sequence[str]]) -> np.ndarray:
+        """Codes `int32 [M, L]`; raises `UserError` when a row has more than `max_items`."""
+        check_room(len(column), self.max_items, "items")
+        rows = np.full((len(column), self.max_items), PAD_ITEM, np.int32)
+        get = self.codes.get
+        for row, items in zip(rows, column, strict=True):
+            if len(items) > self.max_items:
+                raise UserError(
+                    f"an example has {len(items)} items where the schema's max_items is "
+                    f"{self.max_items}; prepare with max_items={self.max_items} and "
+                    "longer=subsample"
+                )
+            row[: len(items)] = [get(item, UNKNOWN_ITEM) for item in items]
+        return rows
+
+    def encode_feature(self, name: str, column: Sequence[object]) -> np.ndarray:
+        """Codes `[M, K]` of a feature's values, see `Feature.encode`."""
+        return self.feature(name).encode(column, self.codes)
+
+    def encode_contexts(
+        self, contexts: Sequence[Mapping[str, object]]
+    ) -> dict[str, np.ndarray]:
+        """Feature name to the codes `[M, K]` of M contexts; a feature they lack is missing."""
+        return {
+            feature.name: feature.encode(
+                [context.get(feature.name) for context in contexts], self.codes
+            )
+            for feature in self.features
+        }

@@ -1,0 +1,130 @@
+"""`schema.json`: written, read back, and checked, for people may edit it."""
+
+import dataclasses
+import json
+import pathlib
+from typing import Any
+
+from cbert import files
+from cbert.errors import UserError, shown
+from cbert.schema.feature import Feature
+from cbert.schema.kinds import KINDS
+from cbert.schema.schema import SEQUENCE, SET, Schema
+from cbert.schema.values import LARGEST_SIZE, check_names, check_size
+
+
+def text(schema: Schema) -> str:
+    """A schema as JSON."""
+    fields = {field.name: getattr(schema, field.name) for field in dataclasses.fields(schema)}
+    fields["features"] = [_feature_fields(feature) for feature in schema.features]
+    return json.dumps(fields, indent=1, ensure_ascii=False) + "\n"
+
+
+def _feature_fields(feature: Feature) -> dict[str, Any]:
+    return {"name": feature.name, "kind": feature.kind, **dataclasses.asdict(feature)}
+
+
+def save(schema: Schema, path: pathlib.Path) -> None:
+    """Writes a schema as JSON."""
+    files.write_text(path, text(schema))
+
+
+def load(path: str | pathlib.Path) -> Schema:
+    """Reads `schema.json`; raises `UserError` naming the file and the field at fault."""
+    path = pathlib.Path(path).expanduser()
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such schema; prepare the data first") from None
+    except (ValueError, RecursionError, OSError) as error:
+        raise UserError(f"{path}: not a readable schema ({str(error)[:80]})") from None
+    try:
+        return from_dict(raw)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def from_dict(raw: object) -> Schema:
+    """Builds and checks a schema from parsed JSON; raises `UserError` naming the field."""
+    fields = _checked(raw, _types(Schema), "schema")
+    features = fields.pop("features")
+    fields["features"] = tuple(
+        _feature(feature, f"features[{index}]") for index, feature in enumerate(features)
+    )
+    schema = Schema(**fields)
+    check(schema)
+    return schema
+
+
+def _feature(raw: object, where: str) -> Feature:
+    """A feature out of parsed JSON. A field of another kind is checked, and means nothing."""
+    types = {"name": (str, True), "kind": (str, True)}
+    for cls in KINDS.values():
+        types |= _types(cls)
+    fields = _checked(raw, types, where)
+    if fields["kind"] not in KINDS:
+        raise UserError(
+            f"feature {shown(fields['name'])}: kind is {shown(fields['kind'])}; it must be one "
+            f"of {', '.join(KINDS)}"
+        )
+    cls = KINDS[fields["kind"]]
+    return cls(**{name: fields[name] for name in _types(cls) if name in fields})
+
+
+_PLAIN = {str: "a string", int: "a whole number", float: "a number", tuple: "a list"}
+
+
+def _types(cls: type) -> dict[str, tuple[Any, bool]]:
+    """A dataclass's fields: their types, without what a tuple holds, and if they are needed."""
+    return {
+        field.name: (
+            getattr(field.type, "__origin__", field.type),
+            field.default is dataclasses.MISSING,
+        )
+        for field in dataclasses.fields(cls)
+    }
+
+
+def _checked(raw: object, types: dict[str, tuple[Any, bool]], where: str) -> dict[str, Any]:
+    """The fields of an object of parsed JSON, with lists as tuples."""
+    if not isinstance(raw, dict):
+        raise UserError(f"{where} must be an object, not {type(raw).__name__}")
+    for name in raw:
+        if name not in types:
+            raise UserError(
+                f"{where} has an unknown field {shown(name)}; known: {', '.join(types)}"
+            )
+    values = {}
+    for name, (plain, needed) in types.items():
+        if name not in raw:
+            if needed:
+                raise UserError(f"{where} lacks the field {name!r}")
+            continue
+        value = tuple(raw[name]) if isinstance(raw[name], list) else raw[name]
+        accepted = (int, float) if plain is float else plain
+        if not isinstance(value, accepted) or isinstance(value, bool):
+            raise UserError(f"{where}.{name} must be {_PLAIN[plain]}, not {shown(value)}")
+        values[name] = value
+    return values
+
+
+def check(schema: Schema) -> None:
+    """Refuses what no model can be trained on; raises `UserError`."""
+    if schema.kind not in (SET, SEQUENCE):
+        raise UserError(f"kind is {shown(schema.kind)}; it must be {SET!r} or {SEQUENCE!r}")
+    check_size("max_items", schema.max_items)
+    check_names(schema.items, "items")
+    if len(schema.items) < 2:
+        raise UserError(
+            f"the vocabulary has {len(schema.items)} item(s), at least 2 are needed; "
+            "lower min_count or give more data"
+        )
+    if len(schema.counts) != len(schema.items) or not all(
+        type(count) is int and 0 <= count <= LARGEST_SIZE for count in schema.counts
+    ):
+        raise UserError(
+            f"counts must hold one whole number from 0 to {LARGEST_SIZE} for each item"
+        )
+    check_names(tuple(feature.name for feature in schema.features), "feature names")
+    for feature in schema.features:
+        feature.check()

@@ -1,0 +1,72 @@
+"""Checks of single values and sizes that every kind of feature shares."""
+
+from cbert.errors import UserError, shown
+
+PAD_ITEM, UNKNOWN_ITEM, MASK_ITEM = -1, -2, -3
+
+LARGEST = 1e30  # A number beyond it may overflow float32.
+LARGEST_SIZE = 2**31 - 1  # A width, a length or a count beyond it fits no machine.
+_LONGEST_TEXT = 10_000
+_MOST_CODES = 2**31  # A split's codes then take 8 GiB.
+
+
+def is_finite(value: object) -> bool:
+    """Whether it is a number, neither a boolean nor as large as `LARGEST`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return -LARGEST < value < LARGEST
+
+
+def check_finite(name: str, value: object) -> None:
+    """Raises `UserError` where a feature's number is not finite."""
+    if not is_finite(value):
+        raise UserError(f"context {name!r} is {shown(value)}; use a finite number, or null")
+
+
+def check_text(text: str, what: str) -> None:
+    """Raises `UserError` where a text is too long or cannot be written as UTF-8."""
+    if len(text) > _LONGEST_TEXT:
+        raise UserError(
+            f"{what} {text[:40]!r}... has {len(text)} characters, more than {_LONGEST_TEXT}"
+        )
+    if not is_unicode(text):
+        raise UserError(f"{what} {shown(text)} is not valid Unicode")
+
+
+def is_unicode(text: str) -> bool:
+    """Whether the text can be written as UTF-8."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_size(what: str, size: int) -> None:
+    """Raises `UserError` where a size read from a schema is not from 1 to `LARGEST_SIZE`."""
+    if not 1 <= size <= LARGEST_SIZE:
+        raise UserError(f"{what} is {shown(size)}; it must be from 1 to {LARGEST_SIZE}")
+
+
+def check_names(names: tuple[object, ...], what: str) -> None:
+    """Raises `UserError` where names are not different strings of valid Unicode."""
+    seen = set()
+    for name in names:
+        if not isinstance(name, str):
+            raise UserError(f"{what}: {shown(name)} is not a string")
+        if not is_unicode(name):
+            raise UserError(f"{what}: {shown(name)} is not valid Unicode")
+        if name in seen:
+            raise UserError(f"{what}: {shown(name)} is listed twice")
+        seen.add(name)
+
+
+def check_room(examples: int, longest: int, what: str) -> None:
+    """Refuses, before memory runs out, a column that one long example makes huge."""
+    if examples * longest > _MOST_CODES:
+        raise UserError(
+            f"an example may have {longest} {what}, {examples} examples do not fit memory at "
+            "that length; leave the longest out (items: max_items) or edit the schema"
+        )
