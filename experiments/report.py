@@ -11,7 +11,7 @@ results.csv, paired.csv and the pictures. Needs the optional extra: pip install 
 import jax
 from absl import flags
 
-from cbert.study import pages, pictures, study
+from cbert.report import plot_helpers, report_data, writers
 from experiments import command
 
 _WORKDIR = flags.DEFINE_string(
@@ -25,11 +25,11 @@ _BASE = flags.DEFINE_string("base", "none", "Variant that the others are compare
 
 def main() -> None:
     """Reads, computes, draws and writes."""
-    pictures.check()
+    plot_helpers.check()
     # Only shapes are made: an accelerator is left to whoever trains.
     jax.config.update("jax_platforms", "cpu")
-    found = study.load(_WORKDIR.value, _SPLIT.value, _BASE.value)
-    print(pages.write(found))
+    found = report_data.load(_WORKDIR.value, _SPLIT.value, _BASE.value)
+    print(writers.write(found))
     for line in found.missing:
         print(f"missing: {line}")
     print(f"\nthe report is {found.directory / 'report' / 'report.html'}")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cbert.data.source import Split
-from cbert.evaluation import breakdown, controls, metrics, questions
+from cbert.evaluation import baselines, breakdown, metrics, questions
 from cbert.schema import CATEGORICAL, NUMERICAL, SET, UNKNOWN_ITEM, Feature, Schema
 
 
@@ -91,7 +91,7 @@ def test_one_question_depends_on_the_id_alone():
 
 def test_popularity_by_hand_with_ties_against_the_target():
     train = split([["a", "b"], ["a", "c"], ["a"]], ["mon"] * 3)
-    log_probability, rank = controls.answer_popularity(SCHEMA, questions.ask_each(train))
+    log_probability, rank = baselines.answer_popularity(SCHEMA, questions.ask_each(train))
     np.testing.assert_allclose(np.exp(log_probability[:2]), [3.5 / 8.5, 2.5 / 8.5], rtol=1e-6)
     assert rank.tolist() == [1, 3, 1, 3, 1]
 
@@ -99,10 +99,10 @@ def test_popularity_by_hand_with_ties_against_the_target():
 def test_only_the_most_frequent_values_of_a_feature_count(monkeypatch):
     train = split([["a"], ["b"], ["b"]], ["mon", "mon", "tue"])
     asked = questions.ask_each(train)
-    both, _ = controls.GivenContext(train, None, SCHEMA).answer(train, asked)
-    monkeypatch.setattr(controls, "MOST_VALUES", 1)
-    one, _ = controls.GivenContext(train, None, SCHEMA).answer(train, asked)
-    alone, _ = controls.answer_popularity(SCHEMA, asked)
+    both, _ = baselines.GivenContext(train, None, SCHEMA).answer(train, asked)
+    monkeypatch.setattr(baselines, "MOST_VALUES", 1)
+    one, _ = baselines.GivenContext(train, None, SCHEMA).answer(train, asked)
+    alone, _ = baselines.answer_popularity(SCHEMA, asked)
     assert SCHEMA.features[0].values[0] == "mon"
     np.testing.assert_array_equal(one[:2], both[:2])
     np.testing.assert_allclose(one[2], alone[2], rtol=1e-6)
@@ -111,7 +111,7 @@ def test_only_the_most_frequent_values_of_a_feature_count(monkeypatch):
 
 def test_popularity_given_context_by_hand():
     train = split([["a"], ["a"], ["b"], ["b"]], ["mon", "mon", "mon", "tue"])
-    control = controls.GivenContext(train, None, SCHEMA)
+    control = baselines.GivenContext(train, None, SCHEMA)
     control.smoothing, control.exponent = 1.0, 0.5
     asked = questions.ask_each(split([["a"], ["b"]], ["tue", None]))
     found, _ = control.answer(split([["a"], ["b"]], ["tue", None]), asked)

@@ -13,8 +13,8 @@ import pyarrow.parquet
 import pytest
 from matplotlib import image
 
-from cbert.study import pages, study
-from tests.study_runs import TIME, VALUES, worth, write_run
+from cbert.report import report_data, writers
+from tests.report_runs import TIME, VALUES, worth, write_run
 
 SEEDS = {"none": (0, 1, 2), "gs": (0, 1, 2), "gsu": (0, 2)}
 GAINS = {"none": 0.0, "gs": 0.4, "gsu": 0.05}
@@ -31,7 +31,7 @@ def sweep(tmp_path_factory):
     (directory / "report").mkdir()
     (directory / "report" / "gain_by_feature_09.png").write_bytes(b"of an earlier report")
     (directory / "report" / "notes.txt").write_text("mine")
-    pages.write(study.load(directory, "test", "none"))
+    writers.write(report_data.load(directory, "test", "none"))
     return directory
 
 
@@ -246,8 +246,8 @@ def test_pictures_are_files_and_inlined(sweep):
 def test_one_seed_has_no_standard_error_and_says_so(tmp_path):
     write_run(tmp_path, "none", 0)
     write_run(tmp_path, "gs", 0, gain=0.4, optimum=False)
-    found = study.load(tmp_path, "test", "none")
-    shown = pages.write(found)
+    found = report_data.load(tmp_path, "test", "none")
+    shown = writers.write(found)
     assert re.search(
         r"^gs +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ +\d,\d+ +none: one seed +[\d.]+$", shown, re.M
     )
@@ -256,5 +256,5 @@ def test_one_seed_has_no_standard_error_and_says_so(tmp_path):
     assert "Nothing: every variant has the same seeds" in markdown
     assert "Not measured: evaluate the runs with --effects" in markdown
     first = {path.name: path.read_bytes() for path in (tmp_path / "report").iterdir()}
-    pages.write(found)
+    writers.write(found)
     assert first == {path.name: path.read_bytes() for path in (tmp_path / "report").iterdir()}

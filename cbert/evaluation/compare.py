@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from cbert.errors import UserError, printable
-from cbert.evaluation import effects, metrics
+from cbert.evaluation import feature_importance, metrics
 from cbert.evaluation.evaluate import MODEL, OPTIMUM, POPULARITY, Evaluation
 
 HEADS = {
@@ -37,10 +37,10 @@ def format_parts(parts: dict[str, Any], title: str) -> str:
 
 def format_effects(found: dict[str, Any]) -> str:
     """A table of what each feature is worth, the most first."""
-    rows = [["cross-entropy lost", *effects.WAYS]]
-    order = sorted(found, key=lambda name: -found[name][effects.SHUFFLED]["mean"])
+    rows = [["cross-entropy lost", *feature_importance.WAYS]]
+    order = sorted(found, key=lambda name: -found[name][feature_importance.SHUFFLED]["mean"])
     for name in order:
-        ways = [found[name][way] for way in effects.WAYS]
+        ways = [found[name][way] for way in feature_importance.WAYS]
         cells = [
             plus_minus(way["mean"], way["standard_error"], sign="+") if way else "not trained"
             for way in ways

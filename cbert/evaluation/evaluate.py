@@ -13,7 +13,7 @@ import pyarrow.parquet
 
 from cbert import files, parallel, schema_file
 from cbert.data import source
-from cbert.evaluation import breakdown, controls, effects, metrics, questions
+from cbert.evaluation import baselines, breakdown, feature_importance, metrics, questions
 from cbert.model import contextual_bert
 from cbert.schema import Schema
 from cbert.training import checkpoint
@@ -51,7 +51,7 @@ class Evaluation:
       answers: Answerer (`model` or a control) to log-probability and rank, each `[Q]`.
       settings: What else the result depends on.
       name: Of its files: the split, and what was asked for in place of the run's own.
-      effects: What each context feature is worth, see `effects.measure`; None if not asked.
+      effects: What each context feature is worth, see `feature_importance`; None if not asked.
     """
 
     method: str
@@ -88,14 +88,16 @@ def evaluate(workdir: str | pathlib.Path, options: Options) -> Evaluation:
     data_dir, name = options.data_dir or config.data.dir, options.name or config.data.name
     masking = options.masking or config.eval.masking
     split, asked, controlled = _ask(data_dir, name, options.split, masking, schema)
-    exchanged = effects.between_groups(split.groups, schema) if options.effects else None
+    exchanged = (
+        feature_importance.between_groups(split.groups, schema) if options.effects else None
+    )
     step, ask = restore(workdir, config, schema, options.checkpoint)
     data = parallel.replicate(split.columns)
     answers = {MODEL: ask(data, split, asked), **controlled}
     worth = None
     if exchanged is not None:
         withhold = config.train.context_dropout > 0
-        worth = effects.measure(ask, data, split, schema, exchanged, withhold)
+        worth = feature_importance.measure(ask, data, split, schema, exchanged, withhold)
     settings = {
         "split": options.split,
         "masking": masking,
@@ -139,14 +141,14 @@ def _ask(
     """Split, questions and the controls' answers: the same for all runs on the same data."""
     split = source.load(data_dir, name, split_name, schema)
     asked = questions.make(split, masking)
-    found = {POPULARITY: controls.answer_popularity(schema, asked)}
+    found = {POPULARITY: baselines.answer_popularity(schema, asked)}
     splits = source.split_names(data_dir, name)
     if schema.features and "train" in splits:
         train = source.load(data_dir, name, "train", schema)
         validation = None
         if "validation" in splits:
             validation = source.load(data_dir, name, "validation", schema)
-        given_context = controls.GivenContext(train, validation, schema)
+        given_context = baselines.GivenContext(train, validation, schema)
         found[GIVEN_CONTEXT] = given_context.answer(split, asked)
     if split.reference is not None:
         found[OPTIMUM] = tuple(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cbert.evaluation.evaluate import OPTIMUM
 from cbert.model.conditioning import NAMES
-from cbert.study import pictures
+from cbert.report import plot_helpers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,14 +36,14 @@ def main() -> None:
 
     def paint(figure: "Figure") -> None:
         axes = figure.subplots()
-        pictures.lines(axes, above, {}, pictures.looks(list(NAMES)))
+        plot_helpers.lines(axes, above, {}, plot_helpers.looks(list(NAMES)))
         axes.set(xscale="log", xlabel="training sets", ylabel="nats above the known optimum")
         axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
         axes.minorticks_off()
-        pictures.legend(figure, axes)
+        plot_helpers.legend(figure, axes)
 
-    picture = pictures.Picture("training_sets", "", "", 3.9, paint)
-    pathlib.Path(__file__).with_suffix(".png").write_bytes(pictures.render(picture))
+    picture = plot_helpers.Picture("training_sets", "", "", 3.9, paint)
+    pathlib.Path(__file__).with_suffix(".png").write_bytes(plot_helpers.render(picture))
 
 
 def _losses(run: pathlib.Path) -> dict[str, float]:

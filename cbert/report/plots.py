@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from cbert.evaluation.effects import SHUFFLED
 from cbert.evaluation.evaluate import GIVEN_CONTEXT, OPTIMUM, POPULARITY
-from cbert.study import pictures
-from cbert.study.parts import Gains
-from cbert.study.pictures import Look, Picture
-from cbert.study.statistics import Mean
-from cbert.study.study import Study
+from cbert.evaluation.feature_importance import SHUFFLED
+from cbert.report import plot_helpers
+from cbert.report.plot_helpers import Look, Picture
+from cbert.report.report_data import Study
+from cbert.report.slices import Gains
+from cbert.report.statistics import Mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,10 +34,10 @@ def curves(study: Study, look: dict[str, Look]) -> Picture | None:
 
     def paint(figure: "Figure") -> None:
         axes = figure.subplots()
-        pictures.lines(axes, series, bands, look)
+        plot_helpers.lines(axes, series, bands, look)
         axes.set(xlabel="step", ylabel="validation cross-entropy (nats)")
         axes.xaxis.set_major_formatter("{x:,.0f}")
-        pictures.legend(figure, axes)
+        plot_helpers.legend(figure, axes)
 
     ends = "; ".join(f"{label} {y[-1]:.4f}" for label, (_, y) in series.items())
     return Picture(
@@ -66,10 +66,14 @@ def methods(
                 colour = look[label].style["color"]
                 axes.plot(each, [number] * len(each), ".", color=colour, alpha=0.45, zorder=1)
             series = {label: {label: _scaled(results[label][name], scale)} for label in labels}
-            pictures.dots(axes, labels, series, look, 1.0, spread=0.0)
+            plot_helpers.dots(axes, labels, series, look, 1.0, spread=0.0)
             for control in study.asked.controls:
                 mean = scale * results[control][name].mean
-                style = {"color": pictures.INK, "linestyle": _STYLES[control], "linewidth": 1}
+                style = {
+                    "color": plot_helpers.INK,
+                    "linestyle": _STYLES[control],
+                    "linewidth": 1,
+                }
                 axes.axvline(mean, label=control, zorder=0, **style)
             axes.set_xlabel(title)
         handles, names = axes.get_legend_handles_labels()
@@ -103,8 +107,8 @@ def visible_items(study: Study, found: Gains, look: dict[str, Look]) -> Picture:
 
     def paint(figure: "Figure") -> None:
         axes = figure.subplots()
-        axes.grid(axis="y", color=pictures.FAINT, linewidth=0.6)
-        pictures.zero(axes, "y")
+        axes.grid(axis="y", color=plot_helpers.FAINT, linewidth=0.6)
+        plot_helpers.zero(axes, "y")
         for place, (label, gains) in enumerate(found.gains.items()):
             offset = 0.08 * (place - (len(found.gains) - 1) / 2)
             axes.errorbar(
@@ -112,13 +116,15 @@ def visible_items(study: Study, found: Gains, look: dict[str, Look]) -> Picture:
                 [gains[part].mean for part in parts],
                 yerr=[INTERVAL * (gains[part].error or 0.0) for part in parts],
                 linewidth=1.4,
-                label=pictures.short(label),
+                label=plot_helpers.short(label),
                 **look[label].style,
             )
         every = max(1, len(parts) // 12)
         axes.set_xticks(range(0, len(parts), every), parts[::every])
-        axes.set(xlabel=found.title, ylabel=f"gain over {pictures.short(study.base)} (nats)")
-        pictures.legend(figure, axes)
+        axes.set(
+            xlabel=found.title, ylabel=f"gain over {plot_helpers.short(study.base)} (nats)"
+        )
+        plot_helpers.legend(figure, axes)
 
     return Picture(
         "gain_by_visible_items",
@@ -136,11 +142,11 @@ def feature(study: Study, found: Gains, name: str, look: dict[str, Look]) -> Pic
 
     def paint(figure: "Figure") -> None:
         axes = figure.subplots()
-        pictures.zero(axes, "x")
-        pictures.dots(axes, parts, found.gains, look, INTERVAL)
-        axes.set_xlabel(f"gain over {pictures.short(study.base)} (nats)")
-        axes.set_title(pictures.short(found.title), loc="left", fontsize=11)
-        pictures.legend(figure, axes)
+        plot_helpers.zero(axes, "x")
+        plot_helpers.dots(axes, parts, found.gains, look, INTERVAL)
+        axes.set_xlabel(f"gain over {plot_helpers.short(study.base)} (nats)")
+        axes.set_title(plot_helpers.short(found.title), loc="left", fontsize=11)
+        plot_helpers.legend(figure, axes)
 
     return Picture(
         name,
@@ -172,10 +178,10 @@ def effects(
     def paint(figure: "Figure") -> None:
         panels = figure.subplots(len(found), 1, squeeze=False)[:, 0]
         for axes, (way, series) in zip(panels, found.items(), strict=True):
-            pictures.zero(axes, "x")
-            pictures.dots(axes, rows, series, look, 1.0)
+            plot_helpers.zero(axes, "x")
+            plot_helpers.dots(axes, rows, series, look, 1.0)
             axes.set_xlabel(f"cross-entropy lost (nats), {way}")
-        pictures.legend(figure, panels[0])
+        plot_helpers.legend(figure, panels[0])
 
     lost = "; ".join(
         f"{label} most by {max(means, key=lambda name: means[name].mean)}"

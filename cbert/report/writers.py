@@ -6,13 +6,13 @@ import io
 import pathlib
 
 from cbert import files, progress
-from cbert.study import contents, pictures, statistics, tables
-from cbert.study.contents import Section
-from cbert.study.pictures import Picture
-from cbert.study.runs import REPORT
-from cbert.study.statistics import Difference, Mean
-from cbert.study.study import Study
-from cbert.study.stylesheet import STYLESHEET
+from cbert.report import plot_helpers, sections, statistics, tables
+from cbert.report.plot_helpers import Picture
+from cbert.report.report_data import Study
+from cbert.report.run_directory import REPORT
+from cbert.report.sections import Section
+from cbert.report.statistics import Difference, Mean
+from cbert.report.stylesheet import STYLESHEET
 
 # Pictures that not every report has.
 _SOMETIMES = ("learning_curves", "gain_by_visible_items", "gain_by_feature_*", "effects")
@@ -21,24 +21,24 @@ _SOMETIMES = ("learning_curves", "gain_by_visible_items", "gain_by_feature_*", "
 def write(study: Study) -> str:
     """Writes DIR/report/, each file whole; returns the tables for a terminal."""
     results, differences = statistics.results(study), statistics.pairs(study)
-    sections = contents.sections(study, results, differences)
-    drawn = [picture for section in sections for picture in section.pictures]
+    written = sections.sections(study, results, differences)
+    drawn = [picture for section in written for picture in section.pictures]
     bar = progress.bar(drawn, desc="drawing", unit=" pictures")
-    images = {picture.name: pictures.render(picture) for picture in bar}
-    title, main = contents.title(study), sections[0].tables[0]
+    images = {picture.name: plot_helpers.render(picture) for picture in bar}
+    title, main = sections.title(study), written[0].tables[0]
     texts = {
-        "report.md": markdown(title, sections),
+        "report.md": markdown(title, written),
         "report.tex": tables.to_latex(main, "results"),
         "results.csv": results_csv(study, results),
         "paired.csv": paired_csv(differences),
-        "report.html": page(title, sections, images),
+        "report.html": page(title, written, images),
     }
     _write(
         study.directory / REPORT,
         {name: text.encode("utf-8") for name, text in texts.items()}
         | {f"{name}.png": data for name, data in images.items()},
     )
-    shown = [table for section in sections[:2] for table in section.tables[:1]]
+    shown = [table for section in written[:2] for table in section.tables[:1]]
     return "\n\n".join(map(tables.to_terminal, shown))
 
 
@@ -96,7 +96,7 @@ def page(title: str, sections: list[Section], images: dict[str, bytes]) -> str:
 
 
 def _picture(picture: Picture, image: bytes) -> str:
-    width, height = (round(96 * inches) for inches in (pictures.WIDTH, picture.height))
+    width, height = (round(96 * inches) for inches in (plot_helpers.WIDTH, picture.height))
     return (
         f"<figure><img src='data:image/png;base64,{base64.b64encode(image).decode()}' "
         f"width={width} height={height} alt='{tables.html_text(picture.alt)}'>"

@@ -9,8 +9,8 @@ import itertools
 import numpy as np
 
 from cbert.evaluation import metrics
-from cbert.study.answers import METRICS
-from cbert.study.study import Study, Variant
+from cbert.report.query_table import METRICS
+from cbert.report.report_data import Study, Variant
 
 DRAWS = 10_000
 # Nearer to zero than this is zero: of recall many draws are, but for how sums are rounded.

@@ -11,7 +11,7 @@ import pytest
 from cbert import parallel
 from cbert.data import prepare, records
 from cbert.errors import UserError
-from cbert.evaluation import compare, effects, evaluate, metrics, questions
+from cbert.evaluation import compare, evaluate, feature_importance, metrics, questions
 from cbert.training import checkpoint, loop
 from tests.conftest import run, small
 
@@ -19,14 +19,14 @@ from tests.conftest import run, small
 def test_values_are_exchanged_between_groups():
     schema = types.SimpleNamespace(features=(1,))
     groups = ["a"] * 4 + ["b"] * 3 + ["c"]
-    found = effects.between_groups(groups, schema)
+    found = feature_importance.between_groups(groups, schema)
     assert sorted(found) == list(range(8))
     assert all(groups[there] != groups[here] for here, there in enumerate(found))
-    assert (found == effects.between_groups(groups, schema)).all()
+    assert (found == feature_importance.between_groups(groups, schema)).all()
     with pytest.raises(UserError, match="'a' holds 4 of the 7 examples"):
-        effects.between_groups(groups[:7], schema)
+        feature_importance.between_groups(groups[:7], schema)
     with pytest.raises(UserError, match="no context features"):
-        effects.between_groups(groups, types.SimpleNamespace(features=()))
+        feature_importance.between_groups(groups, types.SimpleNamespace(features=()))
 
 
 MEALS = {"noon": "abcdef", "night": "uvwxyz"}
@@ -65,7 +65,7 @@ def test_effects_are_those_of_contexts_spoilt_by_hand(trained):
     directory, config, found = trained
     split, schema = found.split, found.schema
     _, ask = evaluate.restore(directory / "gsu", config, schema, checkpoint.BEST)
-    exchanged = effects.between_groups(split.groups, schema)
+    exchanged = feature_importance.between_groups(split.groups, schema)
     asked = questions.ask_one(split)
 
     def loss(**context):

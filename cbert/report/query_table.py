@@ -12,7 +12,7 @@ import pyarrow.parquet
 from cbert.errors import UserError
 from cbert.evaluation import metrics
 from cbert.evaluation.evaluate import GIVEN_CONTEXT, OPTIMUM, POPULARITY
-from cbert.study.runs import Run
+from cbert.report.run_directory import Run
 
 METRICS = ("cross_entropy", "recall@1", "recall@5", "recall@250")
 CONTROLS = (POPULARITY, GIVEN_CONTEXT, OPTIMUM)

@@ -3,14 +3,14 @@
 import dataclasses
 
 from cbert.evaluation.compare import HEADS, plus_minus
-from cbert.evaluation.effects import SHUFFLED, WITHHELD
 from cbert.evaluation.evaluate import OPTIMUM
-from cbert.study import drawings, parts, pictures, statistics
-from cbert.study.answers import METRICS
-from cbert.study.pictures import Look, Picture
-from cbert.study.statistics import DRAWS, Difference, Mean
-from cbert.study.study import Study
-from cbert.study.tables import Table
+from cbert.evaluation.feature_importance import SHUFFLED, WITHHELD
+from cbert.report import plot_helpers, plots, slices, statistics
+from cbert.report.plot_helpers import Look, Picture
+from cbert.report.query_table import METRICS
+from cbert.report.report_data import Study
+from cbert.report.statistics import DRAWS, Difference, Mean
+from cbert.report.tables import Table
 
 _WAYS = {
     SHUFFLED: "Values exchanged between groups",
@@ -33,14 +33,14 @@ def sections(
     study: Study, results: dict[str, dict[str, Mean]], differences: list[Difference]
 ) -> list[Section]:
     """The whole report; the first table is the paper's Table 1."""
-    look = pictures.looks(list(study.variants))
-    curves = drawings.curves(study, look)
+    look = plot_helpers.looks(list(study.variants))
+    curves = plots.curves(study, look)
     return [
         Section(
             "Results",
             [_setting(study), *_warning(study)],
             tables=[main_table(study, results)],
-            pictures=[drawings.methods(study, results, look)],
+            pictures=[plots.methods(study, results, look)],
         ),
         Section("Paired comparisons", *_comparisons(study, differences)),
         *([Section("Learning curves", pictures=[curves])] if curves else []),
@@ -180,32 +180,32 @@ def _difference(one: Difference) -> tuple[str, ...]:
 
 
 def _gains(study: Study, look: dict[str, Look]) -> list[Section]:
-    visible = parts.by_visible_items(study)
+    visible = slices.by_visible_items(study)
     if not visible.gains or not visible.questions:
         return []
-    found = parts.by_features(study)
+    found = slices.by_features(study)
     drawn = [
-        drawings.feature(study, gains, f"gain_by_feature_{place:02}", look)
+        plots.feature(study, gains, f"gain_by_feature_{place:02}", look)
         for place, gains in enumerate(found.values(), 1)
     ]
     text = [
         f"Cross-entropy saved against {study.base} on the same questions, averaged over "
         "matching seeds; bars are 95 % intervals over groups (1.96 standard errors), "
-        f"conditional on these models. Parts of fewer than {parts.LEAST_QUESTIONS} questions "
-        f"are left out, and so are vectors and features of more than {parts.MOST_VALUES} "
+        f"conditional on these models. Parts of fewer than {slices.LEAST_QUESTIONS} questions "
+        f"are left out, and so are vectors and features of more than {slices.MOST_VALUES} "
         "values; numbers are in quarters."
     ]
     return [
         Section(
             "Gain by number of visible items",
-            pictures=[drawings.visible_items(study, visible, look)],
+            pictures=[plots.visible_items(study, visible, look)],
         ),
         *([Section("Gain by value of a feature", text, pictures=drawn)] if drawn else []),
     ]
 
 
 def _effects(study: Study, look: dict[str, Look]) -> Section:
-    found = parts.effects(study)
+    found = slices.effects(study)
     name = "What each feature is worth"
     if SHUFFLED not in found:
         return Section(name, ["Not measured: evaluate the runs with --effects."])
@@ -225,7 +225,7 @@ def _effects(study: Study, look: dict[str, Look]) -> Section:
         )
         for way, series in found.items()
     ]
-    return Section(name, tables=tables, pictures=[drawings.effects(found, rows, look)])
+    return Section(name, tables=tables, pictures=[plots.effects(found, rows, look)])
 
 
 def _runs(study: Study) -> Table:

@@ -7,10 +7,10 @@ import pytest
 
 from cbert.errors import UserError
 from cbert.evaluation import metrics
+from cbert.report import plot_helpers, report_data, slices, statistics, tables, variants
 from cbert.schema import Schema
-from cbert.study import parts, pictures, statistics, study, tables, variants
 from tests.conftest import small
-from tests.study_runs import SCHEMA, TIME, questions, write_run
+from tests.report_runs import SCHEMA, TIME, questions, write_run
 
 
 def test_holm_by_hand():
@@ -109,7 +109,7 @@ def test_controls_come_last_and_seeds_in_order(tmp_path):
     write_run(tmp_path, "c", 10, name="c")
     write_run(tmp_path, "c", 2, name="d")
     write_run(tmp_path, "none", 0, name="e", data__dir="elsewhere")
-    found = study.load(tmp_path, "test", "none")
+    found = report_data.load(tmp_path, "test", "none")
     assert list(found.variants) == ["none", "c", "gsu", "none, wide"]
     assert list(found.variants["c"].runs) == [2, 10]
 
@@ -117,7 +117,7 @@ def test_controls_come_last_and_seeds_in_order(tmp_path):
 def test_parameters_are_those_of_the_papers_count(tmp_path):
     write_run(tmp_path, "none", 0)
     write_run(tmp_path, "np", 0)
-    found = study.load(tmp_path, "test", "none").variants
+    found = report_data.load(tmp_path, "test", "none").variants
     d, f, c = 16, 32, 8
     block = 4 * (d * d + d) + 4 * d + (d * f + f) + (f * d + d)
     assert found["none"].parameters == 2 * block + d * d + d
@@ -126,7 +126,7 @@ def test_parameters_are_those_of_the_papers_count(tmp_path):
 
 def refusal(directory, base="none", split="test"):
     with pytest.raises(UserError) as caught:
-        study.load(directory, split, base)
+        report_data.load(directory, split, base)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -172,7 +172,7 @@ def test_an_unknown_base_is_refused_with_the_known_ones(tmp_path):
     write_run(tmp_path, "np", 0, evaluated=False)
     assert "use one of: none; gs" in refusal(tmp_path, base="gsu")
     assert "--base=np: it has no finished and evaluated run" in refusal(tmp_path, base="np")
-    assert study.load(tmp_path, "test", "gs").base == "gs"
+    assert report_data.load(tmp_path, "test", "gs").base == "gs"
 
 
 def test_damaged_files_are_named(tmp_path):
@@ -199,7 +199,7 @@ def test_what_is_missing_is_listed_and_not_averaged(tmp_path):
     write_run(tmp_path, "gs", 1, finished=False)
     write_run(tmp_path, "gsu", 0, evaluated=False)
     (tmp_path / "np-0").mkdir()
-    found = study.load(tmp_path, "test", "none")
+    found = report_data.load(tmp_path, "test", "none")
     assert {label: list(v.values) for label, v in found.variants.items()} == {
         "none": [0, 1],
         "gs": [0],
@@ -215,9 +215,9 @@ def test_what_is_missing_is_listed_and_not_averaged(tmp_path):
 
 def test_only_its_mark_says_that_training_is_over(tmp_path):
     write_run(tmp_path, "none", 0)
-    assert study.load(tmp_path, "test", "none").missing == []
+    assert report_data.load(tmp_path, "test", "none").missing == []
     (write_run(tmp_path, "none", 1) / "finished.json").unlink()
-    found = study.load(tmp_path, "test", "none").missing
+    found = report_data.load(tmp_path, "test", "none").missing
     assert found[0] == "none, seed 1 (none-1): not finished (step 6 of 6)"
 
 
@@ -228,7 +228,7 @@ def test_identical_answers_are_never_better(tmp_path):
     (tmp_path / "c-0" / "eval" / "test.parquet").write_bytes(table)
     found = {
         (one.base, one.other, one.metric): one
-        for one in statistics.pairs(study.load(tmp_path, "test", "none"))
+        for one in statistics.pairs(report_data.load(tmp_path, "test", "none"))
     }
     same = found["none", "c", "cross_entropy"]
     assert (same.mean, same.low, same.high, same.p, same.better) == (0, 0, 0, 1.0, None)
@@ -241,14 +241,14 @@ def test_identical_answers_are_never_better(tmp_path):
 def test_parts_by_hand(tmp_path):
     write_run(tmp_path, "none", 0)
     write_run(tmp_path, "gs", 0, gain=0.5)
-    found = study.load(tmp_path, "test", "none")
+    found = report_data.load(tmp_path, "test", "none")
     gain = statistics.gain(found, "gs")
-    visible = parts.by_visible_items(found)
+    visible = slices.by_visible_items(found)
     assert visible.questions == {"1": 106, "2": 54}
     inside = np.array(questions()["visible_items"]) == 2
     assert visible.gains["gs"]["2"].mean == pytest.approx(gain[inside].mean())
     assert "none" not in visible.gains
-    features = parts.by_features(found)
+    features = slices.by_features(found)
     assert features[TIME].questions == dict.fromkeys(SCHEMA.features[0].values, 80)
     # Of twelve sets the age is missing: 24 questions, too few for a mean.
     assert list(features["age"].questions) == ["20 to 29", "30 to 39", "40 to 49", "50 to 59"]
@@ -271,4 +271,4 @@ def test_text_is_escaped():
 def test_without_matplotlib_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     with pytest.raises(UserError, match=r'pip install "\.\[report\]"'):
-        pictures.check()
+        plot_helpers.check()

@@ -9,9 +9,9 @@ from typing import Any
 from cbert import progress
 from cbert.errors import UserError
 from cbert.model import contextual_bert
-from cbert.study import answers, runs, variants
-from cbert.study.answers import Asked, Values
-from cbert.study.runs import Run
+from cbert.report import query_table, run_directory, variants
+from cbert.report.query_table import Asked, Values
+from cbert.report.run_directory import Run
 from cbert.training import config as config_lib
 
 
@@ -42,7 +42,7 @@ class Study:
       base: Label of the variant that others are compared with first.
       variants: Label to variant, in the order of the tables.
       asked: The questions, and the controls' answers.
-      settings: What `runs.SETTINGS` names.
+      settings: What `run_directory.SETTINGS` names.
       missing: What is not there, a line each.
     """
 
@@ -63,8 +63,8 @@ def load(directory: str | pathlib.Path, split: str, base: str) -> Study:
         base.
     """
     directory = pathlib.Path(directory).expanduser()
-    found, others = runs.read_all(directory, split)
-    runs.check_same(found)
+    found, others = run_directory.read_all(directory, split)
+    run_directory.check_same(found)
     grouped = variants.group(found)
     lacking = {run.name: run.lacks(split) for run in found}
     used = {
@@ -81,7 +81,7 @@ def load(directory: str | pathlib.Path, split: str, base: str) -> Study:
             + shlex.join([f"--workdir={directory / name}", f"--split={split}"])
         )
     asked, made = _read(used)
-    settings = {name: asked.run.evaluation[name] for name in runs.SETTINGS}
+    settings = {name: asked.run.evaluation[name] for name in run_directory.SETTINGS}
     missing = _missing(grouped, lacking, others)
     return Study(directory, split, base, made, asked, settings, missing)
 
@@ -99,8 +99,8 @@ def _read(used: dict[str, dict[int, Run]]) -> tuple[Asked, dict[str, Variant]]:
     for label, seeds in progress.bar(used.items(), desc="reading", unit=" variants"):
         values = {}
         for seed, run in seeds.items():
-            asked = asked or answers.read_asked(run)
-            values[seed] = answers.read_values(run, asked)
+            asked = asked or query_table.read_asked(run)
+            values[seed] = query_table.read_values(run, asked)
         made[label] = Variant(label, seeds, values, _parameters(run))
     return asked, made
 

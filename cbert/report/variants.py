@@ -7,7 +7,7 @@ import ml_collections
 
 from cbert.errors import UserError
 from cbert.model import conditioning
-from cbert.study.runs import Run
+from cbert.report.run_directory import Run
 from cbert.training import config as config_lib
 
 METHOD, WIDTH = "model.method", "model.feed_forward"

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cbert.errors import UserError
-from cbert.study.statistics import Mean
-from cbert.study.tables import clean
+from cbert.report.statistics import Mean
+from cbert.report.tables import clean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

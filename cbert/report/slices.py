@@ -8,11 +8,11 @@ import dataclasses
 import numpy as np
 
 from cbert.evaluation import breakdown
-from cbert.evaluation.effects import WAYS
+from cbert.evaluation.feature_importance import WAYS
+from cbert.report import statistics
+from cbert.report.report_data import Study
+from cbert.report.statistics import Mean
 from cbert.schema import NUMERICAL, Feature
-from cbert.study import statistics
-from cbert.study.statistics import Mean
-from cbert.study.study import Study
 
 # A picture has room for so many values, and a mean needs so many questions.
 MOST_VALUES, LEAST_QUESTIONS = 20, 30
