@@ -1,4 +1,4 @@
-"""What each context feature is worth, measured on runs that were trained."""
+"""Feature importance, measured on runs that were trained."""
 
 import dataclasses
 import errno
@@ -16,17 +16,19 @@ from cbert.training import checkpoint, loop
 from tests.conftest import run, small
 
 
-def test_values_are_exchanged_between_groups():
+def test_values_are_permuted_between_groups():
     schema = types.SimpleNamespace(features=(1,))
     groups = ["a"] * 4 + ["b"] * 3 + ["c"]
-    found = feature_importance.between_groups(groups, schema)
+    found = feature_importance.permutation_between_groups(groups, schema)
     assert sorted(found) == list(range(8))
     assert all(groups[there] != groups[here] for here, there in enumerate(found))
-    assert (found == feature_importance.between_groups(groups, schema)).all()
+    assert (found == feature_importance.permutation_between_groups(groups, schema)).all()
     with pytest.raises(UserError, match="'a' holds 4 of the 7 examples"):
-        feature_importance.between_groups(groups[:7], schema)
+        feature_importance.permutation_between_groups(groups[:7], schema)
     with pytest.raises(UserError, match="no context features"):
-        feature_importance.between_groups(groups, types.SimpleNamespace(features=()))
+        feature_importance.permutation_between_groups(
+            groups, types.SimpleNamespace(features=())
+        )
 
 
 MEALS = {"noon": "abcdef", "night": "uvwxyz"}
@@ -49,23 +51,23 @@ def prepared(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(prepared, tmp_path_factory):
-    """Two tiny runs that learned to do without features, evaluated with effects."""
+    """Two tiny runs that learned to do without features, evaluated with feature importance."""
     directory = tmp_path_factory.mktemp("trained")
     for method in ("none", "gsu"):
         config = small(method, data__dir=prepared, data__name="letters", model__layers=1)
         config.train.update({"context_dropout": 0.2, "steps": 60, "eval_every": 30})
         config.optimizer.learning_rate = 1e-2
         loop.train(config, directory / method)
-        found = evaluate.evaluate(directory / method, evaluate.Options(effects=True))
+        found = evaluate.evaluate(directory / method, evaluate.Options(feature_importance=True))
         evaluate.write(found, evaluate.summary(found), directory / method)
     return directory, config, found
 
 
-def test_effects_are_those_of_contexts_spoilt_by_hand(trained):
+def test_importance_is_that_of_contexts_perturbed_by_hand(trained):
     directory, config, found = trained
     split, schema = found.split, found.schema
     _, ask = evaluate.restore(directory / "gsu", config, schema, checkpoint.BEST)
-    exchanged = feature_importance.between_groups(split.groups, schema)
+    permutation = feature_importance.permutation_between_groups(split.groups, schema)
     asked = questions.ask_one(split)
 
     def loss(**context):
@@ -74,18 +76,20 @@ def test_effects_are_those_of_contexts_spoilt_by_hand(trained):
 
     for feature in schema.features:
         values = [json.loads(context)[feature.name] for context in split.contexts]
-        spoilt = {
-            "shuffled": feature.encode([values[row] for row in exchanged]),
-            "withheld": feature.encode([None] * len(values)),
+        perturbed = {
+            "permuted": feature.encode([values[row] for row in permutation]),
+            "dropped": feature.encode([None] * len(values)),
         }
-        for way, column in spoilt.items():
+        for way, column in perturbed.items():
             lost = loss(**{feature.name: column}) - loss()
             groups = metrics.group_codes(split.groups)[asked.rows]
             mean, error = metrics.mean_and_error(lost, groups)
-            assert found.effects[feature.name][way]["mean"] == pytest.approx(mean, abs=1e-6)
-            measured = found.effects[feature.name][way]["standard_error"]
+            assert found.feature_importance[feature.name][way]["mean"] == pytest.approx(
+                mean, abs=1e-6
+            )
+            measured = found.feature_importance[feature.name][way]["standard_error"]
             assert measured == pytest.approx(error, abs=1e-6)
-    time, age = (found.effects[name]["shuffled"]["mean"] for name in ("time", "age"))
+    time, age = (found.feature_importance[name]["permuted"]["mean"] for name in ("time", "age"))
     assert time > abs(age)
 
 
@@ -99,16 +103,16 @@ def test_a_run_is_evaluated_once_its_answers_are_written(trained, tmp_path, monk
     assert list((tmp_path / "eval").iterdir()) == []
 
 
-def test_what_was_measured_stays_until_the_checkpoint_is_another(trained, tmp_path):
-    """And what is asked for in place of the run's own goes into files of its own."""
+def test_measured_importance_stays_until_the_checkpoint_is_another(trained, tmp_path):
+    """An evaluation with other settings than the run's own goes into files of its own."""
     directory, _, found = trained
-    without = dataclasses.replace(found, effects=None)
+    without = dataclasses.replace(found, feature_importance=None)
     kept = {}
     for evaluation in (found, without, dataclasses.replace(without, step=found.step + 1)):
         evaluate.write(evaluation, evaluate.summary(evaluation), tmp_path)
         kept[evaluation.step] = json.loads((tmp_path / "eval" / "test.json").read_text())
-    assert kept[found.step]["effects"] == found.effects
-    assert "effects" not in kept[found.step + 1]
+    assert kept[found.step]["feature_importance"] == found.feature_importance
+    assert "feature_importance" not in kept[found.step + 1]
     options = evaluate.Options(masking="one", checkpoint="last")
     assert evaluate.evaluate(directory / "gsu", options).name == "test-one-last"
 
@@ -119,9 +123,15 @@ def test_a_trained_sweep_is_reported(trained):
     assert "none → gsu" in done.stdout
     assert "missing" not in done.stdout
     report = (directory / "report" / "report.md").read_text()
-    worth = found.effects["time"]["withheld"]
-    assert f"{worth['mean']:+.4f} ± {worth['standard_error']:.4f} |" in report
-    assert "Values withheld" in report
-    assert compare.format_effects(found.effects).splitlines()[1].startswith("time ")
-    none = json.loads((directory / "none" / "eval" / "test.json").read_text())["effects"]
-    assert none["time"]["shuffled"] == {"mean": 0.0, "standard_error": 0.0}
+    dropped = found.feature_importance["time"]["dropped"]
+    assert f"{dropped['mean']:+.4f} ± {dropped['standard_error']:.4f} |" in report
+    assert "One feature is dropped" in report
+    assert (
+        compare.format_feature_importance(found.feature_importance)
+        .splitlines()[1]
+        .startswith("time ")
+    )
+    none = json.loads((directory / "none" / "eval" / "test.json").read_text())[
+        "feature_importance"
+    ]
+    assert none["time"]["permuted"] == {"mean": 0.0, "standard_error": 0.0}

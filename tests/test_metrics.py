@@ -11,7 +11,7 @@ from cbert.schema import CATEGORICAL, NUMERICAL, SET, UNKNOWN_ITEM, Feature, Sch
 
 
 def test_metrics_by_hand():
-    found = metrics.per_question(np.log([0.5, 0.25, 0.1, 0.01]), np.array([1, 3, 10, 251]))
+    found = metrics.per_query(np.log([0.5, 0.25, 0.1, 0.01]), np.array([1, 3, 10, 251]))
     mean = {name: values.mean() for name, values in found.items()}
     assert mean["cross_entropy"] == pytest.approx(-np.log([0.5, 0.25, 0.1, 0.01]).mean())
     assert (mean["recall@1"], mean["recall@5"], mean["recall@250"]) == (0.25, 0.5, 0.75)
@@ -91,7 +91,7 @@ def test_one_question_depends_on_the_id_alone():
 
 def test_popularity_by_hand_with_ties_against_the_target():
     train = split([["a", "b"], ["a", "c"], ["a"]], ["mon"] * 3)
-    log_probability, rank = baselines.answer_popularity(SCHEMA, questions.ask_each(train))
+    log_probability, rank = baselines.predict_popularity(SCHEMA, questions.ask_each(train))
     np.testing.assert_allclose(np.exp(log_probability[:2]), [3.5 / 8.5, 2.5 / 8.5], rtol=1e-6)
     assert rank.tolist() == [1, 3, 1, 3, 1]
 
@@ -99,10 +99,10 @@ def test_popularity_by_hand_with_ties_against_the_target():
 def test_only_the_most_frequent_values_of_a_feature_count(monkeypatch):
     train = split([["a"], ["b"], ["b"]], ["mon", "mon", "tue"])
     asked = questions.ask_each(train)
-    both, _ = baselines.GivenContext(train, None, SCHEMA).answer(train, asked)
+    both, _ = baselines.GivenContext(train, None, SCHEMA).predict(train, asked)
     monkeypatch.setattr(baselines, "MOST_VALUES", 1)
-    one, _ = baselines.GivenContext(train, None, SCHEMA).answer(train, asked)
-    alone, _ = baselines.answer_popularity(SCHEMA, asked)
+    one, _ = baselines.GivenContext(train, None, SCHEMA).predict(train, asked)
+    alone, _ = baselines.predict_popularity(SCHEMA, asked)
     assert SCHEMA.features[0].values[0] == "mon"
     np.testing.assert_array_equal(one[:2], both[:2])
     np.testing.assert_allclose(one[2], alone[2], rtol=1e-6)
@@ -114,7 +114,7 @@ def test_popularity_given_context_by_hand():
     control = baselines.GivenContext(train, None, SCHEMA)
     control.smoothing, control.exponent = 1.0, 0.5
     asked = questions.ask_each(split([["a"], ["b"]], ["tue", None]))
-    found, _ = control.answer(split([["a"], ["b"]], ["tue", None]), asked)
+    found, _ = control.predict(split([["a"], ["b"]], ["tue", None]), asked)
     popularity = np.array([3.5, 2.5, 2.5]) / 8.5
     # Of four items, one was eaten on a Tuesday: a and b are expected there half a time each.
     ratio = np.array([(0 + 1) / (0.5 + 1), (1 + 1) / (0.5 + 1), (0 + 1) / (0 + 1)])

@@ -1,4 +1,4 @@
-"""The report's files: their numbers out of the Parquet files again, and their form."""
+"""The report's files: their numbers, computed again from the Parquet files, and their form."""
 
 import base64
 import csv
@@ -14,7 +14,7 @@ import pytest
 from matplotlib import image
 
 from cbert.report import report_data, writers
-from tests.report_runs import TIME, VALUES, worth, write_run
+from tests.report_runs import TIME, VALUES, importance, write_run
 
 SEEDS = {"none": (0, 1, 2), "gs": (0, 1, 2), "gsu": (0, 2)}
 GAINS = {"none": 0.0, "gs": 0.4, "gsu": 0.05}
@@ -26,8 +26,8 @@ def sweep(tmp_path_factory):
     directory = tmp_path_factory.mktemp("sweep")
     for method, seeds in SEEDS.items():
         for seed in seeds:
-            lost = None if method == "none" else worth(0.3 + 0.1 * seed, 0.2)
-            write_run(directory, method, seed, GAINS[method], effects=lost)
+            rise = None if method == "none" else importance(0.3 + 0.1 * seed, 0.2)
+            write_run(directory, method, seed, GAINS[method], feature_importance=rise)
     (directory / "report").mkdir()
     (directory / "report" / "gain_by_feature_09.png").write_bytes(b"of an earlier report")
     (directory / "report" / "notes.txt").write_text("mine")
@@ -46,7 +46,7 @@ def read(sweep, method, seed):
 
 
 def measured(table, metric, prefix=""):
-    """A metric of every question, in plain Python."""
+    """A metric of every query, in plain Python."""
     if metric == "cross_entropy":
         return [-value for value in table[f"{prefix}log_probability"]]
     most = int(metric.partition("@")[2])
@@ -73,10 +73,10 @@ def test_results_are_those_of_the_parquet_files(sweep):
         expected = [3.4 - GAINS[method] + 0.01 * seed for seed in seeds]
         assert float(row["mean"]) == pytest.approx(statistics.fmean(expected))
     table = read(sweep, "none", 0)
-    for control in ("popularity", "popularity given context", "known optimum"):
+    for baseline in ("popularity", "popularity given context", "Bayes-optimal"):
         for metric in METRICS:
-            values = measured(table, metric, control.replace(" ", "_") + "_")
-            row = found.pop((control, "test", metric))
+            values = measured(table, metric, re.sub("[ -]", "_", baseline.lower()) + "_")
+            row = found.pop((baseline, "test", metric))
             assert float(row["mean"]) == pytest.approx(statistics.fmean(values))
             assert float(row["standard_error"]) == pytest.approx(
                 error_over_groups(table, values)
@@ -176,20 +176,22 @@ def test_the_tables_show_the_same_numbers(sweep):
     row = found["gs", "test", "cross_entropy"]
     mean, error = f"{float(row['mean']):.4f}", f"{float(row['standard_error']):.4f}"
     recall = found["gs", "test", "recall@250"]
-    share = f"{100 * float(recall['mean']):.2f} ± {100 * float(recall['standard_error']):.2f}"
+    percent = f"{100 * float(recall['mean']):.2f} ± {100 * float(recall['standard_error']):.2f}"
     assert re.search(
-        rf"^\| gs \| {mean} ± {error} \|.* {share} \|.* 3 seeds \|", markdown, re.M
+        rf"^\| gs +\| +{mean} ± {error} \|.* {percent} \|.* 3 seeds \|", markdown, re.M
     )
     assert f"gs & {mean} $\\pm$ {error} & " in latex
-    assert re.search(rf"gs</th><td>{mean}<span class=error style='[^']*'>±&nbsp;{error}<", page)
+    assert re.search(
+        rf'gs</th>\n<td>{mean}<span class="error" style="[^"]*">±&nbsp;{error}<', page
+    )
     assert r"\toprule" in latex
     assert latex.count(r"\midrule") == 3
-    # Of gs and gsu the seeds measured 0.3, 0.4, 0.5 and 0.3, 0.5.
+    # The seeds of gs measured 0.3, 0.4 and 0.5, those of gsu 0.3 and 0.5.
     error = f"{statistics.stdev([0.3, 0.4, 0.5]) / math.sqrt(3):.4f}"
     assert f"| +0.4000 ± {error} | +0.4000 ± 0.1000 |\n" in markdown
     assert "| +0.2000 ± 0.0000 | +0.2000 ± 0.0000 |\n" in markdown
-    assert "gsu, seed 1: no run, and 2 of the others have one" in markdown
-    assert "none-0: evaluated without --effects" in markdown
+    assert "gsu, seed 1: no run, but 2 other variants have one" in markdown
+    assert "none-0: evaluated without feature importance" in markdown
 
 
 class Page(html.parser.HTMLParser):
@@ -230,7 +232,7 @@ def test_pictures_are_files_and_inlined(sweep):
     folder = sweep / "report"
     names = {path.stem for path in folder.glob("*.png")}
     assert names == {
-        *("methods", "learning_curves", "gain_by_visible_items", "effects"),
+        *("methods", "learning_curves", "gain_by_visible_items", "feature_importance"),
         *("gain_by_feature_01", "gain_by_feature_02"),
     }
     assert (folder / "notes.txt").read_text() == "mine"
@@ -245,7 +247,7 @@ def test_pictures_are_files_and_inlined(sweep):
 
 def test_one_seed_has_no_standard_error_and_says_so(tmp_path):
     write_run(tmp_path, "none", 0)
-    write_run(tmp_path, "gs", 0, gain=0.4, optimum=False)
+    write_run(tmp_path, "gs", 0, gain=0.4, bayes_optimal=False)
     found = report_data.load(tmp_path, "test", "none")
     shown = writers.write(found)
     assert re.search(
@@ -253,8 +255,8 @@ def test_one_seed_has_no_standard_error_and_says_so(tmp_path):
     )
     markdown = (tmp_path / "report" / "report.md").read_text()
     assert "none: one seed" in markdown
-    assert "Nothing: every variant has the same seeds" in markdown
-    assert "Not measured: evaluate the runs with --effects" in markdown
+    assert "Nothing is missing: every variant has the same seeds" in markdown
+    assert "It was not measured: evaluate the runs with feature importance." in markdown
     first = {path.name: path.read_bytes() for path in (tmp_path / "report").iterdir()}
     writers.write(found)
     assert first == {path.name: path.read_bytes() for path in (tmp_path / "report").iterdir()}

@@ -1,16 +1,18 @@
-"""The study's statistics and names by hand, and what it refuses."""
+"""The report's statistics and names, computed by hand, and the sweeps that it refuses."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
 
 from cbert.errors import UserError
 from cbert.evaluation import metrics
-from cbert.report import plot_helpers, report_data, slices, statistics, tables, variants
+from cbert.report import report_data, slices, statistics, tables, variants, writers
+from cbert.report.sections import Section
 from cbert.schema import Schema
 from tests.conftest import small
-from tests.report_runs import SCHEMA, TIME, questions, write_run
+from tests.report_runs import SCHEMA, TIME, queries, write_run
 
 
 def test_holm_by_hand():
@@ -82,7 +84,7 @@ def test_a_field_is_named_where_it_tells_variants_apart():
     assert labels(*rates) == ["none learning_rate=0.001", "gsu learning_rate=0.0003"]
 
 
-def test_controls_are_named_by_their_role():
+def test_baseline_variants_are_named_by_their_role():
     constant = small("gs")
     constant.unlock()
     constant.model.constant_context = True
@@ -103,7 +105,7 @@ def test_controls_are_named_by_their_role():
     ]
 
 
-def test_controls_come_last_and_seeds_in_order(tmp_path):
+def test_baseline_variants_come_last_and_seeds_in_order(tmp_path):
     write_run(tmp_path, "none", 0, name="a", model__feed_forward=48)
     write_run(tmp_path, "gsu", 0, name="b")
     write_run(tmp_path, "c", 10, name="c")
@@ -136,8 +138,8 @@ def test_directories_without_runs_are_refused(tmp_path):
     assert "is not a directory" in refusal(tmp_path / "absent")
     run = write_run(tmp_path, "none", 0, evaluated=False)
     assert "give the one that holds the runs" in refusal(run)
-    assert "none-0 for one is not evaluated on test" in refusal(tmp_path)
-    assert "--split=validation" in refusal(tmp_path, split="validation")
+    assert "none-0, for example, is not evaluated on test" in refusal(tmp_path)
+    assert "evaluate it on the validation split" in refusal(tmp_path, split="validation")
 
 
 OTHER_ITEMS = Schema(SCHEMA.kind, 4, ("x", "y", "z"), SCHEMA.counts, SCHEMA.features)
@@ -150,7 +152,10 @@ INCOMPARABLE = {
     "split": ({"settings": {"split": "train"}}, "split is test and train"),
     "masking": ({"settings": {"masking": "one"}}, "masking is each and one"),
     "checkpoint": ({"settings": {"checkpoint": "last"}}, "checkpoint is best and last"),
-    "questions": ({"asked": {**questions(), "id": questions("x")["id"]}}, "the same questions"),
+    "questions": (
+        {"asked_queries": {**queries(), "id": queries("x")["id"]}},
+        "different queries",
+    ),
     "twins": ({"method": "none", "seed": 0, "name": "twin"}, "the same config and seed 0"),
 }
 
@@ -171,7 +176,9 @@ def test_an_unknown_base_is_refused_with_the_known_ones(tmp_path):
     write_run(tmp_path, "gs", 0)
     write_run(tmp_path, "np", 0, evaluated=False)
     assert "use one of: none; gs" in refusal(tmp_path, base="gsu")
-    assert "--base=np: it has no finished and evaluated run" in refusal(tmp_path, base="np")
+    assert "the base variant 'np' has no finished and evaluated run" in refusal(
+        tmp_path, base="np"
+    )
     assert report_data.load(tmp_path, "test", "gs").base == "gs"
 
 
@@ -180,7 +187,7 @@ def test_damaged_files_are_named(tmp_path):
     table, summary = run / "eval" / "test.parquet", run / "eval" / "test.json"
     whole = json.loads(summary.read_text())
     summary.write_text(json.dumps({**whole, "questions": 7}))
-    assert "160 rows where test.json says 7 questions" in refusal(tmp_path)
+    assert "160 rows where test.json says 7 queries" in refusal(tmp_path)
     summary.write_text(json.dumps({**whole, "step": 3}))
     assert "evaluated at step 3, but its best is now step 6" in refusal(tmp_path)
     summary.write_text('{"data": 1}')
@@ -207,9 +214,9 @@ def test_what_is_missing_is_listed_and_not_averaged(tmp_path):
     assert found.missing == [
         "gs, seed 1 (gs-1): not finished (step 3 of 6)",
         "gsu, seed 0 (gsu-0): not evaluated on test",
-        "gsu, seed 1: no run, and 2 of the others have one",
-        "gsu: in no table, for no run of it is finished and evaluated",
-        "np-0: holds no config.json, not a run",
+        "gsu, seed 1: no run, but 2 other variants have one",
+        "gsu: in no table, because none of its runs can be used",
+        "np-0: not a run, because it holds no config.json",
     ]
 
 
@@ -221,7 +228,7 @@ def test_only_its_mark_says_that_training_is_over(tmp_path):
     assert found[0] == "none, seed 1 (none-1): not finished (step 6 of 6)"
 
 
-def test_identical_answers_are_never_better(tmp_path):
+def test_identical_predictions_are_never_better(tmp_path):
     for name in ("none", "c", "gs"):
         write_run(tmp_path, name, 0, gain=0.5 if name == "gs" else 0.0)
     table = (tmp_path / "none-0" / "eval" / "test.parquet").read_bytes()
@@ -238,28 +245,32 @@ def test_identical_answers_are_never_better(tmp_path):
     assert ahead.p_holm == pytest.approx(3 * 2 / 10001)
 
 
-def test_parts_by_hand(tmp_path):
+def test_slices_by_hand(tmp_path):
     write_run(tmp_path, "none", 0)
     write_run(tmp_path, "gs", 0, gain=0.5)
     found = report_data.load(tmp_path, "test", "none")
     gain = statistics.gain(found, "gs")
     visible = slices.by_visible_items(found)
-    assert visible.questions == {"1": 106, "2": 54}
-    inside = np.array(questions()["visible_items"]) == 2
+    assert visible.queries == {"1": 106, "2": 54}
+    inside = np.array(queries()["visible_items"]) == 2
     assert visible.gains["gs"]["2"].mean == pytest.approx(gain[inside].mean())
     assert "none" not in visible.gains
     features = slices.by_features(found)
-    assert features[TIME].questions == dict.fromkeys(SCHEMA.features[0].values, 80)
-    # Of twelve sets the age is missing: 24 questions, too few for a mean.
-    assert list(features["age"].questions) == ["20 to 29", "30 to 39", "40 to 49", "50 to 59"]
-    assert sum(features["age"].questions.values()) == 2 * (80 - 12)
+    assert features[TIME].queries == dict.fromkeys(SCHEMA.features[0].values, 80)
+    # The age of twelve examples is missing: 24 queries are too few for a mean.
+    assert list(features["age"].queries) == ["20 to 29", "30 to 39", "40 to 49", "50 to 59"]
+    assert sum(features["age"].queries.values()) == 2 * (80 - 12)
 
 
 def test_text_is_escaped():
     text = "<b>a</b> | x_1 & 50% \\ ~^ $#{}\n*[]`\u202eevil"
-    assert tables.html_text(text) == (
-        "&lt;b&gt;a&lt;/b&gt; | x_1 &amp; 50% \\ ~^ $#{} *[]`\ufffdevil"
-    )
+    section = Section(text, [text], [text], [tables.Table(text, ("", text), [(text, text)])])
+    page = writers.page(text, [section], {})
+    escaped = "&lt;b&gt;a&lt;/b&gt; | x_1 &amp; 50% \\ ~^ $#{} *[]`\ufffdevil"
+    # Title, heading, section heading, paragraph, point, caption, column name, row name, cell.
+    assert page.count(escaped) == 9
+    assert "<b>" not in page
+    assert "\u202e" not in page
     assert tables.markdown_text(text) == (
         r"&lt;b&gt;a&lt;/b&gt; \| x\_1 &amp; 50% \\ \~^ \$\#{} \*\[\]\`" + "\ufffdevil"
     )
@@ -268,7 +279,8 @@ def test_text_is_escaped():
     )
 
 
-def test_without_matplotlib_one_line_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+@pytest.mark.parametrize("library", ["jinja2", "matplotlib", "pandas", "tabulate"])
+def test_without_a_library_one_line_says_what_to_install(monkeypatch, library):
+    monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(UserError, match=r'pip install "\.\[report\]"'):
-        plot_helpers.check()
+        writers.check_libraries()

@@ -1,6 +1,6 @@
-"""What a model must beat: popularity, and popularity given the context.
+"""Baselines that a model must beat: popularity, and popularity given the context.
 
-Legend: Q questions, M examples, V items, K feature values.
+Legend: Q queries, M examples, V items, K feature values.
 """
 
 from collections.abc import Callable
@@ -14,14 +14,25 @@ from cbert.evaluation.questions import Questions, ask_one
 from cbert.model.cross_entropy import score
 from cbert.schema import NUMERICAL, SPECIAL_VALUES, VECTOR, Feature, Schema
 
+POPULARITY = "popularity"
+GIVEN_CONTEXT = "popularity given context"
+# The exact posterior of a synthetic data set: no model can be better, except by chance.
+BAYES_OPTIMAL = "Bayes-optimal"
+
 SMOOTHINGS = (1.0, 3.0, 10.0, 30.0, 100.0)
 EXPONENTS = (0.25, 0.5, 0.75, 1.0)
-TUNING_SETS = 2000
-MOST_VALUES = 256  # Of a feature: each has a count for every item.
+TUNING_EXAMPLES = 2000
+# Each value needs a count for every item, so a feature has at most this many.
+MOST_VALUES = 256
+
+
+def column_prefix(name: str) -> str:
+    """The prefix of a baseline's columns in `eval/<split>.parquet`."""
+    return name.lower().replace(" ", "_").replace("-", "_") + "_"
 
 
 def popularity(schema: Schema) -> np.ndarray:
-    """log p(i) `float32 [V]`, p(i) = (n_i + 1/2) / (N + V/2) with the schema's counts."""
+    """log p(i), `float32 [V]`, with p(i) = (n_i + 1/2) / (N + V/2) from the schema's counts."""
     counts = np.array(schema.counts) + 0.5
     return np.log(counts / counts.sum()).astype(np.float32)
 
@@ -29,11 +40,12 @@ def popularity(schema: Schema) -> np.ndarray:
 class GivenContext:
     """Popularity given the context.
 
-    p(i | c) ~ p(i) * (prod_v r(i, v))^e over the observed values v of all features, with
-    r(i, v) = (n_iv + s) / (n_i N_v / N + s): how much more often i occurs with v than it
-    would by chance. Missing and unknown values count one, and so do those of a feature beyond
-    its `MOST_VALUES` most frequent. Numbers count by their bins; vectors are left out. The
-    smoothing s and the exponent e are tuned on validation.
+    p(i | c) ~ p(i) * (prod_v r(i, v))^e over the observed values v of all features, where
+    r(i, v) = (n_iv + s) / (n_i N_v / N + s) says how much more often i occurs with v than it
+    would by chance. The ratio is one for a missing value, for an unknown value, and for a value
+    that is not among the `MOST_VALUES` most frequent of its feature. Numbers are counted by
+    their bins, and vectors are left out. The smoothing s and the exponent e are tuned on the
+    validation split.
     """
 
     def __init__(self, train: Split, validation: Split | None, schema: Schema) -> None:
@@ -44,30 +56,29 @@ class GivenContext:
         if validation is not None and self._counts.shape[0]:
             self._tune(validation)
 
-    def answer(self, split: Split, questions: Questions) -> tuple[np.ndarray, np.ndarray]:
-        """Log-probability (nats) and rank of each question."""
+    def predict(self, split: Split, queries: Questions) -> tuple[np.ndarray, np.ndarray]:
+        """The log-probability (nats) `float32 [Q]` and rank `int32 [Q]` of each query."""
         table = self.exponent * self._log_ratios(self.smoothing)
-        return answer_linear(self._indicator(split), table, self._log_popularity, questions)
+        return predict_linear(self._indicator(split), table, self._log_popularity, queries)
 
     def _tune(self, validation: Split) -> None:
-        questions = ask_one(validation)
-        first = slice(0, TUNING_SETS)
-        questions = Questions(
-            questions.rows[first], questions.places[first], questions.items[first], 0
-        )
+        queries = ask_one(validation)
+        first = slice(0, TUNING_EXAMPLES)
+        queries = Questions(queries.rows[first], queries.places[first], queries.items[first], 0)
         indicator = self._indicator(validation)
         best = np.inf
         for smoothing in SMOOTHINGS:
             ratios = self._log_ratios(smoothing)
             for exponent in EXPONENTS:
-                found, _ = answer_linear(
-                    indicator, exponent * ratios, self._log_popularity, questions
+                log_probability, _ = predict_linear(
+                    indicator, exponent * ratios, self._log_popularity, queries
                 )
-                if -found.mean() < best:
-                    best, self.smoothing, self.exponent = -found.mean(), smoothing, exponent
+                if -log_probability.mean() < best:
+                    best = -log_probability.mean()
+                    self.smoothing, self.exponent = smoothing, exponent
 
     def _log_ratios(self, smoothing: float) -> np.ndarray:
-        """log r `float32 [K, V]`."""
+        """log r, `float32 [K, V]`."""
         return np.log((self._counts + smoothing) / (self._expected + smoothing))
 
     def _count(self, train: Split) -> tuple[np.ndarray, np.ndarray]:
@@ -75,28 +86,28 @@ class GivenContext:
         rows, columns = np.nonzero(train.items >= 0)
         items, vocabulary = train.items[rows, columns], len(self._log_popularity)
         tables = [np.zeros((0, vocabulary), np.float32)]
-        for places, size in self._shown(train):
+        for values, size in self._observed(train):
             table = np.zeros((size + 1) * vocabulary, np.float32)
-            for column in places.T.astype(np.int64):
+            for column in values.T.astype(np.int64):
                 table += np.bincount(column[rows] * vocabulary + items, minlength=table.size)
             tables.append(table.reshape(size + 1, vocabulary)[1:])
         counts = np.concatenate(tables)
         totals = np.bincount(items, minlength=vocabulary)
-        share = counts.sum(axis=1, keepdims=True) / len(items)
-        return counts, (share * totals).astype(np.float32)
+        fraction = counts.sum(axis=1, keepdims=True) / len(items)
+        return counts, (fraction * totals).astype(np.float32)
 
-    def _shown(self, split: Split) -> list[tuple[np.ndarray, int]]:
+    def _observed(self, split: Split) -> list[tuple[np.ndarray, int]]:
         return [_shown(feature, split.context[feature.name]) for feature in self._features]
 
     def _indicator(self, split: Split) -> Callable[[np.ndarray], np.ndarray]:
-        """Rows of the split to `float32 [rows, K]`: 1 where an example shows a value."""
-        shown = self._shown(split)
+        """A function from rows of the split to `float32 [rows, K]`, 1 for observed values."""
+        observed = self._observed(split)
 
         def indicate(rows: np.ndarray) -> np.ndarray:
             parts = [np.zeros((len(rows), 0), np.float32)]
-            for places, size in shown:
+            for values, size in observed:
                 part = np.zeros((len(rows), size + 1), np.float32)
-                np.put_along_axis(part, places[rows], 1.0, axis=1)
+                np.put_along_axis(part, values[rows], 1.0, axis=1)
                 parts.append(part[:, 1:])
             return np.concatenate(parts, axis=1)
 
@@ -116,28 +127,29 @@ def _shown(feature: Feature, coded: np.ndarray) -> tuple[np.ndarray, int]:
 _score = jax.jit(score)
 
 
-def answer_linear(
+def predict_linear(
     indicate: Callable[[np.ndarray], np.ndarray],
     table: np.ndarray,
     bias: np.ndarray,
-    questions: Questions,
+    queries: Questions,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Answers by logits indicate(rows) @ table + bias; table `[K, V]`, bias `[V]`."""
+    """Predicts from the logits indicate(rows) @ table + bias; table `[K, V]`, bias `[V]`."""
     table, bias = jnp.asarray(table.T, jnp.float32), jnp.asarray(bias)
-    found = []
+    batches = []
     size = 256
-    for start in range(0, len(questions), size):
-        chosen = np.resize(np.arange(start, min(start + size, len(questions))), size)
-        shown, items = indicate(questions.rows[chosen]), questions.items[chosen]
-        count = min(size, len(questions) - start)
-        found.append([np.asarray(part)[:count] for part in _score(shown, table, bias, items)])
-    log_probability, rank = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    for start in range(0, len(queries), size):
+        # The last batch is filled with repeats, so that nothing is compiled again.
+        chosen = np.resize(np.arange(start, min(start + size, len(queries))), size)
+        scored = _score(indicate(queries.rows[chosen]), table, bias, queries.items[chosen])
+        count = min(size, len(queries) - start)
+        batches.append([np.asarray(part)[:count] for part in scored])
+    log_probability, rank = (np.concatenate(parts) for parts in zip(*batches, strict=True))
     return log_probability, rank
 
 
-def answer_popularity(schema: Schema, questions: Questions) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probability (nats) and rank by popularity alone."""
+def predict_popularity(schema: Schema, queries: Questions) -> tuple[np.ndarray, np.ndarray]:
+    """The log-probability (nats) `[Q]` and rank `[Q]` by popularity alone."""
     log_popularity = popularity(schema)
     ordered = np.sort(log_popularity)
     ahead = len(ordered) - np.searchsorted(ordered, log_popularity, side="left")
-    return log_popularity[questions.items], ahead[questions.items].astype(np.int32)
+    return log_popularity[queries.items], ahead[queries.items].astype(np.int32)

@@ -1,4 +1,4 @@
-"""Parts of a split: by number of visible items, and by the values of a context feature."""
+"""Slices of a split: by the number of visible items, and by the values of a context feature."""
 
 import json
 
@@ -13,25 +13,26 @@ RANGES = 4
 
 
 def by_visible_items(split: Split) -> dict[str, np.ndarray]:
-    """Label to `bool [M]`, for questions that hide one item."""
+    """The examples with each number of visible items, as label to `bool [M]`."""
     visible = split.lengths - 1
     return {str(count): visible == count for count in sorted(set(visible.tolist()))}
 
 
 def check(feature: Feature) -> None:
-    """Raises `UserError` for a vector, which has no values to list."""
+    """Raises `UserError` for a vector, whose values cannot be listed."""
     if feature.kind == VECTOR:
-        raise UserError(f"--by={feature.name}: a vector has no values to list")
+        raise UserError(f"{feature.name}: a vector has no values to list; choose another")
 
 
 def by_feature(contexts: list[str], feature: Feature) -> dict[str, np.ndarray]:
-    """Label to `bool [M]`: each value, or four ranges of a number, and where it is missing.
+    """The examples with each value, or in each of four ranges of a number: label to `bool [M]`.
 
-    An example with several values is in the part of each.
+    Missing values make a slice of their own. An example with several values is in several
+    slices.
 
     Args:
       contexts: `[M]`, as JSON text.
-      feature: The feature that decides, no vector.
+      feature: The feature to slice by; it is not a vector.
     """
     column = [json.loads(context).get(feature.name) for context in contexts]
     missing = np.array([value is None for value in column], bool)
@@ -50,14 +51,14 @@ def _ranges(numbers: np.ndarray) -> dict[str, np.ndarray]:
     edges = np.unique(np.nanquantile(numbers, np.arange(1, RANGES) / RANGES))
     least = np.nanmin(numbers)
     above = numbers[numbers > least]
-    if edges[0] == least and above.size:  # A frequent least value is a range of its own.
+    if edges[0] == least and above.size:  # A frequent smallest value is a range of its own.
         edges = np.unique([above.min(), *edges[1:]])
-    place = np.searchsorted(edges, numbers, side="right")
-    place[np.isnan(numbers)] = -1
-    parts = {}
-    for part in range(len(edges) + 1):
-        inside = place == part
+    index = np.searchsorted(edges, numbers, side="right")
+    index[np.isnan(numbers)] = -1
+    ranges = {}
+    for number in range(len(edges) + 1):
+        inside = index == number
         if inside.any():
             low, high = numbers[inside].min(), numbers[inside].max()
-            parts[f"{low:g} to {high:g}"] = inside
-    return parts
+            ranges[f"{low:g} to {high:g}"] = inside
+    return ranges

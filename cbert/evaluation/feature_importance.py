@@ -1,6 +1,6 @@
-"""What each context feature is worth to a model: the cross-entropy lost without it.
+"""Feature importance: how much a model's cross-entropy rises without a context feature.
 
-Legend: M examples, Q questions.
+Legend: M examples, Q queries.
 """
 
 from collections.abc import Callable
@@ -14,81 +14,86 @@ from cbert.errors import UserError
 from cbert.evaluation import metrics, questions
 from cbert.schema import Schema
 
-SHUFFLED, WITHHELD = "shuffled", "withheld"
-WAYS = (SHUFFLED, WITHHELD)
+PERMUTED, DROPPED = "permuted", "dropped"
+PERTURBATIONS = (PERMUTED, DROPPED)
 
 
-def between_groups(groups: list[str], schema: Schema) -> np.ndarray:
-    """`int [M]`: for each example one of another group, each example once.
+def permutation_between_groups(groups: list[str], schema: Schema) -> np.ndarray:
+    """A permutation of the examples, `int [M]`, that moves each one to another group.
 
-    Examples are ordered by group, groups and examples at random, and moved on by the size of
-    the largest group: no group reaches itself. The same groups give the same permutation.
+    Groups, and the examples inside each, are put in a random order, which is then shifted by
+    the size of the largest group, so that no group reaches itself. The same groups always give
+    the same permutation.
 
     Raises:
-      UserError: there are no features, or one group holds more than half of the examples.
+      UserError: the schema has no features, or one group holds more than half of the examples.
     """
     if not schema.features:
-        raise UserError("--effects: the data have no context features; leave it out")
+        raise UserError(
+            "feature importance cannot be measured: the data have no context features; "
+            "evaluate without it"
+        )
     codes = metrics.group_codes(groups)
     sizes = np.bincount(codes)
-    most = int(sizes.max())
-    if 2 * most > len(codes):
+    largest = int(sizes.max())
+    if 2 * largest > len(codes):
         raise UserError(
-            f"--effects: the group {groups[int(np.argmax(codes == sizes.argmax()))]!r} holds "
-            f"{most} of the {len(codes)} examples, so its values cannot be exchanged with "
-            "those of other groups; leave --effects out"
+            "feature importance cannot be measured: the group "
+            f"{groups[int(np.argmax(codes == sizes.argmax()))]!r} holds {largest} of the "
+            f"{len(codes)} examples, so its values cannot be exchanged with those of other "
+            "groups; evaluate without it"
         )
     random = np.random.default_rng(0)
-    order, place = random.permutation(len(codes)), random.permutation(len(sizes))
-    order = order[np.argsort(place[codes[order]], kind="stable")]
-    exchanged = np.empty_like(order)
-    exchanged[order] = np.roll(order, -most)
-    return exchanged
+    order, group_order = random.permutation(len(codes)), random.permutation(len(sizes))
+    order = order[np.argsort(group_order[codes[order]], kind="stable")]
+    permutation = np.empty_like(order)
+    permutation[order] = np.roll(order, -largest)
+    return permutation
 
 
 def measure(
-    ask: Callable,
+    predict: Callable,
     data: dict[str, Any],
     split: Split,
     schema: Schema,
-    exchanged: np.ndarray,
-    withhold: bool,
+    permutation: np.ndarray,
+    drop: bool,
 ) -> dict[str, dict[str, Any]]:
-    """Cross-entropy (nats) lost when a feature's column is spoilt, one question an example.
+    """The rise in cross-entropy (nats) when one feature is perturbed, one query an example.
 
     Args:
-      ask: The model, see `evaluate.restore`.
+      predict: The restored model; `evaluate.restore` returns it.
       data: The split's columns, replicated.
       split: The split.
-      schema: Its schema.
-      exchanged: From `between_groups`.
-      withhold: Whether the model was trained to do without features.
+      schema: The checkpoint's schema.
+      permutation: The result of `permutation_between_groups`.
+      drop: Whether the model was trained with features dropped.
 
     Returns:
-      Feature to `shuffled`, its values exchanged between groups, and `withheld`, all of them
-      missing (None for a model that was not trained for it), each with `mean` and
+      For each feature, `permuted` (its values are exchanged between groups) and `dropped` (all
+      its values are missing; None where `drop` is false). Each holds `mean` and
       `standard_error` (over groups).
     """
-    asked = questions.ask_one(split)
-    groups = metrics.group_codes(split.groups)[asked.rows]
+    queries = questions.ask_one(split)
+    groups = metrics.group_codes(split.groups)[queries.rows]
 
-    def loss(context: dict[str, Any]) -> np.ndarray:
-        answers = ask({**data, "context": context}, split, asked)
-        return metrics.per_question(*answers)["cross_entropy"]
+    def cross_entropy(context: dict[str, Any]) -> np.ndarray:
+        predictions = predict({**data, "context": context}, split, queries)
+        return metrics.per_query(*predictions)["cross_entropy"]
 
-    whole = loss(data["context"])
+    unperturbed = cross_entropy(data["context"])
 
-    def lost(name: str, column: np.ndarray) -> dict[str, float | None]:
-        spoilt = {**data["context"], name: parallel.replicate(column)}
-        mean, error = metrics.mean_and_error(loss(spoilt) - whole, groups)
+    def rise(name: str, column: np.ndarray) -> dict[str, float | None]:
+        context = {**data["context"], name: parallel.replicate(column)}
+        mean, error = metrics.mean_and_error(cross_entropy(context) - unperturbed, groups)
         return {"mean": mean, "standard_error": error}
 
-    found = {}
-    for feature in progress.bar(schema.features, desc="effects", unit=" features"):
+    importance = {}
+    for feature in progress.bar(schema.features, desc="importance", unit=" features"):
         column = split.context[feature.name]
         missing = np.repeat(feature.encode([None]), len(column), axis=0)
-        found[feature.name] = {
-            SHUFFLED: lost(feature.name, column[exchanged]),
-            WITHHELD: lost(feature.name, missing) if withhold else None,
+        importance[feature.name] = {
+            PERMUTED: rise(feature.name, column[permutation]),
+            DROPPED: rise(feature.name, missing) if drop else None,
         }
-    return found
+    return importance

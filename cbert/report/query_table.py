@@ -1,6 +1,8 @@
-"""What the runs were asked and what they answered, out of `eval/<split>.parquet`.
+"""The queries of an evaluation and their metrics, read from `eval/<split>.parquet`.
 
-Legend: Q questions, M examples.
+A query is one masked item of one example.
+
+Legend: Q queries, M examples.
 """
 
 import dataclasses
@@ -11,76 +13,85 @@ import pyarrow.parquet
 
 from cbert.errors import UserError
 from cbert.evaluation import metrics
-from cbert.evaluation.evaluate import GIVEN_CONTEXT, OPTIMUM, POPULARITY
-from cbert.report.run_directory import Run
+from cbert.evaluation.baselines import (
+    BAYES_OPTIMAL,
+    GIVEN_CONTEXT,
+    POPULARITY,
+    column_prefix,
+)
+from cbert.report.run_directory import RunDirectory
 
-METRICS = ("cross_entropy", "recall@1", "recall@5", "recall@250")
-CONTROLS = (POPULARITY, GIVEN_CONTEXT, OPTIMUM)
+REPORTED_METRICS = ("cross_entropy", "recall@1", "recall@5", "recall@250")
+BASELINES = (POPULARITY, GIVEN_CONTEXT, BAYES_OPTIMAL)
 _KEY = ("id", "group", "place", "item")
-Values = dict[str, np.ndarray]
+MetricValues = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
-    """The questions, the same for all runs, and the controls' metrics.
+class QueryTable:
+    """The queries, which are the same for all runs, and the metrics of the baselines.
 
     Attributes:
-      run: The run that they were read from.
-      key: What tells questions apart, `[Q]` rows.
-      groups: `int [Q]`, equal where the group is.
-      examples: `int [Q]`, a place in `contexts`.
-      contexts: `[M]`, an example's context as JSON text.
-      visible: `int [Q]`, how many items the model saw.
-      controls: Control to metric to `float64 [Q]`.
+      run: The run whose table was read.
+      key: `[Q]` rows that identify the queries.
+      groups: `int [Q]`, equal for queries of the same group.
+      examples: `int [Q]`, an index into `contexts`.
+      contexts: `[M]`, the context of each example as JSON text.
+      visible: `int [Q]`, the number of items that the model saw.
+      baselines: Baseline to metric to `float64 [Q]`.
     """
 
-    run: Run
+    run: RunDirectory
     key: pyarrow.Table
     groups: np.ndarray
     examples: np.ndarray
     contexts: list[str]
     visible: np.ndarray
-    controls: dict[str, Values]
+    baselines: dict[str, MetricValues]
 
     def __len__(self) -> int:
         return len(self.groups)
 
 
-def read_asked(run: Run) -> Asked:
-    """The questions out of one run's table; raises `UserError` when it is damaged."""
+def read_queries(run: RunDirectory) -> QueryTable:
+    """Reads the queries of one run; raises `UserError` when its table is damaged."""
     table = _read(run)
     _, first, examples = np.unique(
         _strings(table, "id"), return_index=True, return_inverse=True
     )
-    contexts = table["context"].take(pyarrow.array(first)).to_pylist()
-    return Asked(
-        run,
-        table.select(_KEY),
-        metrics.group_codes(_strings(table, "group")),
-        examples,
-        contexts,
-        table["visible_items"].to_numpy(),
-        {
-            name: _values(table, name.replace(" ", "_") + "_")
-            for name in CONTROLS
-            if name.replace(" ", "_") + "_rank" in table.column_names
+    return QueryTable(
+        run=run,
+        key=table.select(_KEY),
+        groups=metrics.group_codes(_strings(table, "group")),
+        examples=examples,
+        contexts=table["context"].take(pyarrow.array(first)).to_pylist(),
+        visible=table["visible_items"].to_numpy(),
+        baselines={
+            name: _metric_values(table, column_prefix(name))
+            for name in BASELINES
+            if f"{column_prefix(name)}rank" in table.column_names
         },
     )
 
 
-def read_values(run: Run, asked: Asked) -> Values:
-    """The metrics of each question, `float64 [Q]`; raises `UserError` for other questions."""
+def read_metrics(run: RunDirectory, queries: QueryTable) -> MetricValues:
+    """The metrics of each query, `float64 [Q]`.
+
+    Raises:
+      UserError: the table is damaged, or its queries are not `queries`.
+    """
     table = _read(run)
-    if not table.select(_KEY).equals(asked.key):
+    if not table.select(_KEY).equals(queries.key):
         raise UserError(
-            f"{asked.run.path} and {run.path} were not asked the same questions; evaluate "
+            f"{queries.run.path} and {run.path} were evaluated on different queries; evaluate "
             "both on the same prepared data"
         )
-    return _values(table, "")
+    return _metric_values(table, "")
 
 
-def _read(run: Run) -> pyarrow.Table:
-    name = run.evaluation["split"]
+def _read(run: RunDirectory) -> pyarrow.Table:
+    assert run.evaluation is not None
+    name, count = run.evaluation["split"], run.evaluation["questions"]
     path = run.path / "eval" / f"{name}.parquet"
     try:
         table = pyarrow.parquet.read_table(path)
@@ -91,10 +102,10 @@ def _read(run: Run) -> pyarrow.Table:
         raise UserError(f"{path}: damaged ({reason}); evaluate the run again") from None
     if absent:
         raise UserError(f"{path}: lacks the column {absent[0]!r}; evaluate the run again")
-    if len(table) != run.evaluation["questions"]:
+    if len(table) != count:
         raise UserError(
-            f"{path}: {len(table)} rows where {name}.json says "
-            f"{run.evaluation['questions']} questions; evaluate the run again"
+            f"{path}: {len(table)} rows where {name}.json says {count} queries; evaluate the "
+            "run again"
         )
     return table
 
@@ -103,8 +114,8 @@ def _strings(table: pyarrow.Table, name: str) -> np.ndarray:
     return table[name].to_numpy().astype(str)
 
 
-def _values(table: pyarrow.Table, prefix: str) -> Values:
-    found = metrics.per_question(
+def _metric_values(table: pyarrow.Table, prefix: str) -> MetricValues:
+    values = metrics.per_query(
         table[f"{prefix}log_probability"].to_numpy(), table[f"{prefix}rank"].to_numpy()
     )
-    return {name: found[name] for name in METRICS}
+    return {name: values[name] for name in REPORTED_METRICS}

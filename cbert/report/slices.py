@@ -1,6 +1,6 @@
-"""Where the context helps: gains by number of visible items and by a feature's value.
+"""Gains in slices of the queries, and feature importance: where and how the context helps.
 
-Legend: Q questions, M examples.
+Legend: Q queries, M examples.
 """
 
 import dataclasses
@@ -8,95 +8,99 @@ import dataclasses
 import numpy as np
 
 from cbert.evaluation import breakdown
-from cbert.evaluation.feature_importance import WAYS
+from cbert.evaluation.feature_importance import PERTURBATIONS
 from cbert.report import statistics
-from cbert.report.report_data import Study
+from cbert.report.report_data import ReportData
 from cbert.report.statistics import Mean
 from cbert.schema import NUMERICAL, Feature
 
-# A picture has room for so many values, and a mean needs so many questions.
-MOST_VALUES, LEAST_QUESTIONS = 20, 30
-# Of the questions, at most this share is gathered in the last number of visible items.
-TAIL = 0.02
+# A plot has room for so many values, and a mean needs at least so many queries.
+MOST_VALUES, LEAST_QUERIES = 20, 30
+# The last number of visible items gathers at most this fraction of the queries.
+TAIL_FRACTION = 0.02
+Importance = dict[str, dict[str, dict[str, Mean]]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Gains:
-    """Gains over the base in parts of the questions.
+    """Gains over the base variant in slices of the queries.
 
     Attributes:
-      title: What the parts are of.
-      questions: Part to how many there are.
-      gains: Variant to part to the gain in nats, with its error over groups.
+      title: What the queries are sliced by.
+      queries: Slice to its number of queries.
+      gains: Variant to slice to the gain in nats, with its standard error over groups.
     """
 
     title: str
-    questions: dict[str, int]
+    queries: dict[str, int]
     gains: dict[str, dict[str, Mean]]
 
 
-def by_visible_items(study: Study) -> Gains:
-    """A part a number; the largest, where they are few, in one."""
-    visible = study.asked.visible
-    last = int(np.quantile(visible, 1 - TAIL, method="higher"))
-    parts = {str(count): visible == count for count in range(visible.min(), last)}
+def by_visible_items(data: ReportData) -> Gains:
+    """One slice for each number of visible items; the largest numbers share one slice."""
+    visible = data.queries.visible
+    last = int(np.quantile(visible, 1 - TAIL_FRACTION, method="higher"))
+    slices = {str(count): visible == count for count in range(visible.min(), last)}
     name = str(last) if visible.max() == last else f"{last} or more"
-    return _gains(study, "visible items", {**parts, name: visible >= last})
+    return _gains(data, "visible items", {**slices, name: visible >= last})
 
 
-def by_features(study: Study) -> dict[str, Gains]:
-    """Each token feature with few values and each numerical one, in quarters."""
-    features = next(iter(study.variants[study.base].runs.values())).schema.features
-    found = {}
+def by_features(data: ReportData) -> dict[str, Gains]:
+    """Gains by each token feature with few values, and by the quarters of each number."""
+    features = next(iter(data.variants[data.base].runs.values())).schema.features
+    gains = {}
     for feature in features:
         if feature.is_token or feature.kind == NUMERICAL:
-            parts = _by_feature(study, feature)
-            if 1 < len(parts) <= MOST_VALUES:
-                found[feature.name] = _gains(study, feature.name, parts)
-    return {name: gains for name, gains in found.items() if gains.questions}
+            slices = _by_feature(data, feature)
+            if 1 < len(slices) <= MOST_VALUES:
+                gains[feature.name] = _gains(data, feature.name, slices)
+    return {name: of_feature for name, of_feature in gains.items() if of_feature.queries}
 
 
-def _by_feature(study: Study, feature: Feature) -> dict[str, np.ndarray]:
-    parts = breakdown.by_feature(study.asked.contexts, feature)
-    return {name: inside[study.asked.examples] for name, inside in parts.items()}
+def _by_feature(data: ReportData, feature: Feature) -> dict[str, np.ndarray]:
+    """Label to `bool [Q]`."""
+    slices = breakdown.by_feature(data.queries.contexts, feature)
+    return {name: inside[data.queries.examples] for name, inside in slices.items()}
 
 
-def _gains(study: Study, title: str, parts: dict[str, np.ndarray]) -> Gains:
-    kept = {name: rows for name, rows in parts.items() if rows.sum() >= LEAST_QUESTIONS}
-    found = {}
-    for label in study.variants:
-        gain = None if label == study.base else statistics.gain(study, label)
+def _gains(data: ReportData, title: str, slices: dict[str, np.ndarray]) -> Gains:
+    kept = {name: inside for name, inside in slices.items() if inside.sum() >= LEAST_QUERIES}
+    gains = {}
+    for label in data.variants:
+        gain = None if label == data.base else statistics.gain(data, label)
         if gain is not None:
-            found[label] = {
-                name: statistics.over_groups(gain[rows], study.asked.groups[rows])
-                for name, rows in kept.items()
+            gains[label] = {
+                name: statistics.over_groups(gain[inside], data.queries.groups[inside])
+                for name, inside in kept.items()
             }
-    return Gains(title, {name: int(rows.sum()) for name, rows in kept.items()}, found)
+    return Gains(title, {name: int(inside.sum()) for name, inside in kept.items()}, gains)
 
 
-def effects(study: Study) -> dict[str, dict[str, dict[str, Mean]]]:
-    """`shuffled` and `withheld` to variant to feature to the cross-entropy lost.
+def feature_importance(data: ReportData) -> Importance:
+    """`permuted` and `dropped` to variant to feature to the rise in cross-entropy.
 
-    Over seeds where several were measured, else over groups. Variants that read no context,
-    and so lose nothing, are left out.
+    Errors are over seeds where several were measured, otherwise over groups. A variant that
+    reads no context has no rise anywhere and is left out.
     """
-    found: dict[str, dict[str, dict[str, Mean]]] = {}
-    for label, variant in study.variants.items():
-        measured = [run.evaluation.get("effects") for run in variant.runs.values()]
-        measured = [one for one in measured if one]
-        for way in WAYS:
+    importance: Importance = {}
+    for label, variant in data.variants.items():
+        evaluations = [run.evaluation or {} for run in variant.runs.values()]
+        measured = [
+            one["feature_importance"] for one in evaluations if "feature_importance" in one
+        ]
+        for perturbation in PERTURBATIONS:
             features = {
-                name: mean_of([one[name][way] for one in measured])
+                name: _mean([one[name][perturbation] for one in measured])
                 for name in (measured[0] if measured else ())
-                if all(one[name][way] for one in measured)
+                if all(one[name][perturbation] for one in measured)
             }
             if any(mean.mean for mean in features.values()):
-                found.setdefault(way, {})[label] = features
-    return found
+                importance.setdefault(perturbation, {})[label] = features
+    return importance
 
 
-def mean_of(measured: list[dict[str, float | None]]) -> Mean:
-    """Over seeds where there are several, else the one with its error over groups."""
+def _mean(measured: list[dict[str, float]]) -> Mean:
+    """The mean over seeds; a single seed keeps its own error over groups."""
     if len(measured) > 1:
         return statistics.over_seeds([one["mean"] for one in measured])
     return Mean(measured[0]["mean"], measured[0]["standard_error"], statistics.GROUPS, 1)

@@ -1,6 +1,6 @@
-"""Means over seeds, paired differences, and when a variant may be called better.
+"""Means over seeds, paired differences, and the rule by which a variant is called better.
 
-Legend: Q questions, G groups, K columns.
+Legend: Q queries, G groups, K columns.
 """
 
 import dataclasses
@@ -9,20 +9,27 @@ import itertools
 import numpy as np
 
 from cbert.evaluation import metrics
-from cbert.report.query_table import METRICS
-from cbert.report.report_data import Study, Variant
+from cbert.report.query_table import REPORTED_METRICS
+from cbert.report.report_data import ReportData, Variant
 
 DRAWS = 10_000
-# Nearer to zero than this is zero: of recall many draws are, but for how sums are rounded.
+# Differences of recall are often exactly zero; rounding of the sums leaves less than this.
 ROUNDING = 1e-12
-# +1 where more is better.
-DIRECTION = {name: -1 if name == "cross_entropy" else 1 for name in METRICS}
+# +1 for a metric that is better when it is larger, -1 for one that is better when smaller.
+DIRECTION = {name: -1 if name == "cross_entropy" else 1 for name in REPORTED_METRICS}
 SEEDS, GROUPS = "seeds", "groups"
 
 
 @dataclasses.dataclass(frozen=True)
 class Mean:
-    """A mean, its standard error where there is one, and over what: `seeds` or `groups`."""
+    """A mean and its standard error.
+
+    Attributes:
+      mean: The mean.
+      error: The standard error; None where there is a single seed or group.
+      over: What the standard error is over, `seeds` or `groups`.
+      count: The number of seeds or groups.
+    """
 
     mean: float
     error: float | None
@@ -31,53 +38,53 @@ class Mean:
 
 
 def over_seeds(values: list[float]) -> Mean:
-    """The standard error is s / sqrt(n), s with n - 1; a single seed has none."""
+    """The mean with the standard error s / sqrt(n), where s divides by n - 1."""
     error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
     return Mean(float(np.mean(values)), error, SEEDS, len(values))
 
 
 def over_groups(values: np.ndarray, groups: np.ndarray) -> Mean:
-    """See `metrics.mean_and_error`."""
+    """The mean with the standard error of `metrics.mean_and_error`."""
     mean, error = metrics.mean_and_error(values, groups)
     return Mean(mean, error, GROUPS, len(np.unique(groups)))
 
 
-def results(study: Study) -> dict[str, dict[str, Mean]]:
-    """Variant or control to metric to its mean: over seeds, and for controls over groups."""
-    found = {
+def results(data: ReportData) -> dict[str, dict[str, Mean]]:
+    """Variant or baseline to metric to mean; errors of baselines are over groups."""
+    means = {
         label: {
             name: over_seeds([float(values[name].mean()) for values in variant.values.values()])
-            for name in METRICS
+            for name in REPORTED_METRICS
         }
-        for label, variant in study.variants.items()
+        for label, variant in data.variants.items()
     }
-    groups = study.asked.groups
-    for label, values in study.asked.controls.items():
-        found[label] = {name: over_groups(values[name], groups) for name in METRICS}
-    return found
+    groups = data.queries.groups
+    for label, values in data.queries.baselines.items():
+        means[label] = {name: over_groups(values[name], groups) for name in REPORTED_METRICS}
+    return means
 
 
 def validation(variant: Variant) -> Mean | None:
-    """Validation cross-entropy at the best step, where all seeds have one."""
+    """Validation cross-entropy at the best step; None where a seed has no validation rows."""
     curves = [run.curve for run in variant.runs.values()]
     return over_seeds([min(curve.values()) for curve in curves]) if all(curves) else None
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """A metric of one variant minus that of another, on the same questions and seeds.
+    """The difference in a metric between two variants, on the same queries and seeds.
 
     Attributes:
-      base: Label of the one that is subtracted.
-      other: Label of the other.
-      metric: One of `METRICS`.
-      by_seed: Mean difference of each matching seed.
-      mean: Their mean.
-      error: Standard error over groups.
-      low: Lower end of the bootstrap's 95 % interval, groups drawn with replacement.
-      high: Its upper end.
+      base: The label of the variant that is subtracted.
+      other: The label of the variant from which it is subtracted.
+      metric: One of `REPORTED_METRICS`.
+      by_seed: The mean difference of each seed that both variants have.
+      mean: The mean over those seeds.
+      error: The standard error over groups.
+      low: The lower end of the bootstrap's 95 % interval (groups are drawn with replacement).
+      high: The upper end of the same interval.
       p: The bootstrap's two-sided p value.
-      p_holm: The same with Holm's correction over all pairs of the metric.
+      p_holm: The p value with Holm's correction over all pairs of the metric.
     """
 
     base: str
@@ -93,33 +100,37 @@ class Difference:
 
     @property
     def better(self) -> str | None:
-        """The better variant's label, or None where that cannot be said."""
+        """The label of the better variant; None where neither is clearly better."""
         sign = better(self.metric, self.low, self.high, list(self.by_seed.values()))
         return {1: self.other, -1: self.base, 0: None}[sign]
 
 
 def better(metric: str, low: float, high: float, by_seed: list[float]) -> int:
-    """1 where the difference is clearly an improvement, -1 clearly the opposite, else 0.
+    """1 where the difference is clearly an improvement, -1 where it is clearly the opposite.
 
-    Clearly: the interval is clear of zero, and every seed's difference has its sign.
+    It is clear when the interval excludes zero and every seed's difference has the same sign.
+    Otherwise the result is 0.
     """
     sign = (low > 0) - (high < 0)
     same = all(np.sign(value) == sign for value in by_seed)
     return int(sign) * DIRECTION[metric] if same else 0
 
 
-def pairs(study: Study) -> list[Difference]:
-    """All pairs of variants that share a seed, those with the base first; metric by metric."""
-    labels = [study.base, *(label for label in study.variants if label != study.base)]
+def pairs(data: ReportData) -> list[Difference]:
+    """The differences of all pairs of variants that share a seed, metric by metric.
+
+    The pairs with the base variant come first.
+    """
+    labels = [data.base, *(label for label in data.variants if label != data.base)]
     chosen = []
     for base, other in itertools.combinations(labels, 2):
-        seeds = study.variants[base].values.keys() & study.variants[other].values.keys()
+        seeds = data.variants[base].values.keys() & data.variants[other].values.keys()
         if seeds:
             chosen.append((base, other, sorted(seeds)))
-    columns = [(name, *pair) for name in METRICS for pair in chosen]
+    columns = [(name, *pair) for name in REPORTED_METRICS for pair in chosen]
     if not columns:
         return []
-    sums, counts = _group_sums(study)
+    sums, counts = _group_sums(data)
     seedwise = [
         {seed: sums[other, seed, name] - sums[base, seed, name] for seed in seeds}
         for name, base, other, seeds in columns
@@ -128,53 +139,56 @@ def pairs(study: Study) -> list[Difference]:
     means = metrics.bootstrap_means(stacked, counts, draws=DRAWS)
     means[np.abs(means) < ROUNDING] = 0.0
     lows, highs = np.percentile(means, [2.5, 97.5], axis=0)
-    ps = np.array([p_value(column) for column in means.T])
-    if len(counts) < 2:  # A single group tells nothing of others.
+    ps = np.array([p_value(draws) for draws in means.T])
+    if len(counts) < 2:  # A single group says nothing about other groups.
         lows[:], highs[:], ps[:] = -np.inf, np.inf, 1.0
-    holms = np.concatenate([holm(part) for part in np.split(ps, len(METRICS))])
+    holms = np.concatenate([holm(part) for part in np.split(ps, len(REPORTED_METRICS))])
     return [
         Difference(
             base,
             other,
             name,
             {seed: float(values.sum() / counts.sum()) for seed, values in one.items()},
-            *metrics.ratio_and_error(stacked[:, place], counts),
-            *(float(part[place]) for part in (lows, highs, ps, holms)),
+            *metrics.ratio_and_error(stacked[:, column], counts),
+            *(float(part[column]) for part in (lows, highs, ps, holms)),
         )
-        for place, ((name, base, other, _), one) in enumerate(
+        for column, ((name, base, other, _), one) in enumerate(
             zip(columns, seedwise, strict=True)
         )
     ]
 
 
-def _group_sums(study: Study) -> tuple[dict[tuple[str, int, str], np.ndarray], np.ndarray]:
-    """(label, seed, metric) to `[G]`, and the questions of each group."""
-    groups, found = study.asked.groups, {}
-    for label, variant in study.variants.items():
+def _group_sums(data: ReportData) -> tuple[dict[tuple[str, int, str], np.ndarray], np.ndarray]:
+    """(label, seed, metric) to sums `[G]`, and the number of queries of each group `[G]`."""
+    groups, sums = data.queries.groups, {}
+    for label, variant in data.variants.items():
         for seed, values in variant.values.items():
-            for name in METRICS:
-                found[label, seed, name], counts = metrics.group_sums(values[name], groups)
-    return found, counts
+            for name in REPORTED_METRICS:
+                sums[label, seed, name], counts = metrics.group_sums(values[name], groups)
+    return sums, counts
 
 
 def p_value(means: np.ndarray) -> float:
-    """Twice the share of draws on the other side of zero, at least 2 / (draws + 1)."""
+    """Twice the fraction of draws beyond zero, at least 2 / (draws + 1) and at most 1."""
     beyond = min((means <= 0).sum(), (means >= 0).sum())
     return float(min(1.0, 2 * (beyond + 1) / (len(means) + 1)))
 
 
 def holm(p: np.ndarray) -> np.ndarray:
-    """Holm's step-down correction: the i-th smallest of n times n - i + 1, never falling."""
+    """Holm's step-down correction: the i-th smallest of n values times n - i + 1, monotone."""
     order = np.argsort(p, kind="stable")
     corrected = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
-    found = np.empty(len(p))
-    found[order] = np.minimum(corrected, 1.0)
-    return found
+    restored = np.empty(len(p))
+    restored[order] = np.minimum(corrected, 1.0)
+    return restored
 
 
-def gain(study: Study, label: str) -> np.ndarray | None:
-    """Cross-entropy that a variant saves over the base, `[Q]`, averaged over matching seeds."""
-    base, other = study.variants[study.base].values, study.variants[label].values
+def gain(data: ReportData, label: str) -> np.ndarray | None:
+    """The base's cross-entropy minus the variant's, `[Q]`, averaged over the seeds of both.
+
+    None where the two share no seed.
+    """
+    base, other = data.variants[data.base].values, data.variants[label].values
     seeds = sorted(base.keys() & other.keys())
     if not seeds:
         return None

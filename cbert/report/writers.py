@@ -1,142 +1,144 @@
-"""The report as files: Markdown, LaTeX, CSV, and one HTML page that needs nothing else."""
+"""The report as files: Markdown, LaTeX, CSV, and one HTML page that needs no other file."""
 
 import base64
-import csv
-import io
+import importlib
 import pathlib
 
 from cbert import files, progress
+from cbert.errors import UserError
 from cbert.report import plot_helpers, sections, statistics, tables
-from cbert.report.plot_helpers import Picture
-from cbert.report.report_data import Study
+from cbert.report.report_data import ReportData
 from cbert.report.run_directory import REPORT
 from cbert.report.sections import Section
 from cbert.report.statistics import Difference, Mean
-from cbert.report.stylesheet import STYLESHEET
 
-# Pictures that not every report has.
-_SOMETIMES = ("learning_curves", "gain_by_visible_items", "gain_by_feature_*", "effects")
+TEMPLATES = pathlib.Path(__file__).parent / "templates"
+# Plots that not every report has.
+_OPTIONAL_PLOTS = (
+    *("learning_curves", "gain_by_visible_items", "gain_by_feature_*"),
+    "feature_importance",
+)
 
 
-def write(study: Study) -> str:
-    """Writes DIR/report/, each file whole; returns the tables for a terminal."""
-    results, differences = statistics.results(study), statistics.pairs(study)
-    written = sections.sections(study, results, differences)
-    drawn = [picture for section in written for picture in section.pictures]
-    bar = progress.bar(drawn, desc="drawing", unit=" pictures")
-    images = {picture.name: plot_helpers.render(picture) for picture in bar}
-    title, main = sections.title(study), written[0].tables[0]
+def check_libraries() -> None:
+    """Raises `UserError` where a library of the extra `report` is not installed."""
+    try:
+        for name in ("jinja2", "matplotlib", "pandas", "tabulate"):
+            importlib.import_module(name)
+    except ImportError as error:
+        raise UserError(
+            f'the report needs the optional extra report ({error}); run pip install ".[report]"'
+        ) from None
+
+
+def write(data: ReportData) -> str:
+    """Writes `report/` in the sweep's directory, each file whole.
+
+    Returns:
+      The main table and the first comparison as text for a terminal.
+    """
+    results, differences = statistics.results(data), statistics.pairs(data)
+    title, content = sections.title(data), sections.make(data, results, differences)
+    plots = [plot for section in content for plot in section.plots]
+    bar = progress.bar(plots, desc="plotting", unit=" plots")
+    images = {plot.name: plot_helpers.render(plot) for plot in bar}
     texts = {
-        "report.md": markdown(title, written),
-        "report.tex": tables.to_latex(main, "results"),
-        "results.csv": results_csv(study, results),
+        "report.md": markdown(title, content),
+        "report.tex": tables.to_latex(content[0].tables[0], "results"),
+        "results.csv": results_csv(data, results),
         "paired.csv": paired_csv(differences),
-        "report.html": page(title, written, images),
+        "report.html": page(title, content, images),
     }
-    _write(
-        study.directory / REPORT,
+    _replace(
+        data.directory / REPORT,
         {name: text.encode("utf-8") for name, text in texts.items()}
-        | {f"{name}.png": data for name, data in images.items()},
+        | {f"{name}.png": image for name, image in images.items()},
     )
-    shown = [table for section in written[:2] for table in section.tables[:1]]
+    shown = [table for section in content[:2] for table in section.tables[:1]]
     return "\n\n".join(map(tables.to_terminal, shown))
 
 
-def _write(folder: pathlib.Path, made: dict[str, bytes]) -> None:
-    """Replaces the files of an earlier report; whatever else lies there stays."""
+def _replace(folder: pathlib.Path, contents: dict[str, bytes]) -> None:
+    """Replaces the files of an earlier report and keeps all other files."""
     folder.mkdir(exist_ok=True)
-    for name, data in made.items():
-        files.write_bytes(folder / name, data)
-    for pattern in _SOMETIMES:
+    for name, content in contents.items():
+        files.write_bytes(folder / name, content)
+    for pattern in _OPTIONAL_PLOTS:
         for path in folder.glob(f"{pattern}.png"):
-            if path.name not in made:
+            if path.name not in contents:
                 path.unlink()
 
 
-def markdown(title: str, sections: list[Section]) -> str:
+def markdown(title: str, content: list[Section]) -> str:
+    """The report as Markdown, whose plots are files beside it."""
     text = tables.markdown_text
     blocks = [f"# {text(title)}"]
-    for section in sections:
+    for section in content:
         blocks.append(f"## {text(section.title)}")
         blocks += [text(paragraph) for paragraph in section.text]
         if section.points:
             blocks.append("\n".join(f"- {text(point)}" for point in section.points))
         blocks += [tables.to_markdown(table) for table in section.tables]
         blocks += [
-            f"![{text(picture.alt)}]({picture.name}.png)\n\n{text(picture.caption)}"
-            for picture in section.pictures
+            f"![{text(plot.alt)}]({plot.name}.png)\n\n{text(plot.caption)}"
+            for plot in section.plots
         ]
     return "\n\n".join(blocks) + "\n"
 
 
-def page(title: str, sections: list[Section], images: dict[str, bytes]) -> str:
-    """One HTML file: its policy lets a browser fetch nothing."""
-    text = tables.html_text
-    blocks = []
-    for section in sections:
-        inside = [f"<h2>{text(section.title)}</h2>"]
-        inside += [f"<p>{text(paragraph)}</p>" for paragraph in section.text]
-        if section.points:
-            points = "".join(f"<li>{text(point)}</li>" for point in section.points)
-            inside.append(f"<ul>{points}</ul>")
-        inside += [tables.to_html(table) for table in section.tables]
-        drawn = [_picture(picture, images[picture.name]) for picture in section.pictures]
-        if drawn:
-            kind = " class=several" if len(drawn) > 1 else ""
-            inside.append(f"<div{kind}>{''.join(drawn)}</div>")
-        blocks.append("<section>\n" + "\n".join(inside) + "\n</section>")
-    return (
-        "<!DOCTYPE html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n"
-        "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; "
-        "style-src 'unsafe-inline'; img-src data:\">\n"
-        '<meta name=viewport content="width=device-width, initial-scale=1">\n'
-        f"<title>{text(title)}</title>\n<style>{STYLESHEET}</style>\n</head>\n<body>\n<main>\n"
-        f"<h1>{text(title)}</h1>\n" + "\n".join(blocks) + "\n</main>\n</body>\n</html>\n"
+def page(title: str, content: list[Section], images: dict[str, bytes]) -> str:
+    """The report as one HTML file, whose policy forbids a browser to fetch anything.
+
+    The template escapes every value, and each text loses its control characters before that.
+    """
+    import jinja2  # It belongs to an optional extra.
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES, encoding="utf-8"),
+        autoescape=True,
+        trim_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: tables.clean(value) if type(value) is str else value,
+    )
+    environment.filters["minus_signs"] = tables.minus_signs
+    return environment.get_template("report.html.jinja").render(
+        title=title,
+        sections=content,
+        images={name: base64.b64encode(image).decode() for name, image in images.items()},
+        width=round(96 * plot_helpers.WIDTH),
     )
 
 
-def _picture(picture: Picture, image: bytes) -> str:
-    width, height = (round(96 * inches) for inches in (plot_helpers.WIDTH, picture.height))
-    return (
-        f"<figure><img src='data:image/png;base64,{base64.b64encode(image).decode()}' "
-        f"width={width} height={height} alt='{tables.html_text(picture.alt)}'>"
-        f"<figcaption>{tables.html_text(picture.caption)}</figcaption></figure>"
-    )
-
-
-def results_csv(study: Study, results: dict[str, dict[str, Mean]]) -> str:
-    """A row a variant or control and metric; recall as a share."""
-    head = ("name", "kind", "split", "metric", "mean", "standard_error", "over", "count")
-    rows = [(*head, "parameters")]
+def results_csv(data: ReportData, results: dict[str, dict[str, Mean]]) -> str:
+    """One row for each variant or baseline and each metric; recall is a fraction."""
+    rows = []
     for label, means in results.items():
-        variant = study.variants.get(label)
-        kind, parameters = ("variant", variant.parameters) if variant else ("control", "")
-        found = [(study.split, name, mean) for name, mean in means.items()]
+        variant = data.variants.get(label)
+        kind, parameters = ("variant", variant.parameters) if variant else ("baseline", None)
+        measured = [(data.split, name, mean) for name, mean in means.items()]
         validated = statistics.validation(variant) if variant else None
         if validated:
-            found.append(("validation", "cross_entropy", validated))
-        for split, name, mean in found:
-            error = "" if mean.error is None else mean.error
-            row = (label, kind, split, name, mean.mean, error, mean.over, mean.count)
-            rows.append((*row, parameters))
-    return _csv(rows)
+            measured.append(("validation", "cross_entropy", validated))
+        for split, name, mean in measured:
+            values = (mean.mean, mean.error, mean.over, mean.count, parameters)
+            rows.append((label, kind, split, name, *values))
+    values = ("mean", "standard_error", "over", "count", "parameters")
+    return _csv(("name", "kind", "split", "metric", *values), rows)
 
 
 def paired_csv(differences: list[Difference]) -> str:
-    """A row a pair and metric; `difference` is `other` minus `base`."""
-    head = ("base", "other", "metric", "difference", "standard_error", "low", "high", "p")
-    rows = [(*head, "p_holm", "seeds", "by_seed", "better")]
+    """One row for each pair and metric; `difference` is `other` minus `base`."""
+    rows = []
     for one in differences:
-        error = "" if one.error is None else one.error
-        row = (one.base, one.other, one.metric, one.mean, error, one.low, one.high, one.p)
-        seeds, values = (
+        seeds, by_seed = (
             " ".join(map(str, part)) for part in zip(*one.by_seed.items(), strict=True)
         )
-        rows.append((*row, one.p_holm, seeds, values, one.better or ""))
-    return _csv(rows)
+        values = (one.mean, one.error, one.low, one.high, one.p, one.p_holm)
+        rows.append((one.base, one.other, one.metric, *values, seeds, by_seed, one.better))
+    names = ("difference", "standard_error", "low", "high", "p", "p_holm")
+    head = ("base", "other", "metric", *names, "seeds", "by_seed", "better")
+    return _csv(head, rows)
 
 
-def _csv(rows: list[tuple]) -> str:
-    file = io.StringIO()
-    csv.writer(file, lineterminator="\n").writerows(rows)
-    return file.getvalue()
+def _csv(head: tuple[str, ...], rows: list[tuple]) -> str:
+    return tables.frame(head, rows).to_csv(index=False, lineterminator="\n")
