@@ -68,7 +68,7 @@ def main() -> None:
     paired = compare.format_paired(list(results), evaluations) if len(results) > 1 else ""
     baseline_results = {k: v for k, v in found["results"].items() if k != evaluate_lib.MODEL}
     print(
-        f"\n{options.split} split of {found['data']}: {found['questions']:,} questions "
+        f"\n{options.split} split of {found['data']}: {found['questions']:,} queries "
         f"({found['masking']}), {found['groups']:,} groups, {found['skipped']:,} skipped; "
         f"± standard error over groups\n"
     )

@@ -19,10 +19,10 @@ from tests.conftest import run, small
 def test_values_are_permuted_between_groups():
     schema = types.SimpleNamespace(features=(1,))
     groups = ["a"] * 4 + ["b"] * 3 + ["c"]
-    found = feature_importance.permutation_between_groups(groups, schema)
-    assert sorted(found) == list(range(8))
-    assert all(groups[there] != groups[here] for here, there in enumerate(found))
-    assert (found == feature_importance.permutation_between_groups(groups, schema)).all()
+    permutation = feature_importance.permutation_between_groups(groups, schema)
+    assert sorted(permutation) == list(range(8))
+    assert all(groups[there] != groups[here] for here, there in enumerate(permutation))
+    assert (permutation == feature_importance.permutation_between_groups(groups, schema)).all()
     with pytest.raises(UserError, match="'a' holds 4 of the 7 examples"):
         feature_importance.permutation_between_groups(groups[:7], schema)
     with pytest.raises(UserError, match="no context features"):
@@ -38,14 +38,14 @@ MEALS = {"noon": "abcdef", "night": "uvwxyz"}
 def prepared(tmp_path_factory):
     """Sets of three letters that depend on the time; the age says nothing."""
     directory, random = tmp_path_factory.mktemp("letters"), np.random.default_rng(0)
-    validate, found = records.Validator(), []
+    validate, examples = records.Validator(), []
     for row in range(400):
         time = random.choice(list(MEALS))
         context = {"time": str(time), "age": int(random.integers(20, 80))}
         items = [str(item) for item in random.choice(list(MEALS[time]), 3, replace=False)]
         record = {"group": f"person {row // 2}", "items": items, "context": context}
-        found.append(validate(record, row + 1))
-    prepare.prepare(found, directory, "letters", prepare.Options())
+        examples.append(validate(record, row + 1))
+    prepare.prepare(examples, directory, "letters", prepare.Options())
     return str(directory)
 
 
@@ -58,21 +58,22 @@ def trained(prepared, tmp_path_factory):
         config.train.update({"context_dropout": 0.2, "steps": 60, "eval_every": 30})
         config.optimizer.learning_rate = 1e-2
         loop.train(config, directory / method)
-        found = evaluate.evaluate(directory / method, evaluate.Options(feature_importance=True))
-        evaluate.write(found, evaluate.summary(found), directory / method)
-    return directory, config, found
+        options = evaluate.Options(feature_importance=True)
+        evaluation = evaluate.evaluate(directory / method, options)
+        evaluate.write(evaluation, evaluate.summary(evaluation), directory / method)
+    return directory, config, evaluation
 
 
 def test_importance_is_that_of_contexts_perturbed_by_hand(trained):
-    directory, config, found = trained
-    split, schema = found.split, found.schema
+    directory, config, evaluation = trained
+    split, schema = evaluation.split, evaluation.schema
     _, ask = evaluate.restore(directory / "gsu", config, schema, checkpoint.BEST)
     permutation = feature_importance.permutation_between_groups(split.groups, schema)
-    asked = questions.ask_one(split)
+    queries = questions.ask_one(split)
 
     def loss(**context):
         columns = {**split.columns, "context": {**split.context, **context}}
-        return -ask(parallel.replicate(columns), split, asked)[0].astype(float)
+        return -ask(parallel.replicate(columns), split, queries)[0].astype(float)
 
     for feature in schema.features:
         values = [json.loads(context)[feature.name] for context in split.contexts]
@@ -80,17 +81,15 @@ def test_importance_is_that_of_contexts_perturbed_by_hand(trained):
             "permuted": feature.encode([values[row] for row in permutation]),
             "dropped": feature.encode([None] * len(values)),
         }
-        for way, column in perturbed.items():
-            lost = loss(**{feature.name: column}) - loss()
-            groups = metrics.group_codes(split.groups)[asked.rows]
-            mean, error = metrics.mean_and_error(lost, groups)
-            assert found.feature_importance[feature.name][way]["mean"] == pytest.approx(
-                mean, abs=1e-6
-            )
-            measured = found.feature_importance[feature.name][way]["standard_error"]
-            assert measured == pytest.approx(error, abs=1e-6)
-    time, age = (found.feature_importance[name]["permuted"]["mean"] for name in ("time", "age"))
-    assert time > abs(age)
+        for perturbation, column in perturbed.items():
+            rise = loss(**{feature.name: column}) - loss()
+            groups = metrics.group_codes(split.groups)[queries.rows]
+            mean, error = metrics.mean_and_error(rise, groups)
+            measured = evaluation.feature_importance[feature.name][perturbation]
+            assert measured["mean"] == pytest.approx(mean, abs=1e-6)
+            assert measured["standard_error"] == pytest.approx(error, abs=1e-6)
+    time, age = (evaluation.feature_importance[name]["permuted"] for name in ("time", "age"))
+    assert time["mean"] > abs(age["mean"])
 
 
 def test_a_run_is_evaluated_once_its_answers_are_written(trained, tmp_path, monkeypatch):
@@ -105,29 +104,30 @@ def test_a_run_is_evaluated_once_its_answers_are_written(trained, tmp_path, monk
 
 def test_measured_importance_stays_until_the_checkpoint_is_another(trained, tmp_path):
     """An evaluation with other settings than the run's own goes into files of its own."""
-    directory, _, found = trained
-    without = dataclasses.replace(found, feature_importance=None)
+    directory, _, evaluated = trained
+    without = dataclasses.replace(evaluated, feature_importance=None)
     kept = {}
-    for evaluation in (found, without, dataclasses.replace(without, step=found.step + 1)):
+    later = dataclasses.replace(without, step=evaluated.step + 1)
+    for evaluation in (evaluated, without, later):
         evaluate.write(evaluation, evaluate.summary(evaluation), tmp_path)
         kept[evaluation.step] = json.loads((tmp_path / "eval" / "test.json").read_text())
-    assert kept[found.step]["feature_importance"] == found.feature_importance
-    assert "feature_importance" not in kept[found.step + 1]
+    assert kept[evaluated.step]["feature_importance"] == evaluated.feature_importance
+    assert "feature_importance" not in kept[evaluated.step + 1]
     options = evaluate.Options(masking="one", checkpoint="last")
     assert evaluate.evaluate(directory / "gsu", options).name == "test-one-last"
 
 
 def test_a_trained_sweep_is_reported(trained):
-    directory, _, found = trained
+    directory, _, evaluation = trained
     done = run("report", f"--workdir={directory}")
     assert "none → gsu" in done.stdout
     assert "missing" not in done.stdout
     report = (directory / "report" / "report.md").read_text()
-    dropped = found.feature_importance["time"]["dropped"]
+    dropped = evaluation.feature_importance["time"]["dropped"]
     assert f"{dropped['mean']:+.4f} ± {dropped['standard_error']:.4f} |" in report
     assert "One feature is dropped" in report
     assert (
-        compare.format_feature_importance(found.feature_importance)
+        compare.format_feature_importance(evaluation.feature_importance)
         .splitlines()[1]
         .startswith("time ")
     )

@@ -57,32 +57,32 @@ METRICS = ("cross_entropy", "recall@1", "recall@5", "recall@250")
 
 
 def test_results_are_those_of_the_parquet_files(sweep):
-    found = {
+    results = {
         (row["name"], row["split"], row["metric"]): row
         for row in rows(sweep / "report" / "results.csv")
     }
     for method, seeds in SEEDS.items():
         for metric in METRICS:
             means = [statistics.fmean(measured(read(sweep, method, s), metric)) for s in seeds]
-            row = found.pop((method, "test", metric))
+            row = results.pop((method, "test", metric))
             assert float(row["mean"]) == pytest.approx(statistics.fmean(means))
             error = statistics.stdev(means) / math.sqrt(len(seeds))
             assert float(row["standard_error"]) == pytest.approx(error)
             assert (row["over"], row["count"]) == ("seeds", str(len(seeds)))
-        row = found.pop((method, "validation", "cross_entropy"))
+        row = results.pop((method, "validation", "cross_entropy"))
         expected = [3.4 - GAINS[method] + 0.01 * seed for seed in seeds]
         assert float(row["mean"]) == pytest.approx(statistics.fmean(expected))
     table = read(sweep, "none", 0)
     for baseline in ("popularity", "popularity given context", "Bayes-optimal"):
         for metric in METRICS:
             values = measured(table, metric, re.sub("[ -]", "_", baseline.lower()) + "_")
-            row = found.pop((baseline, "test", metric))
+            row = results.pop((baseline, "test", metric))
             assert float(row["mean"]) == pytest.approx(statistics.fmean(values))
             assert float(row["standard_error"]) == pytest.approx(
                 error_over_groups(table, values)
             )
             assert (row["over"], row["count"]) == ("groups", "20")
-    assert not found
+    assert not results
 
 
 def error_over_groups(table, values):
@@ -157,25 +157,25 @@ def test_better_is_said_in_the_right_direction_alone(sweep, paired):
 
 def test_holm_is_over_the_pairs_of_a_metric(paired):
     for metric in METRICS:
-        found = sorted(
+        p_values = sorted(
             (float(row["p"]), float(row["p_holm"])) for row in paired if row["metric"] == metric
         )
         least = 0.0
-        for factor, (p, corrected) in zip((3, 2, 1), found, strict=True):
+        for factor, (p, corrected) in zip((3, 2, 1), p_values, strict=True):
             least = max(least, min(1.0, factor * p))
             assert corrected == pytest.approx(least)
 
 
 def test_the_tables_show_the_same_numbers(sweep):
     folder = sweep / "report"
-    found = {
+    results = {
         (row["name"], row["split"], row["metric"]): row for row in rows(folder / "results.csv")
     }
     markdown, latex = ((folder / f"report.{kind}").read_text() for kind in ("md", "tex"))
     page = (folder / "report.html").read_text()
-    row = found["gs", "test", "cross_entropy"]
+    row = results["gs", "test", "cross_entropy"]
     mean, error = f"{float(row['mean']):.4f}", f"{float(row['standard_error']):.4f}"
-    recall = found["gs", "test", "recall@250"]
+    recall = results["gs", "test", "recall@250"]
     percent = f"{100 * float(recall['mean']):.2f} ± {100 * float(recall['standard_error']):.2f}"
     assert re.search(
         rf"^\| gs +\| +{mean} ± {error} \|.* {percent} \|.* 3 seeds \|", markdown, re.M
@@ -228,7 +228,7 @@ def test_the_page_needs_nothing_else_and_holds_no_markup_of_names(sweep):
     assert any(VALUES[0] in image["alt"] for image in page.images)
 
 
-def test_pictures_are_files_and_inlined(sweep):
+def test_plots_are_files_and_inlined(sweep):
     folder = sweep / "report"
     names = {path.stem for path in folder.glob("*.png")}
     assert names == {
@@ -248,8 +248,8 @@ def test_pictures_are_files_and_inlined(sweep):
 def test_one_seed_has_no_standard_error_and_says_so(tmp_path):
     write_run(tmp_path, "none", 0)
     write_run(tmp_path, "gs", 0, gain=0.4, bayes_optimal=False)
-    found = report_data.load(tmp_path, "test", "none")
-    shown = writers.write(found)
+    data = report_data.load(tmp_path, "test", "none")
+    shown = writers.write(data)
     assert re.search(
         r"^gs +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ +\d,\d+ +none: one seed +[\d.]+$", shown, re.M
     )
@@ -258,5 +258,5 @@ def test_one_seed_has_no_standard_error_and_says_so(tmp_path):
     assert "Nothing is missing: every variant has the same seeds" in markdown
     assert "It was not measured: evaluate the runs with feature importance." in markdown
     first = {path.name: path.read_bytes() for path in (tmp_path / "report").iterdir()}
-    writers.write(found)
+    writers.write(data)
     assert first == {path.name: path.read_bytes() for path in (tmp_path / "report").iterdir()}

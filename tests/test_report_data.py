@@ -16,15 +16,15 @@ from tests.report_runs import SCHEMA, TIME, queries, write_run
 
 
 def test_holm_by_hand():
-    found = statistics.holm(np.array([0.01, 0.04, 0.03, 0.005]))
-    assert found == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    corrected = statistics.holm(np.array([0.01, 0.04, 0.03, 0.005]))
+    assert corrected == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert statistics.holm(np.array([0.6, 0.5])) == pytest.approx([1.0, 1.0])
 
 
 def test_standard_error_over_seeds_by_hand():
-    found = statistics.over_seeds([1.0, 2.0, 4.0])
-    assert found.mean == pytest.approx(7 / 3)
-    assert found.error == pytest.approx(np.sqrt((16 + 1 + 25) / 9 / 2) / np.sqrt(3))
+    mean = statistics.over_seeds([1.0, 2.0, 4.0])
+    assert mean.mean == pytest.approx(7 / 3)
+    assert mean.error == pytest.approx(np.sqrt((16 + 1 + 25) / 9 / 2) / np.sqrt(3))
     assert statistics.over_seeds([1.5]) == statistics.Mean(1.5, None, "seeds", 1)
 
 
@@ -53,9 +53,9 @@ def test_bootstrap_p_value_by_hand():
 
 def test_bootstrap_draws_groups_one_by_one():
     sums, counts = np.array([[1.0, 5.0], [2.0, 0.0], [4.0, 1.0]]), np.array([1.0, 2.0, 1.0])
-    found = metrics.bootstrap_means(sums, counts, seed=3, draws=50)
+    means = metrics.bootstrap_means(sums, counts, seed=3, draws=50)
     random = np.random.default_rng(3)
-    for row in found:
+    for row in means:
         chosen = random.integers(3, size=3)
         np.testing.assert_allclose(row, sums[chosen].sum(axis=0) / counts[chosen].sum())
 
@@ -111,19 +111,19 @@ def test_baseline_variants_come_last_and_seeds_in_order(tmp_path):
     write_run(tmp_path, "c", 10, name="c")
     write_run(tmp_path, "c", 2, name="d")
     write_run(tmp_path, "none", 0, name="e", data__dir="elsewhere")
-    found = report_data.load(tmp_path, "test", "none")
-    assert list(found.variants) == ["none", "c", "gsu", "none, wide"]
-    assert list(found.variants["c"].runs) == [2, 10]
+    data = report_data.load(tmp_path, "test", "none")
+    assert list(data.variants) == ["none", "c", "gsu", "none, wide"]
+    assert list(data.variants["c"].runs) == [2, 10]
 
 
 def test_parameters_are_those_of_the_papers_count(tmp_path):
     write_run(tmp_path, "none", 0)
     write_run(tmp_path, "np", 0)
-    found = report_data.load(tmp_path, "test", "none").variants
+    by_label = report_data.load(tmp_path, "test", "none").variants
     d, f, c = 16, 32, 8
     block = 4 * (d * d + d) + 4 * d + (d * f + f) + (f * d + d)
-    assert found["none"].parameters == 2 * block + d * d + d
-    assert found["np"].parameters == 2 * block + d * d + d + c * d + d
+    assert by_label["none"].parameters == 2 * block + d * d + d
+    assert by_label["np"].parameters == 2 * block + d * d + d + c * d + d
 
 
 def refusal(directory, base="none", split="test"):
@@ -152,7 +152,7 @@ INCOMPARABLE = {
     "split": ({"settings": {"split": "train"}}, "split is test and train"),
     "masking": ({"settings": {"masking": "one"}}, "masking is each and one"),
     "checkpoint": ({"settings": {"checkpoint": "last"}}, "checkpoint is best and last"),
-    "questions": (
+    "queries": (
         {"asked_queries": {**queries(), "id": queries("x")["id"]}},
         "different queries",
     ),
@@ -206,12 +206,12 @@ def test_what_is_missing_is_listed_and_not_averaged(tmp_path):
     write_run(tmp_path, "gs", 1, finished=False)
     write_run(tmp_path, "gsu", 0, evaluated=False)
     (tmp_path / "np-0").mkdir()
-    found = report_data.load(tmp_path, "test", "none")
-    assert {label: list(v.values) for label, v in found.variants.items()} == {
+    data = report_data.load(tmp_path, "test", "none")
+    assert {label: list(v.values) for label, v in data.variants.items()} == {
         "none": [0, 1],
         "gs": [0],
     }
-    assert found.missing == [
+    assert data.missing == [
         "gs, seed 1 (gs-1): not finished (step 3 of 6)",
         "gsu, seed 0 (gsu-0): not evaluated on test",
         "gsu, seed 1: no run, but 2 other variants have one",
@@ -224,8 +224,8 @@ def test_only_its_mark_says_that_training_is_over(tmp_path):
     write_run(tmp_path, "none", 0)
     assert report_data.load(tmp_path, "test", "none").missing == []
     (write_run(tmp_path, "none", 1) / "finished.json").unlink()
-    found = report_data.load(tmp_path, "test", "none").missing
-    assert found[0] == "none, seed 1 (none-1): not finished (step 6 of 6)"
+    missing = report_data.load(tmp_path, "test", "none").missing
+    assert missing[0] == "none, seed 1 (none-1): not finished (step 6 of 6)"
 
 
 def test_identical_predictions_are_never_better(tmp_path):
@@ -233,13 +233,13 @@ def test_identical_predictions_are_never_better(tmp_path):
         write_run(tmp_path, name, 0, gain=0.5 if name == "gs" else 0.0)
     table = (tmp_path / "none-0" / "eval" / "test.parquet").read_bytes()
     (tmp_path / "c-0" / "eval" / "test.parquet").write_bytes(table)
-    found = {
+    differences = {
         (one.base, one.other, one.metric): one
         for one in statistics.pairs(report_data.load(tmp_path, "test", "none"))
     }
-    same = found["none", "c", "cross_entropy"]
+    same = differences["none", "c", "cross_entropy"]
     assert (same.mean, same.low, same.high, same.p, same.better) == (0, 0, 0, 1.0, None)
-    ahead = found["none", "gs", "cross_entropy"]
+    ahead = differences["none", "gs", "cross_entropy"]
     assert ahead.better == "gs"
     assert ahead.p == pytest.approx(2 / 10001)
     assert ahead.p_holm == pytest.approx(3 * 2 / 10001)
@@ -248,14 +248,14 @@ def test_identical_predictions_are_never_better(tmp_path):
 def test_slices_by_hand(tmp_path):
     write_run(tmp_path, "none", 0)
     write_run(tmp_path, "gs", 0, gain=0.5)
-    found = report_data.load(tmp_path, "test", "none")
-    gain = statistics.gain(found, "gs")
-    visible = slices.by_visible_items(found)
+    data = report_data.load(tmp_path, "test", "none")
+    gain = statistics.gain(data, "gs")
+    visible = slices.by_visible_items(data)
     assert visible.queries == {"1": 106, "2": 54}
     inside = np.array(queries()["visible_items"]) == 2
     assert visible.gains["gs"]["2"].mean == pytest.approx(gain[inside].mean())
     assert "none" not in visible.gains
-    features = slices.by_features(found)
+    features = slices.by_features(data)
     assert features[TIME].queries == dict.fromkeys(SCHEMA.features[0].values, 80)
     # The age of twelve examples is missing: 24 queries are too few for a mean.
     assert list(features["age"].queries) == ["20 to 29", "30 to 39", "40 to 49", "50 to 59"]

@@ -86,7 +86,7 @@ class GivenContext:
         rows, columns = np.nonzero(train.items >= 0)
         items, vocabulary = train.items[rows, columns], len(self._log_popularity)
         tables = [np.zeros((0, vocabulary), np.float32)]
-        for values, size in self._observed(train):
+        for values, size in self._shown(train):
             table = np.zeros((size + 1) * vocabulary, np.float32)
             for column in values.T.astype(np.int64):
                 table += np.bincount(column[rows] * vocabulary + items, minlength=table.size)
@@ -96,16 +96,16 @@ class GivenContext:
         fraction = counts.sum(axis=1, keepdims=True) / len(items)
         return counts, (fraction * totals).astype(np.float32)
 
-    def _observed(self, split: Split) -> list[tuple[np.ndarray, int]]:
+    def _shown(self, split: Split) -> list[tuple[np.ndarray, int]]:
         return [_shown(feature, split.context[feature.name]) for feature in self._features]
 
     def _indicator(self, split: Split) -> Callable[[np.ndarray], np.ndarray]:
         """A function from rows of the split to `float32 [rows, K]`, 1 for observed values."""
-        observed = self._observed(split)
+        shown = self._shown(split)
 
         def indicate(rows: np.ndarray) -> np.ndarray:
             parts = [np.zeros((len(rows), 0), np.float32)]
-            for values, size in observed:
+            for values, size in shown:
                 part = np.zeros((len(rows), size + 1), np.float32)
                 np.put_along_axis(part, values[rows], 1.0, axis=1)
                 parts.append(part[:, 1:])

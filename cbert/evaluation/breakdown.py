@@ -1,4 +1,4 @@
-"""Slices of a split: by the number of visible items, and by the values of a context feature."""
+"""Parts of a split: by number of visible items, and by the values of a context feature."""
 
 import json
 
@@ -13,26 +13,25 @@ RANGES = 4
 
 
 def by_visible_items(split: Split) -> dict[str, np.ndarray]:
-    """The examples with each number of visible items, as label to `bool [M]`."""
+    """Label to `bool [M]`, for questions that hide one item."""
     visible = split.lengths - 1
     return {str(count): visible == count for count in sorted(set(visible.tolist()))}
 
 
 def check(feature: Feature) -> None:
-    """Raises `UserError` for a vector, whose values cannot be listed."""
+    """Raises `UserError` for a vector, which has no values to list."""
     if feature.kind == VECTOR:
-        raise UserError(f"{feature.name}: a vector has no values to list; choose another")
+        raise UserError(f"--by={feature.name}: a vector has no values to list")
 
 
 def by_feature(contexts: list[str], feature: Feature) -> dict[str, np.ndarray]:
-    """The examples with each value, or in each of four ranges of a number: label to `bool [M]`.
+    """Label to `bool [M]`: each value, or four ranges of a number, and where it is missing.
 
-    Missing values make a slice of their own. An example with several values is in several
-    slices.
+    An example with several values is in the part of each.
 
     Args:
       contexts: `[M]`, as JSON text.
-      feature: The feature to slice by; it is not a vector.
+      feature: The feature that decides, no vector.
     """
     column = [json.loads(context).get(feature.name) for context in contexts]
     missing = np.array([value is None for value in column], bool)
@@ -51,14 +50,14 @@ def _ranges(numbers: np.ndarray) -> dict[str, np.ndarray]:
     edges = np.unique(np.nanquantile(numbers, np.arange(1, RANGES) / RANGES))
     least = np.nanmin(numbers)
     above = numbers[numbers > least]
-    if edges[0] == least and above.size:  # A frequent smallest value is a range of its own.
+    if edges[0] == least and above.size:  # A frequent least value is a range of its own.
         edges = np.unique([above.min(), *edges[1:]])
-    index = np.searchsorted(edges, numbers, side="right")
-    index[np.isnan(numbers)] = -1
-    ranges = {}
-    for number in range(len(edges) + 1):
-        inside = index == number
+    place = np.searchsorted(edges, numbers, side="right")
+    place[np.isnan(numbers)] = -1
+    parts = {}
+    for part in range(len(edges) + 1):
+        inside = place == part
         if inside.any():
             low, high = numbers[inside].min(), numbers[inside].max()
-            ranges[f"{low:g} to {high:g}"] = inside
-    return ranges
+            parts[f"{low:g} to {high:g}"] = inside
+    return parts
