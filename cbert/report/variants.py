@@ -69,7 +69,7 @@ def _usual_width(variants: list[Fields]) -> int | None:
 
 
 def _without_notes(fields: Fields, usual: int | None) -> tuple[Fields, list[str]]:
-    """The fields without what makes the variant a baseline, and the names of those changes."""
+    """The fields with the changes of a baseline undone, and the names of those changes."""
     fields, notes = dict(fields), []
     if fields[CONSTANT]:
         fields[CONSTANT] = False
