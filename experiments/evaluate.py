@@ -1,13 +1,13 @@
 """Evaluates checkpoints on prepared data; several runs make one table with paired differences.
 
-python -m experiments.evaluate --workdir=runs/meals-gsu --split=test --by=occasion --effects
+python -m experiments.evaluate --workdir=runs/meals-gsu --by=occasion --feature_importance
 python -m experiments.evaluate --workdir=runs/meals-none,runs/meals-gsu
 """
 
 from absl import flags
 
 from cbert.errors import UserError, printable
-from cbert.evaluation import compare
+from cbert.evaluation import baselines, compare
 from cbert.evaluation import evaluate as evaluate_lib
 from cbert.training.config import EVAL_MASKINGS
 from experiments import command
@@ -35,10 +35,10 @@ _MASKING = flags.DEFINE_enum(
     "Mask each item of an example in turn, or one; by default as the run's config says.",
 )
 _BY = flags.DEFINE_string("by", "", "A context feature: print a table by its values, too.")
-_EFFECTS = flags.DEFINE_bool(
-    "effects",
+_FEATURE_IMPORTANCE = flags.DEFINE_bool(
+    "feature_importance",
     False,
-    "Measure the cross-entropy that is lost without each context feature, too.",
+    "Measure the rise in cross-entropy without each context feature, too.",
 )
 
 
@@ -51,7 +51,7 @@ def main() -> None:
         _NAME.value,
         _MASKING.value or "",
         _BY.value,
-        _EFFECTS.value,
+        _FEATURE_IMPORTANCE.value,
     )
     evaluations, results, parts = [], {}, {}
     for workdir in dict.fromkeys(_WORKDIR.value):
@@ -66,30 +66,31 @@ def main() -> None:
         raise UserError("--workdir is empty; give a run's directory")
     # Runs that cannot be compared are refused before anything is printed.
     paired = compare.format_paired(list(results), evaluations) if len(results) > 1 else ""
-    controls = {k: v for k, v in found["results"].items() if k != evaluate_lib.MODEL}
+    baseline_results = {k: v for k, v in found["results"].items() if k != evaluate_lib.MODEL}
     print(
-        f"\n{options.split} split of {found['data']}: {found['questions']:,} questions "
+        f"\n{options.split} split of {found['data']}: {found['questions']:,} queries "
         f"({found['masking']}), {found['groups']:,} groups, {found['skipped']:,} skipped; "
         f"± standard error over groups\n"
     )
-    print(compare.format_results({**results, **controls}))
-    print("\n" + (paired or compare.format_parts(found["by_visible_items"], "visible items")))
+    print(compare.format_results({**results, **baseline_results}))
+    print("\n" + (paired or compare.format_slices(found["by_visible_items"], "visible items")))
     if options.by:
         for workdir, found in parts.items():
             print(f"\n{printable(workdir)}")
-            print(compare.format_parts(found[f"by_{options.by}"], options.by))
-    if options.effects:
-        print("\nwhat each context feature is worth, one question a set; ± over groups")
+            print(compare.format_slices(found[f"by_{options.by}"], options.by))
+    if options.feature_importance:
+        print("\nfeature importance, one query an example; ± over groups")
         for workdir, found in parts.items():
             print(f"\n{printable(workdir)}")
-            print(compare.format_effects(found["effects"]))
-    if evaluate_lib.OPTIMUM in controls:
-        shares = [
-            [name, f"{compare.share_of_the_way(evaluation):.1%}"]
+            print(compare.format_feature_importance(found["feature_importance"]))
+    if baselines.BAYES_OPTIMAL in baseline_results:
+        fractions = [
+            [name, f"{compare.fraction_of_optimal(evaluation):.1%}"]
             for name, evaluation in zip(results, evaluations, strict=True)
         ]
         print(
-            "\n" + compare.align([["", "of the way from popularity to the optimum"], *shares])
+            "\n"
+            + compare.align([["", "of the way from popularity to Bayes-optimal"], *fractions])
         )
 
 

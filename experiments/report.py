@@ -1,17 +1,17 @@
-"""Makes the report of a sweep: tables, paired comparisons and pictures, from its directories.
+"""Makes the report of a sweep: tables, paired comparisons and plots, from its directories.
 
     python -m experiments.report --workdir=runs/sweep
     python -m experiments.report --workdir=runs/sweep --split=validation --base=gs
 
-Reads what `experiments.train` and `experiments.evaluate` left in runs/sweep/NAME/ and writes
-runs/sweep/report/: report.html (one page, nothing else needed), report.md, report.tex,
-results.csv, paired.csv and the pictures. Needs the optional extra: pip install ".[report]".
+It reads what `experiments.train` and `experiments.evaluate` wrote for each run, and writes
+runs/sweep/report/: report.html (one page that needs no other file), report.md, report.tex,
+results.csv, paired.csv and the plots. It needs the optional extra: pip install ".[report]".
 """
 
 import jax
 from absl import flags
 
-from cbert.study import pages, pictures, study
+from cbert.report import report_data, writers
 from experiments import command
 
 _WORKDIR = flags.DEFINE_string(
@@ -24,15 +24,15 @@ _BASE = flags.DEFINE_string("base", "none", "Variant that the others are compare
 
 
 def main() -> None:
-    """Reads, computes, draws and writes."""
-    pictures.check()
-    # Only shapes are made: an accelerator is left to whoever trains.
+    """Reads the runs, computes, plots and writes."""
+    writers.check_libraries()
+    # Only shapes are computed, so an accelerator is left to processes that train.
     jax.config.update("jax_platforms", "cpu")
-    found = study.load(_WORKDIR.value, _SPLIT.value, _BASE.value)
-    print(pages.write(found))
-    for line in found.missing:
+    data = report_data.load(_WORKDIR.value, _SPLIT.value, _BASE.value)
+    print(writers.write(data))
+    for line in data.missing:
         print(f"missing: {line}")
-    print(f"\nthe report is {found.directory / 'report' / 'report.html'}")
+    print(f"\nthe report is {data.directory / 'report' / 'report.html'}")
 
 
 if __name__ == "__main__":

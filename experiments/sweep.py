@@ -31,7 +31,9 @@ _METHODS = flags.DEFINE_list("methods", [], "Methods and controls; the config's 
 _SEEDS = flags.DEFINE_integer("seeds", 1, "Seeds of each, counted from the config's.", 1)
 _SET = flags.DEFINE_multi_string("set", [], "field=value,value: every value of a field.")
 _SPLIT = flags.DEFINE_enum("split", "test", ["validation", "test"], "What to evaluate on.")
-_EFFECTS = flags.DEFINE_bool("effects", True, "Measure what each context feature is worth.")
+_FEATURE_IMPORTANCE = flags.DEFINE_bool(
+    "feature_importance", True, "Measure the importance of each context feature."
+)
 _VMAP_SEEDS = flags.DEFINE_bool("vmap_seeds", False, "The seeds of a method in one program.")
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "List the runs and their states, and end.")
 _LAUNCHER = flags.DEFINE_enum("launcher", "local", ["local", "ray", "slurm"], "Where to run.")
@@ -86,8 +88,10 @@ def _plan(workdir: pathlib.Path) -> tuple[list[jobs.Job], int]:
     if _VMAP_SEEDS.value and config.train.patience:
         raise UserError("--vmap_seeds: train.patience ends each seed at its own step; set it 0")
     path = config_flags.get_config_filename(name)
-    effects = _EFFECTS.value and schema is not None and bool(schema.features)
-    made = jobs.make(found, workdir, path, overrides, _SPLIT.value, _VMAP_SEEDS.value, effects)
+    importance = _FEATURE_IMPORTANCE.value and schema is not None and bool(schema.features)
+    made = jobs.make(
+        found, workdir, path, overrides, _SPLIT.value, _VMAP_SEEDS.value, importance
+    )
     return made, config.train.steps
 
 

@@ -1,4 +1,4 @@
-"""The benchmark's count of operations, and its output; never its times."""
+"""The benchmark's count of operations and its output, but never its times."""
 
 import collections
 import importlib.util
@@ -10,16 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cbert.benchmark import workload
+from cbert import processes
+from cbert.benchmark import scaling, workload
 from cbert.data.masking import Masking
-from cbert.model import attention
+from cbert.model import attention, contextual_bert
 from cbert.model.conditioning import NAMES
 from configs import stylist
 from tests.conftest import refused, run
 
 
 def multiply_adds(jaxpr) -> int:
-    """Of all matrix products in a program, those of inner programs included."""
+    """The multiply-adds of all matrix products in a program and in its inner programs."""
     total = 0
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
@@ -36,20 +37,20 @@ def multiply_adds(jaxpr) -> int:
 
 @pytest.mark.parametrize("method", NAMES)
 def test_operations_are_those_of_the_traced_model(method, monkeypatch):
-    """Sets of five at the paper's size, attention as products so that they can be counted."""
+    """Five items an example, the paper's size; attention uses products that can be counted."""
     monkeypatch.setattr(attention, "SHORT", 0)
     config, sizes = stylist.get_config(method), workload.Sizes(length=5)
     schema = workload.make_schema(sizes)
     model = workload.config_lib.build_model(config, schema)
     shapes = jax.eval_shape(
-        lambda key: workload.contextual_bert.initialize(model, key), jax.random.key(0)
+        lambda key: contextual_bert.initialize(model, key), jax.random.key(0)
     )
     codes = jnp.zeros((3, 5), jnp.int32)
     context = {feature.name: jnp.zeros((3, 1), jnp.int32) for feature in schema.features}
 
     def forward(params):
-        found, table, _ = model.apply({"params": params}, codes, context, codes[:, :1])
-        return found[:, 0] @ table.T
+        states, table, _ = model.apply({"params": params}, codes, context, codes[:, :1])
+        return states[:, 0] @ table.T
 
     traced = multiply_adds(jax.make_jaxpr(forward)(shapes).jaxpr)
     assert workload.operations(config, sizes, 5, Masking()) == 6 * traced / 3
@@ -72,19 +73,37 @@ SMALL = (
 
 def test_json_is_one_object():
     done = run("benchmark", "--json", "--methods=none,gsu", "--seeds=2", *SMALL)
-    found = json.loads(done.stdout)
-    assert [method["method"] for method in found["methods"]] == ["none", "gsu"]
-    for method in found["methods"]:
-        # A step of 256 sets of each seed: both figures are of the same rounds.
-        product = method["sets_per_second"] * method["step_ms"] / 1000
+    results = json.loads(done.stdout)
+    assert [method["method"] for method in results["methods"]] == ["none", "gsu"]
+    for method in results["methods"]:
+        # A step has 256 examples of each seed, and both numbers are of the same rounds.
+        product = method["examples_per_second"] * method["step_ms"] / 1000
         assert product == pytest.approx(512)
-        assert 0 < method["share_of_matmul_peak"] < 1
-        assert 0 <= method["host_share"] < 1
-    assert "peer" not in found
+        assert 0 < method["fraction_of_matmul_peak"] < 1
+        assert 0 <= method["host_fraction"] < 1
+    assert "peer" not in results
+
+
+def test_scaling_measures_each_point_in_a_process(monkeypatch):
+    monkeypatch.setattr(scaling, "CURVES", {"seeds": (2,), "devices": (2,)})
+    flags = dict(flag.removeprefix("--").split("=") for flag in SMALL)
+
+    def command(curve, value):
+        more = {"seeds": value} if curve == "seeds" else {}
+        return processes.command("experiments.benchmark", {**flags, **more, "json": True})
+
+    results = scaling.measure(command)
+    [seeds], [devices] = results["curves"]["seeds"], results["curves"]["devices"]
+    assert (seeds["value"], devices["value"]) == (2, 2)
+    # A step has 256 examples of each seed.
+    assert seeds["examples_per_second"] * seeds["step_ms"] / 1000 == pytest.approx(512)
+    assert devices["examples_per_second"] * devices["step_ms"] / 1000 == pytest.approx(256)
+    table = scaling.format_curves(results["curves"]).splitlines()
+    assert [line.split()[:2] for line in table[1:]] == [["seeds", "2"], ["devices", "2"]]
 
 
 def test_the_peer():
-    """Ratios where the extra is installed, one line that says how to install it elsewhere."""
+    """It gives ratios where the extra is installed, elsewhere a line on how to install it."""
     if not all(importlib.util.find_spec(name) for name in ("torch", "transformers")):
         assert 'pip install ".[bench]"' in refused("benchmark", "--peer=hf", *SMALL)
         return

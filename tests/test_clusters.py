@@ -14,7 +14,7 @@ from tests.conftest import ROOT, refused
 from tests.test_sweep import sweep_command
 
 pytestmark = pytest.mark.soak
-SWEEP = ("--methods=none,gsu", "--noeffects", "--config.train.steps=600")
+SWEEP = ("--methods=none,gsu", "--nofeature_importance", "--config.train.steps=600")
 
 
 @pytest.fixture(scope="module")

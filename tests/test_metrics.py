@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from cbert.data.source import Split
-from cbert.evaluation import breakdown, controls, metrics, questions
+from cbert.evaluation import baselines, breakdown, metrics, questions
 from cbert.schema import SET, UNKNOWN_ITEM, Categorical, Numerical, Schema
 
 
 def test_metrics_by_hand():
-    found = metrics.per_question(np.log([0.5, 0.25, 0.1, 0.01]), np.array([1, 3, 10, 251]))
-    mean = {name: values.mean() for name, values in found.items()}
-    assert mean["cross_entropy"] == pytest.approx(-np.log([0.5, 0.25, 0.1, 0.01]).mean())
+    log_probability = np.log([0.5, 0.25, 0.1, 0.01])
+    per_query = metrics.per_query(log_probability, np.array([1, 3, 10, 251]))
+    mean = {name: values.mean() for name, values in per_query.items()}
+    assert mean["cross_entropy"] == pytest.approx(-log_probability.mean())
     assert (mean["recall@1"], mean["recall@5"], mean["recall@250"]) == (0.25, 0.5, 0.75)
     assert mean["mrr"] == pytest.approx((1 + 1 / 3 + 1 / 10 + 1 / 251) / 4)
     assert mean["ndcg@10"] == pytest.approx((1 + 0.5 + 1 / np.log2(11)) / 4)
@@ -49,7 +50,7 @@ def test_bootstrap_interval_agrees_with_the_standard_error():
         ([4, 4, None], {"4 to 4": 2, "(missing)": 1}),
     ],
 )
-def test_numbers_are_parted_by_their_quarters(numbers, wanted):
+def test_numbers_are_sliced_at_their_quarters(numbers, wanted):
     contexts = [json.dumps({"children": number}) for number in numbers]
     feature = Numerical("children", 4)
     parts = breakdown.by_feature(contexts, feature)
@@ -72,18 +73,18 @@ def split(items, days, ids=None):
     )
 
 
-def test_questions_skip_unknown_items_and_count_them():
-    asked = questions.ask_each(split([["a", "x"], ["b", "c"], ["x"]], [None] * 3))
-    assert asked.rows.tolist() == [0, 1, 1]
-    assert asked.items.tolist() == [0, 1, 2]
-    assert asked.skipped == 2
+def test_queries_skip_unknown_items_and_count_them():
+    queries = questions.ask_each(split([["a", "x"], ["b", "c"], ["x"]], [None] * 3))
+    assert queries.rows.tolist() == [0, 1, 1]
+    assert queries.items.tolist() == [0, 1, 2]
+    assert queries.skipped == 2
     one = questions.ask_one(split([["a", "x"], ["b", "c"], ["x"]], [None] * 3))
     assert one.rows.tolist() == [0, 1]
     assert one.skipped == 1
     assert UNKNOWN_ITEM not in one.items
 
 
-def test_one_question_depends_on_the_id_alone():
+def test_one_query_depends_on_the_id_alone():
     items = [["a", "b", "c"]] * 50
     ids = [f"set-{n}" for n in range(50)]
     one = questions.ask_one(split(items, [None] * 50, ids))
@@ -94,18 +95,18 @@ def test_one_question_depends_on_the_id_alone():
 
 def test_popularity_by_hand_with_ties_against_the_target():
     train = split([["a", "b"], ["a", "c"], ["a"]], ["mon"] * 3)
-    log_probability, rank = controls.answer_popularity(SCHEMA, questions.ask_each(train))
+    log_probability, rank = baselines.predict_popularity(SCHEMA, questions.ask_each(train))
     np.testing.assert_allclose(np.exp(log_probability[:2]), [3.5 / 8.5, 2.5 / 8.5], rtol=1e-6)
     assert rank.tolist() == [1, 3, 1, 3, 1]
 
 
 def test_only_the_most_frequent_values_of_a_feature_count(monkeypatch):
     train = split([["a"], ["b"], ["b"]], ["mon", "mon", "tue"])
-    asked = questions.ask_each(train)
-    both, _ = controls.GivenContext(train, None, SCHEMA).answer(train, asked)
-    monkeypatch.setattr(controls, "MOST_VALUES", 1)
-    one, _ = controls.GivenContext(train, None, SCHEMA).answer(train, asked)
-    alone, _ = controls.answer_popularity(SCHEMA, asked)
+    queries = questions.ask_each(train)
+    both, _ = baselines.GivenContext(train, None, SCHEMA).predict(train, queries)
+    monkeypatch.setattr(baselines, "MOST_VALUES", 1)
+    one, _ = baselines.GivenContext(train, None, SCHEMA).predict(train, queries)
+    alone, _ = baselines.predict_popularity(SCHEMA, queries)
     assert SCHEMA.features[0].values[0] == "mon"
     np.testing.assert_array_equal(one[:2], both[:2])
     np.testing.assert_allclose(one[2], alone[2], rtol=1e-6)
@@ -114,14 +115,14 @@ def test_only_the_most_frequent_values_of_a_feature_count(monkeypatch):
 
 def test_popularity_given_context_by_hand():
     train = split([["a"], ["a"], ["b"], ["b"]], ["mon", "mon", "mon", "tue"])
-    control = controls.GivenContext(train, None, SCHEMA)
-    control.smoothing, control.exponent = 1.0, 0.5
-    asked = questions.ask_each(split([["a"], ["b"]], ["tue", None]))
-    found, _ = control.answer(split([["a"], ["b"]], ["tue", None]), asked)
+    baseline = baselines.GivenContext(train, None, SCHEMA)
+    baseline.smoothing, baseline.exponent = 1.0, 0.5
+    queries = questions.ask_each(split([["a"], ["b"]], ["tue", None]))
+    log_probability, _ = baseline.predict(split([["a"], ["b"]], ["tue", None]), queries)
     popularity = np.array([3.5, 2.5, 2.5]) / 8.5
-    # Of four items, one was eaten on a Tuesday: a and b are expected there half a time each.
+    # One of the four items was eaten on a Tuesday: a and b are expected there half a time each.
     ratio = np.array([(0 + 1) / (0.5 + 1), (1 + 1) / (0.5 + 1), (0 + 1) / (0 + 1)])
     weights = popularity * ratio**0.5
     np.testing.assert_allclose(
-        np.exp(found), [weights[0] / weights.sum(), popularity[1]], rtol=1e-5
+        np.exp(log_probability), [weights[0] / weights.sum(), popularity[1]], rtol=1e-5
     )

@@ -1,4 +1,4 @@
-"""The report's files: their numbers out of the Parquet files again, and their form."""
+"""The report's files: their numbers, computed again from the Parquet files, and their form."""
 
 import base64
 import csv
@@ -13,8 +13,8 @@ import pyarrow.parquet
 import pytest
 from matplotlib import image
 
-from cbert.study import pages, study
-from tests.study_runs import TIME, VALUES, worth, write_run
+from cbert.report import report_data, writers
+from tests.report_runs import TIME, VALUES, importance, write_run
 
 SEEDS = {"none": (0, 1, 2), "gs": (0, 1, 2), "gsu": (0, 2)}
 GAINS = {"none": 0.0, "gs": 0.4, "gsu": 0.05}
@@ -26,12 +26,12 @@ def sweep(tmp_path_factory):
     directory = tmp_path_factory.mktemp("sweep")
     for method, seeds in SEEDS.items():
         for seed in seeds:
-            lost = None if method == "none" else worth(0.3 + 0.1 * seed, 0.2)
-            write_run(directory, method, seed, GAINS[method], effects=lost)
+            rise = None if method == "none" else importance(0.3 + 0.1 * seed, 0.2)
+            write_run(directory, method, seed, GAINS[method], feature_importance=rise)
     (directory / "report").mkdir()
     (directory / "report" / "gain_by_feature_09.png").write_bytes(b"of an earlier report")
     (directory / "report" / "notes.txt").write_text("mine")
-    pages.write(study.load(directory, "test", "none"))
+    writers.write(report_data.load(directory, "test", "none"))
     return directory
 
 
@@ -46,7 +46,7 @@ def read(sweep, method, seed):
 
 
 def measured(table, metric, prefix=""):
-    """A metric of every question, in plain Python."""
+    """A metric of every query, in plain Python."""
     if metric == "cross_entropy":
         return [-value for value in table[f"{prefix}log_probability"]]
     most = int(metric.partition("@")[2])
@@ -57,32 +57,32 @@ METRICS = ("cross_entropy", "recall@1", "recall@5", "recall@250")
 
 
 def test_results_are_those_of_the_parquet_files(sweep):
-    found = {
+    results = {
         (row["name"], row["split"], row["metric"]): row
         for row in rows(sweep / "report" / "results.csv")
     }
     for method, seeds in SEEDS.items():
         for metric in METRICS:
             means = [statistics.fmean(measured(read(sweep, method, s), metric)) for s in seeds]
-            row = found.pop((method, "test", metric))
+            row = results.pop((method, "test", metric))
             assert float(row["mean"]) == pytest.approx(statistics.fmean(means))
             error = statistics.stdev(means) / math.sqrt(len(seeds))
             assert float(row["standard_error"]) == pytest.approx(error)
             assert (row["over"], row["count"]) == ("seeds", str(len(seeds)))
-        row = found.pop((method, "validation", "cross_entropy"))
+        row = results.pop((method, "validation", "cross_entropy"))
         expected = [3.4 - GAINS[method] + 0.01 * seed for seed in seeds]
         assert float(row["mean"]) == pytest.approx(statistics.fmean(expected))
     table = read(sweep, "none", 0)
-    for control in ("popularity", "popularity given context", "known optimum"):
+    for baseline in ("popularity", "popularity given context", "Bayes-optimal"):
         for metric in METRICS:
-            values = measured(table, metric, control.replace(" ", "_") + "_")
-            row = found.pop((control, "test", metric))
+            values = measured(table, metric, re.sub("[ -]", "_", baseline.lower()) + "_")
+            row = results.pop((baseline, "test", metric))
             assert float(row["mean"]) == pytest.approx(statistics.fmean(values))
             assert float(row["standard_error"]) == pytest.approx(
                 error_over_groups(table, values)
             )
             assert (row["over"], row["count"]) == ("groups", "20")
-    assert not found
+    assert not results
 
 
 def error_over_groups(table, values):
@@ -157,39 +157,41 @@ def test_better_is_said_in_the_right_direction_alone(sweep, paired):
 
 def test_holm_is_over_the_pairs_of_a_metric(paired):
     for metric in METRICS:
-        found = sorted(
+        p_values = sorted(
             (float(row["p"]), float(row["p_holm"])) for row in paired if row["metric"] == metric
         )
         least = 0.0
-        for factor, (p, corrected) in zip((3, 2, 1), found, strict=True):
+        for factor, (p, corrected) in zip((3, 2, 1), p_values, strict=True):
             least = max(least, min(1.0, factor * p))
             assert corrected == pytest.approx(least)
 
 
 def test_the_tables_show_the_same_numbers(sweep):
     folder = sweep / "report"
-    found = {
+    results = {
         (row["name"], row["split"], row["metric"]): row for row in rows(folder / "results.csv")
     }
     markdown, latex = ((folder / f"report.{kind}").read_text() for kind in ("md", "tex"))
     page = (folder / "report.html").read_text()
-    row = found["gs", "test", "cross_entropy"]
+    row = results["gs", "test", "cross_entropy"]
     mean, error = f"{float(row['mean']):.4f}", f"{float(row['standard_error']):.4f}"
-    recall = found["gs", "test", "recall@250"]
-    share = f"{100 * float(recall['mean']):.2f} ± {100 * float(recall['standard_error']):.2f}"
+    recall = results["gs", "test", "recall@250"]
+    percent = f"{100 * float(recall['mean']):.2f} ± {100 * float(recall['standard_error']):.2f}"
     assert re.search(
-        rf"^\| gs \| {mean} ± {error} \|.* {share} \|.* 3 seeds \|", markdown, re.M
+        rf"^\| gs +\| +{mean} ± {error} \|.* {percent} \|.* 3 seeds \|", markdown, re.M
     )
     assert f"gs & {mean} $\\pm$ {error} & " in latex
-    assert re.search(rf"gs</th><td>{mean}<span class=error style='[^']*'>±&nbsp;{error}<", page)
+    assert re.search(
+        rf'gs</th>\n<td>{mean}<span class="error" style="[^"]*">±&nbsp;{error}<', page
+    )
     assert r"\toprule" in latex
     assert latex.count(r"\midrule") == 3
-    # Of gs and gsu the seeds measured 0.3, 0.4, 0.5 and 0.3, 0.5.
+    # The seeds of gs measured 0.3, 0.4 and 0.5, those of gsu 0.3 and 0.5.
     error = f"{statistics.stdev([0.3, 0.4, 0.5]) / math.sqrt(3):.4f}"
     assert f"| +0.4000 ± {error} | +0.4000 ± 0.1000 |\n" in markdown
     assert "| +0.2000 ± 0.0000 | +0.2000 ± 0.0000 |\n" in markdown
-    assert "gsu, seed 1: no run, and 2 of the others have one" in markdown
-    assert "none-0: evaluated without --effects" in markdown
+    assert "gsu, seed 1: no run, but 2 other variants have one" in markdown
+    assert "none-0: evaluated without feature importance" in markdown
 
 
 class Page(html.parser.HTMLParser):
@@ -226,11 +228,11 @@ def test_the_page_needs_nothing_else_and_holds_no_markup_of_names(sweep):
     assert any(VALUES[0] in image["alt"] for image in page.images)
 
 
-def test_pictures_are_files_and_inlined(sweep):
+def test_plots_are_files_and_inlined(sweep):
     folder = sweep / "report"
     names = {path.stem for path in folder.glob("*.png")}
     assert names == {
-        *("methods", "learning_curves", "gain_by_visible_items", "effects"),
+        *("methods", "learning_curves", "gain_by_visible_items", "feature_importance"),
         *("gain_by_feature_01", "gain_by_feature_02"),
     }
     assert (folder / "notes.txt").read_text() == "mine"
@@ -245,16 +247,16 @@ def test_pictures_are_files_and_inlined(sweep):
 
 def test_one_seed_has_no_standard_error_and_says_so(tmp_path):
     write_run(tmp_path, "none", 0)
-    write_run(tmp_path, "gs", 0, gain=0.4, optimum=False)
-    found = study.load(tmp_path, "test", "none")
-    shown = pages.write(found)
+    write_run(tmp_path, "gs", 0, gain=0.4, bayes_optimal=False)
+    data = report_data.load(tmp_path, "test", "none")
+    shown = writers.write(data)
     assert re.search(
         r"^gs +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ +\d,\d+ +none: one seed +[\d.]+$", shown, re.M
     )
     markdown = (tmp_path / "report" / "report.md").read_text()
     assert "none: one seed" in markdown
-    assert "Nothing: every variant has the same seeds" in markdown
-    assert "Not measured: evaluate the runs with --effects" in markdown
+    assert "Nothing is missing: every variant has the same seeds" in markdown
+    assert "It was not measured: evaluate the runs with feature importance." in markdown
     first = {path.name: path.read_bytes() for path in (tmp_path / "report").iterdir()}
-    pages.write(found)
+    writers.write(data)
     assert first == {path.name: path.read_bytes() for path in (tmp_path / "report").iterdir()}

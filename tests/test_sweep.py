@@ -156,4 +156,4 @@ def test_seeds_together_and_a_failure(data_dir, tmp_path):
             (tmp_path / "runs" / f"none-seed{seed}" / "eval" / "test.json").read_text()
         )
         assert found["seed"] == seed
-        assert "effects" in found
+        assert "feature_importance" in found

@@ -184,17 +184,17 @@ def test_numbers_that_are_not_finite_are_skipped_and_counted(data_dir, schema):
     )
 
 
-def test_the_model_never_beats_the_known_optimum(data_dir, tmp_path):
+def test_the_model_never_beats_bayes_optimal(data_dir, tmp_path):
     config = small(data__dir=data_dir, train__steps=150, train__eval_every=150)
     config.train.checkpoint_every = 150
     config.optimizer.learning_rate = 5e-3
     loop.train(config, tmp_path / "run")
     done = run("evaluate", f"--workdir={tmp_path / 'run'}", "--by=occasion")
-    assert "known optimum" in done.stdout
+    assert "Bayes-optimal" in done.stdout
     assert "occasion" in done.stdout
     table = pyarrow.parquet.read_table(tmp_path / "run" / "eval" / "test.parquet")
     columns = table.to_pydict()
-    difference = np.array(columns["known_optimum_log_probability"]) - np.array(
+    difference = np.array(columns["bayes_optimal_log_probability"]) - np.array(
         columns["log_probability"]
     )
     error = difference.std() / np.sqrt(len(difference))

@@ -1,4 +1,4 @@
-"""How fast training and evaluation are, beside the machine's own limit."""
+"""How fast training and evaluation are, beside what the machine can do at best."""
 
 import dataclasses
 import resource
@@ -19,22 +19,24 @@ from cbert.training import config as config_lib
 
 @dataclasses.dataclass
 class Timing:
-    """Seconds of repeated rounds."""
+    """The durations of repeated rounds, in seconds."""
 
     seconds: list[float] = dataclasses.field(default_factory=list)
 
     @property
     def median(self) -> float:
+        """The median duration."""
         return float(np.median(self.seconds))
 
     def time(self, work: Callable[[], Any]) -> None:
+        """Does the work once and appends its duration."""
         start = time.perf_counter()
         work()
         self.seconds.append(time.perf_counter() - start)
 
 
-class Training:
-    """Rounds of training steps; a whole epoch of the workload by default, all lengths in it."""
+class TrainingRounds:
+    """Rounds of training steps; by default a round is one epoch and so holds every length."""
 
     def __init__(
         self,
@@ -52,18 +54,18 @@ class Training:
         self.compile_seconds = self._compile()
 
     @property
-    def sets(self) -> int:
-        """Sets of a round, of all seeds."""
+    def examples(self) -> int:
+        """The examples of a round, counted for every seed."""
         return self.steps * self.config.train.batch_size * self.seeds
 
     @property
-    def host_share(self) -> float:
-        """Share of the time that making batches took."""
+    def host_fraction(self) -> float:
+        """The fraction of the time that the host spent on making batches."""
         return float(np.sum(self._host_seconds) / np.sum(self.timing.seconds))
 
     def _compile(self) -> list[float]:
-        """Seconds until the first step of each padded length is done."""
-        seen, found = set(), []
+        """The seconds that the first step of each padded length takes."""
+        seen, seconds = set(), []
         for step in range(self.run.batches[0].steps_per_epoch):
             rows, length = self._batch(step)
             if (rows.shape[1], length) not in seen:
@@ -71,8 +73,8 @@ class Training:
                 start = time.perf_counter()
                 self._step(rows, length)
                 jax.block_until_ready(self.run.state)
-                found.append(time.perf_counter() - start)
-        return found
+                seconds.append(time.perf_counter() - start)
+        return seconds
 
     def _batch(self, step: int) -> tuple[np.ndarray, int]:
         return self.run.rows(step, self.config.train.steps_per_dispatch)
@@ -82,6 +84,7 @@ class Training:
         run.state, _ = run.step(run.state, run.data, rows, run.places, run.key, length)
 
     def round(self) -> None:
+        """Times one round."""
         host, step = 0.0, len(self.timing.seconds) * self.steps
         last = step + self.steps
         start = time.perf_counter()
@@ -92,50 +95,51 @@ class Training:
             self._step(rows, length)
             step += rows.shape[1]
         jax.block_until_ready(self.run.state)
-        # A dispatch may go beyond the round's last step.
-        share = self.steps / (step - last + self.steps)
-        self.timing.seconds.append(share * (time.perf_counter() - start))
-        self._host_seconds.append(share * host)
+        # A dispatch may go beyond the last step of the round.
+        fraction = self.steps / (step - last + self.steps)
+        self.timing.seconds.append(fraction * (time.perf_counter() - start))
+        self._host_seconds.append(fraction * host)
 
     def operations(self) -> float:
-        """Useful operations of a round."""
+        """The useful operations of a round."""
         masking = config_lib.masking(self.config)
         lengths, counts = np.unique(self.split.lengths, return_counts=True)
         each = [workload.operations(self.config, self.sizes, n, masking) for n in lengths]
-        return float(np.dot(each, counts / counts.sum())) * self.sets
+        return float(np.dot(each, counts / counts.sum())) * self.examples
 
 
-class Evaluation:
-    """Rounds of answers: log-probability and rank of one item a set among all items."""
+class EvaluationRounds:
+    """Rounds of evaluation: the log-probability and rank of one masked item an example."""
 
-    def __init__(self, training: Training, count: int) -> None:
+    def __init__(self, training: TrainingRounds, count: int) -> None:
         self._split, run = training.split, training.run
-        asked = questions.ask_one(self._split)
+        queries = questions.ask_one(self._split)
         first = slice(0, count)
-        self._asked = questions.Questions(
-            asked.rows[first], asked.places[first], asked.items[first], 0
+        self._queries = questions.Questions(
+            queries.rows[first], queries.places[first], queries.items[first], 0
         )
         self._answer = run.validation.answer
         self._run, self._batch = run, training.config.eval.batch_size
-        self.sets, self.timing = len(self._asked), Timing()
-        self._ask()
+        self.examples, self.timing = len(self._queries), Timing()
+        self._evaluate()
 
-    def _ask(self) -> None:
+    def _evaluate(self) -> None:
         questions.answer_all(
             self._answer,
             self._run.state.params,
             self._run.data,
             self._split,
-            self._asked,
+            self._queries,
             self._batch,
         )
 
     def round(self) -> None:
-        self.timing.time(self._ask)
+        """Times one round."""
+        self.timing.time(self._evaluate)
 
 
 class MatmulPeak:
-    """Rounds of one large matrix product: what the machine gives at best."""
+    """Rounds of one large matrix product, the fastest work that the machine can do."""
 
     def __init__(self, size: int = 2048) -> None:
         self._matrix = jnp.ones((size, size))
@@ -146,20 +150,21 @@ class MatmulPeak:
         self.timing = Timing()
 
     def _work(self) -> None:
-        found = [self._product(self._matrix, self._matrix) for _ in range(self._repeats)]
-        jax.block_until_ready(found)
+        products = [self._product(self._matrix, self._matrix) for _ in range(self._repeats)]
+        jax.block_until_ready(products)
 
     def round(self) -> None:
+        """Times one round."""
         self.timing.time(self._work)
 
     @property
     def rates(self) -> np.ndarray:
-        """Operations a second, each round."""
+        """The operations a second of each round."""
         return self.operations / np.array(self.timing.seconds)
 
 
 def peak_memory_mb() -> float:
-    """MiB, of all that was measured: of the device where it tells, else of the process."""
+    """The peak memory in MiB, of the device where it reports that, otherwise of the process."""
     stats = jax.local_devices()[0].memory_stats()
     if stats and "peak_bytes_in_use" in stats:
         return stats["peak_bytes_in_use"] / 2**20
@@ -167,16 +172,16 @@ def peak_memory_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
-def summarize(training: Training, peak: MatmulPeak) -> dict[str, Any]:
-    """What one method's rounds show."""
+def summarize(training: TrainingRounds, peak: MatmulPeak) -> dict[str, Any]:
+    """The speed of one method, from its rounds."""
     useful = training.operations() / np.array(training.timing.seconds)
     return {
         "method": training.config.model.method,
-        "sets_per_second": training.sets / training.timing.median,
+        "examples_per_second": training.examples / training.timing.median,
         "step_ms": 1000 * training.timing.median / training.steps,
-        "host_share": training.host_share,
+        "host_fraction": training.host_fraction,
         "set_up_s": training.set_up_seconds,
         "compile_s": training.compile_seconds,
         "useful_gflops": float(np.median(useful)) / 1e9,
-        "share_of_matmul_peak": float(np.median(useful / peak.rates)),
+        "fraction_of_matmul_peak": float(np.median(useful / peak.rates)),
     }

@@ -1,10 +1,10 @@
 """The same sizes in PyTorch and transformers, stock and with a gathered head.
 
 The stock form is `BertForMaskedLM` with labels: logits for every position. The gathered form
-sends only the hidden position to the head, as a careful user would write it. Both get random
-batches padded to the longest set of all, without a context. The peer lives in a process of its
-own (`main`), with the threads and the memory that it would have alone, and waits while ours
-works. Needs the optional extra `bench`.
+sends only the masked position to the head, as a careful user would write it. Both get random
+batches padded to the longest example of all, without a context. The peer runs in a process of
+its own (`main`), with the threads and the memory that it would have alone, and waits while ours
+works. It needs the optional extra `bench`.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from cbert.errors import UserError
 
 
 class Peer:
-    """One model and its optimizer; `step`, `stock_step` and `answer` are what is timed."""
+    """One model and its optimizer; `step`, `stock_step` and `evaluate` are timed."""
 
     def __init__(self, config: ml_collections.ConfigDict, sizes: workload.Sizes) -> None:
         import torch
@@ -49,20 +49,20 @@ class Peer:
         for seed in range(4):
             chosen = np.random.default_rng(seed).choice(len(split), size, replace=False)
             items, lengths = split.items[chosen], split.lengths[chosen]
-            shown = np.arange(items.shape[1]) < lengths[:, None]
+            real = np.arange(items.shape[1]) < lengths[:, None]
             codes = torch.tensor(np.maximum(items, 0), dtype=torch.long)
-            hidden = torch.tensor(np.random.default_rng(seed).integers(lengths))
+            positions = torch.tensor(np.random.default_rng(seed).integers(lengths))
             rows = torch.arange(size)
-            targets = codes[rows, hidden].clone()
-            codes[rows, hidden] = self._mask
+            targets = codes[rows, positions].clone()
+            codes[rows, positions] = self._mask
             labels = torch.full(codes.shape, -100)
-            labels[rows, hidden] = targets
-            yield codes, torch.tensor(shown).long(), rows, hidden, targets, labels
+            labels[rows, positions] = targets
+            yield codes, torch.tensor(real).long(), rows, positions, targets, labels
 
-    def _hidden_logits(self, batch: tuple) -> Any:
-        codes, mask, rows, hidden, _, _ = batch
-        found = self._model.bert(input_ids=codes, attention_mask=mask).last_hidden_state
-        return self._model.cls(found[rows, hidden])
+    def _masked_logits(self, batch: tuple) -> Any:
+        codes, mask, rows, positions, _, _ = batch
+        states = self._model.bert(input_ids=codes, attention_mask=mask).last_hidden_state
+        return self._model.cls(states[rows, positions])
 
     def _train(self, loss: Callable, batch: tuple) -> None:
         self._model.train()
@@ -74,31 +74,31 @@ class Peer:
         """A training step with the gathered head."""
         cross_entropy = self._torch.nn.functional.cross_entropy
         batch = self._batches[number % 4]
-        self._train(lambda b: cross_entropy(self._hidden_logits(b), b[4]), batch)
+        self._train(lambda b: cross_entropy(self._masked_logits(b), b[4]), batch)
 
     def stock_step(self, number: int) -> None:
-        """A training step as the library has it."""
+        """A training step as the library writes it."""
         batch = self._batches[number % 4]
         self._train(lambda b: self._model(b[0], b[1], labels=b[5]).loss, batch)
 
-    def answer(self, number: int) -> None:
-        """Log-probability and rank of the targets of a batch."""
+    def evaluate(self, number: int) -> None:
+        """Computes the log-probability and rank of the targets of a batch."""
         batch = self._batches[number % 4]
         self._model.eval()
         with self._torch.inference_mode():
-            logits = self._hidden_logits(batch)[:, : self._mask]
+            logits = self._masked_logits(batch)[:, : self._mask]
             own = logits.gather(1, batch[4][:, None])
             self._torch.log_softmax(logits, 1).gather(1, batch[4][:, None])
             (logits >= own).sum(1)
 
 
-WORK = {"gathered": Peer.step, "stock": Peer.stock_step, "evaluation": Peer.answer}
+WORK = {"gathered": Peer.step, "stock": Peer.stock_step, "evaluation": Peer.evaluate}
 
 
 class Process:
-    """The peer's process, and how to ask it for a round."""
+    """The peer's process, which runs a round when it is told to."""
 
-    def __init__(self, training: measure.Training) -> None:
+    def __init__(self, training: measure.TrainingRounds) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "cbert.benchmark.peer"],
             stdin=subprocess.PIPE,
@@ -109,25 +109,25 @@ class Process:
             "config": training.config.to_dict(),
             "sizes": dataclasses.asdict(training.sizes),
         }
-        self._ask(setting)
+        self._call(setting)
 
-    def _ask(self, question: Any) -> float:
-        answer = ""
+    def _call(self, request: Any) -> float:
+        reply = ""
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(question) + "\n")
+            self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
-            answer = self._process.stdout.readline()
-        if not answer:
-            raise UserError("--peer=hf: the peer's process ended; its error is above")
-        return json.loads(answer)
+            reply = self._process.stdout.readline()
+        if not reply:
+            raise UserError("the peer's process ended; its error is above")
+        return json.loads(reply)
 
     def seconds(self, name: str, steps: int) -> float:
-        """How long so many steps of one kind of work took."""
-        return self._ask([name, steps])
+        """The time that so many steps of one kind of work take."""
+        return self._call([name, steps])
 
 
 def main() -> None:
-    """Reads what to build, then [work, steps] a line; answers each with its seconds."""
+    """Reads the sizes to build, then lines of [work, steps], and prints the seconds of each."""
     setting = json.loads(sys.stdin.readline())
     config = ml_collections.ConfigDict(setting["config"])
     peer = Peer(config, workload.Sizes(**setting["sizes"]))
@@ -141,23 +141,24 @@ def main() -> None:
 
 
 class Rounds:
-    """Rounds of one kind of the peer's work, each on `steps` batches of `size` sets."""
+    """Rounds of one kind of the peer's work, each on `steps` batches of `size` examples."""
 
     def __init__(self, process: Process, name: str, steps: int, size: int) -> None:
         self._process, self._name, self._steps = process, name, steps
-        self.sets, self.timing = steps * size, measure.Timing()
+        self.examples, self.timing = steps * size, measure.Timing()
         process.seconds(name, 1)
 
     def round(self) -> None:
+        """Times one round."""
         self.timing.seconds.append(self._process.seconds(self._name, self._steps))
 
 
 def check() -> None:
-    """Raises `UserError` with how to get the libraries where they are missing."""
+    """Raises `UserError` that says what to install where a library is missing."""
     missing = [n for n in ("torch", "transformers") if not importlib.util.find_spec(n)]
     if missing:
         raise UserError(
-            f"--peer=hf needs the optional extra bench ({', '.join(missing)} missing); "
+            f"the peer needs the optional extra bench ({', '.join(missing)} missing); "
             'run pip install ".[bench]"'
         )
 
@@ -176,10 +177,10 @@ def _bert(transformers: Any, sizes: ml_collections.ConfigDict, items: int) -> An
     )
 
 
-def pairs(training: measure.Training) -> dict[str, tuple[Any, Any]]:
-    """Name of a ratio to our rounds and theirs."""
+def pairs(training: measure.TrainingRounds) -> dict[str, tuple[Any, Any]]:
+    """The name of each ratio, with our rounds and theirs."""
     process, size = Process(training), training.config.train.batch_size
-    ours = measure.Evaluation(training, 4 * size)
+    ours = measure.EvaluationRounds(training, 4 * size)
     return {
         "ratio_gathered": (training, Rounds(process, "gathered", 6, size)),
         "ratio_stock": (training, Rounds(process, "stock", 4, size)),
@@ -187,12 +188,12 @@ def pairs(training: measure.Training) -> dict[str, tuple[Any, Any]]:
     }
 
 
-def summarize(found: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
-    """Medians and quartiles of our sets a second over theirs, and both rates."""
+def summarize(compared: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
+    """The median and quartiles of our examples a second over theirs, and both rates."""
     summary = {}
-    for name, (ours, theirs) in found.items():
-        ours_rate = ours.sets / np.array(ours.timing.seconds)
-        theirs_rate = theirs.sets / np.array(theirs.timing.seconds)
+    for name, (ours, theirs) in compared.items():
+        ours_rate = ours.examples / np.array(ours.timing.seconds)
+        theirs_rate = theirs.examples / np.array(theirs.timing.seconds)
         low, middle, high = np.percentile(ours_rate / theirs_rate, [25, 50, 75])
         summary[name] = float(middle)
         summary[f"{name}_quartiles"] = [float(low), float(high)]

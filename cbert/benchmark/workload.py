@@ -1,6 +1,6 @@
-"""What the benchmark trains on: random sets of the sizes of a config, in memory.
+"""The workload of the benchmark: random examples of the sizes of a config, in memory.
 
-Legend: B examples, L padded length, M sets, D model dimension, V items, C context width.
+Legend: V items of the vocabulary, C context width.
 """
 
 import dataclasses
@@ -15,19 +15,19 @@ from cbert.schema import PAD_ITEM, SET, Categorical, Schema
 from cbert.training import config as config_lib
 from cbert.training.run import Run, assemble
 
-SETS = 8192
-# The paper's sets have four to eight items, five in the mean.
-LENGTH_SHARES = {4: 0.46, 5: 0.26, 6: 0.14, 7: 0.09, 8: 0.05}
+EXAMPLES = 8192
+# The paper's examples have four to eight items, five in the mean.
+LENGTH_FRACTIONS = {4: 0.46, 5: 0.26, 6: 0.14, 7: 0.09, 8: 0.05}
 
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """What a workload measures along.
+    """The sizes of a workload.
 
     Attributes:
       items: V.
-      context: C; features of 92 and what is left over.
-      length: Items of each set, 0 for the paper's four to eight.
+      context: C, made of features of width 92 and one of the remaining width.
+      length: The items of each example; 0 stands for the paper's four to eight.
     """
 
     items: int = 30_000
@@ -35,21 +35,21 @@ class Sizes:
     length: int = 0
 
     def lengths(self) -> np.ndarray:
-        """`int [SETS]`."""
+        """The length of each example, `int [EXAMPLES]`."""
         if self.length:
-            return np.full(SETS, self.length)
-        values, shares = zip(*LENGTH_SHARES.items(), strict=True)
-        return np.repeat(values, np.round(np.array(shares) * SETS).astype(int))
+            return np.full(EXAMPLES, self.length)
+        values, fractions = zip(*LENGTH_FRACTIONS.items(), strict=True)
+        return np.repeat(values, np.round(np.array(fractions) * EXAMPLES).astype(int))
 
 
 def make_schema(sizes: Sizes) -> Schema:
-    """Categorical features of up to 92 dimensions and 100 values each."""
+    """A schema with categorical features of up to 92 dimensions and 100 values each."""
     widths = [92] * (sizes.context // 92)
     if sizes.context % 92:
         widths.append(sizes.context % 92)
     values = tuple(str(value) for value in range(100))
     features = tuple(
-        Categorical(f"feature_{place}", width, values) for place, width in enumerate(widths)
+        Categorical(f"feature_{number}", width, values) for number, width in enumerate(widths)
     )
     names = tuple(str(item) for item in range(sizes.items))
     longest = int(sizes.lengths().max())
@@ -57,7 +57,7 @@ def make_schema(sizes: Sizes) -> Schema:
 
 
 def make_split(sizes: Sizes, schema: Schema) -> source.Split:
-    """Sets of uniform items; targets do not matter to speed."""
+    """A split of uniformly drawn items, because the speed does not depend on the items."""
     random = np.random.default_rng(0)
     lengths = sizes.lengths()
     count = len(lengths)
@@ -74,7 +74,7 @@ def make_split(sizes: Sizes, schema: Schema) -> source.Split:
 def make_run(
     config: ml_collections.ConfigDict, sizes: Sizes, seeds: int = 1
 ) -> tuple[Run, source.Split]:
-    """A training run on the workload, and the sets it trains on."""
+    """A training run on the workload, and the split that it trains on."""
     config_lib.check(config)
     schema = make_schema(sizes)
     split = make_split(sizes, schema)
@@ -84,13 +84,14 @@ def make_run(
 def operations(
     config: ml_collections.ConfigDict, sizes: Sizes, length: float, masking: Masking
 ) -> float:
-    """Multiplications and additions that training one set of `length` items needs.
+    """The multiplications and additions that training on one example of `length` items needs.
 
-    Matrix products alone, no padding, nothing computed twice; of the last block only what the
-    hidden positions need; the backward pass is twice the forward pass.
+    Only matrix products count, without padding and without anything that is computed twice. Of
+    the last block, only the masked positions count. The backward pass counts as two forward
+    passes.
     """
     model = config_lib.build_model(config, make_schema(sizes))
-    asked = float(masking.count(np.array([round(length)]))[0])
+    masked = float(masking.count(np.array([round(length)]))[0])
     scored = config.train.sampled_items or sizes.items
-    scoring = asked * config.model.dimension * scored
-    return 3 * 2 * (cost.multiply_adds(model, length, asked) + scoring)
+    scoring = masked * config.model.dimension * scored
+    return 3 * 2 * (cost.multiply_adds(model, length, masked) + scoring)

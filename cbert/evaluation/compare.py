@@ -1,14 +1,16 @@
-"""Runs side by side: one table, and paired differences on the same questions."""
+"""Several runs side by side: one table, and paired differences on the same queries."""
 
 from typing import Any
 
 import numpy as np
 
 from cbert.errors import UserError, printable
-from cbert.evaluation import effects, metrics
-from cbert.evaluation.evaluate import MODEL, OPTIMUM, POPULARITY, Evaluation
+from cbert.evaluation import metrics
+from cbert.evaluation.baselines import BAYES_OPTIMAL, POPULARITY
+from cbert.evaluation.evaluate import MODEL, Evaluation
+from cbert.evaluation.feature_importance import PERMUTED, PERTURBATIONS
 
-HEADS = {
+HEADINGS = {
     "cross_entropy": "cross-entropy",
     "recall@1": "r@1 %",
     "recall@5": "r@5 %",
@@ -18,84 +20,82 @@ HEADS = {
 }
 
 
-def format_results(rows: dict[str, dict[str, Any]]) -> str:
-    """A table of metrics with standard errors, a row a name."""
-    cells = [["", *HEADS.values()]]
-    for name, found in rows.items():
-        cells.append([name, *(_cell(metric, found[metric]) for metric in metrics.NAMES)])
-    return align(cells)
+def format_results(results: dict[str, dict[str, Any]]) -> str:
+    """A table of metrics with their standard errors, one row for each name."""
+    rows = [["", *HEADINGS.values()]]
+    for name, summary in results.items():
+        rows.append([name, *(_cell(metric, summary[metric]) for metric in metrics.METRICS)])
+    return align(rows)
 
 
-def format_parts(parts: dict[str, Any], title: str) -> str:
-    """A table of metrics by part, with the number of questions."""
-    cells = [[title, "questions", *HEADS.values()]]
-    for label, found in parts.items():
-        row = (_cell(metric, found[metric]) for metric in metrics.NAMES)
-        cells.append([label, f"{found['questions']:,}", *row])
-    return align(cells)
+def format_slices(slices: dict[str, Any], title: str) -> str:
+    """A table of metrics by slice, with the number of queries in each."""
+    rows = [[title, "queries", *HEADINGS.values()]]
+    for label, summary in slices.items():
+        cells = (_cell(metric, summary[metric]) for metric in metrics.METRICS)
+        rows.append([label, f"{summary['questions']:,}", *cells])
+    return align(rows)
 
 
-def format_effects(found: dict[str, Any]) -> str:
-    """A table of what each feature is worth, the most first."""
-    rows = [["cross-entropy lost", *effects.WAYS]]
-    order = sorted(found, key=lambda name: -found[name][effects.SHUFFLED]["mean"])
-    for name in order:
-        ways = [found[name][way] for way in effects.WAYS]
+def format_feature_importance(importance: dict[str, Any]) -> str:
+    """A table of `feature_importance.measure`, the most important feature first."""
+    rows = [["rise in cross-entropy", *PERTURBATIONS]]
+    for name in sorted(importance, key=lambda name: -importance[name][PERMUTED]["mean"]):
+        measured = [importance[name][perturbation] for perturbation in PERTURBATIONS]
         cells = [
-            plus_minus(way["mean"], way["standard_error"], sign="+") if way else "not trained"
-            for way in ways
+            plus_minus(one["mean"], one["standard_error"], sign="+") if one else "not trained"
+            for one in measured
         ]
         rows.append([name, *cells])
     return align(rows)
 
 
-def _cell(metric: str, found: dict[str, float | None]) -> str:
-    share = metric.startswith("recall")
-    scale, digits = (100, 2) if share else (1, 4)
-    return plus_minus(found["mean"], found["standard_error"], scale, digits)
+def _cell(metric: str, summary: dict[str, float | None]) -> str:
+    scale, digits = (100, 2) if metric.startswith("recall") else (1, 4)
+    return plus_minus(summary["mean"], summary["standard_error"], scale, digits)
 
 
 def plus_minus(
     mean: float, error: float | None, scale: float = 1, digits: int = 4, sign: str = ""
 ) -> str:
-    """Mean and standard error; a single group has none, and the cell says so."""
+    """A mean and its standard error; where there is no error, the cell says `none`."""
     shown = "none" if error is None else f"{scale * error:.{digits}f}"
     return f"{scale * mean:{sign}.{digits}f} ± {shown}"
 
 
 def align(rows: list[list[str]]) -> str:
-    """Rows of cells as columns, printable: the first to the left, the others to the right."""
+    """Rows of cells as printable columns: the first to the left, the others to the right."""
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(
-            cell.ljust(width) if place == 0 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
     )
 
 
-def paired(base: Evaluation, other: Evaluation) -> dict[str, float]:
-    """Cross-entropy of `other` minus `base`, question by question, in nats.
+def paired(base: Evaluation, other: Evaluation) -> dict[str, float | None]:
+    """The cross-entropy of `other` minus that of `base`, query by query, in nats.
 
     Returns:
-      mean, standard_error (over groups) and the 95 % interval low, high (groups drawn with
-      replacement). All are conditional on the two trained models.
+      `mean`, `standard_error` (over groups) and the 95 % interval from `low` to `high` (groups
+      are drawn with replacement). All are conditional on the two trained models.
 
     Raises:
-      UserError: the two were not asked the same questions.
+      UserError: the two runs were evaluated on different queries.
     """
 
     def key(evaluation: Evaluation) -> tuple:
-        asked = evaluation.asked
-        names = np.array(evaluation.schema.items, object)[asked.items]
-        return [evaluation.split.ids[row] for row in asked.rows], asked.places, names
+        queries = evaluation.asked
+        names = np.array(evaluation.schema.items, object)[queries.items]
+        return [evaluation.split.ids[row] for row in queries.rows], queries.places, names
 
     same = all(np.array_equal(a, b) for a, b in zip(key(base), key(other), strict=True))
     if not same or set(base.schema.items) != set(other.schema.items):
         raise UserError(
-            "the runs were not asked the same questions; compare runs on the same data, "
+            "the runs were evaluated on different queries; compare runs on the same data, "
             "split and vocabulary"
         )
     difference = other.values()["cross_entropy"] - base.values()["cross_entropy"]
@@ -105,24 +105,24 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, float]:
 
 
 def format_paired(names: list[str], evaluations: list[Evaluation]) -> str:
-    """Each run minus the first."""
+    """A table of each run minus the first."""
     rows = [[f"minus {names[0]}", "cross-entropy", "95 % interval over groups"]]
     for name, evaluation in zip(names[1:], evaluations[1:], strict=True):
-        found = paired(evaluations[0], evaluation)
+        difference = paired(evaluations[0], evaluation)
         rows.append(
             [
                 name,
-                plus_minus(found["mean"], found["standard_error"], sign="+"),
-                f"[{found['low']:+.4f}, {found['high']:+.4f}]",
+                plus_minus(difference["mean"], difference["standard_error"], sign="+"),
+                f"[{difference['low']:+.4f}, {difference['high']:+.4f}]",
             ]
         )
     return align(rows)
 
 
-def share_of_the_way(evaluation: Evaluation) -> float:
-    """How much of the way from popularity to the known optimum the model covers."""
+def fraction_of_optimal(evaluation: Evaluation) -> float:
+    """The fraction of the way from popularity to Bayes-optimal that the model covers."""
     means = {
         name: evaluation.values(name)["cross_entropy"].mean()
-        for name in (MODEL, POPULARITY, OPTIMUM)
+        for name in (MODEL, POPULARITY, BAYES_OPTIMAL)
     }
-    return (means[POPULARITY] - means[MODEL]) / (means[POPULARITY] - means[OPTIMUM])
+    return (means[POPULARITY] - means[MODEL]) / (means[POPULARITY] - means[BAYES_OPTIMAL])

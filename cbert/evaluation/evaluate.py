@@ -1,4 +1,4 @@
-"""Evaluating a run from its work directory: the model beside the controls."""
+"""Evaluating a run from its work directory: the model beside the baselines."""
 
 import dataclasses
 import functools
@@ -13,16 +13,13 @@ import pyarrow.parquet
 
 from cbert import files, parallel
 from cbert.data import source
-from cbert.evaluation import breakdown, controls, effects, metrics, questions
+from cbert.evaluation import baselines, breakdown, feature_importance, metrics, questions
 from cbert.model import contextual_bert
 from cbert.schema import Schema, schema_file
 from cbert.training import checkpoint
 from cbert.training import config as config_lib
 
 MODEL = "model"
-POPULARITY = "popularity"
-GIVEN_CONTEXT = "popularity given context"
-OPTIMUM = "known optimum"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,12 +32,12 @@ class Options:
     name: str = ""
     masking: str = ""
     by: str = ""
-    effects: bool = False
+    feature_importance: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """The answers of one run and of the controls to the same questions.
+    """The answers of one run and of the baselines to the same questions.
 
     Attributes:
       method: The run's conditioning method.
@@ -48,10 +45,10 @@ class Evaluation:
       schema: The checkpoint's schema.
       split: The split, encoded by it.
       asked: Q questions.
-      answers: Answerer (`model` or a control) to log-probability and rank, each `[Q]`.
+      answers: Answerer (`model` or a baseline) to log-probability and rank, each `[Q]`.
       settings: What else the result depends on.
       name: Of its files: the split, and what was asked for in place of the run's own.
-      effects: What each context feature is worth, see `effects.measure`; None if not asked.
+      feature_importance: See `feature_importance.measure`; None if not measured.
     """
 
     method: str
@@ -62,7 +59,7 @@ class Evaluation:
     answers: dict[str, tuple[np.ndarray, np.ndarray]]
     settings: dict[str, Any]
     name: str
-    effects: dict[str, Any] | None = None
+    feature_importance: dict[str, Any] | None = None
 
     @property
     def groups(self) -> np.ndarray:
@@ -71,11 +68,11 @@ class Evaluation:
 
     def values(self, answerer: str = MODEL) -> dict[str, np.ndarray]:
         """Every metric of every question."""
-        return metrics.per_question(*self.answers[answerer])
+        return metrics.per_query(*self.answers[answerer])
 
 
 def evaluate(workdir: str | pathlib.Path, options: Options) -> Evaluation:
-    """Restores parameters, asks the questions, and adds the controls.
+    """Restores parameters, asks the questions, and adds the baselines.
 
     Raises:
       UserError: the work directory, the checkpoint or the data are not what they must be.
@@ -88,14 +85,16 @@ def evaluate(workdir: str | pathlib.Path, options: Options) -> Evaluation:
     data_dir, name = options.data_dir or config.data.dir, options.name or config.data.name
     masking = options.masking or config.eval.masking
     split, asked, controlled = _ask(data_dir, name, options.split, masking, schema)
-    exchanged = effects.between_groups(split.groups, schema) if options.effects else None
+    permutation = None
+    if options.feature_importance:
+        permutation = feature_importance.permutation_between_groups(split.groups, schema)
     step, ask = restore(workdir, config, schema, options.checkpoint)
     data = parallel.replicate(split.columns)
     answers = {MODEL: ask(data, split, asked), **controlled}
-    worth = None
-    if exchanged is not None:
-        withhold = config.train.context_dropout > 0
-        worth = effects.measure(ask, data, split, schema, exchanged, withhold)
+    importance = None
+    if permutation is not None:
+        drop = config.train.context_dropout > 0
+        importance = feature_importance.measure(ask, data, split, schema, permutation, drop)
     settings = {
         "split": options.split,
         "masking": masking,
@@ -108,7 +107,9 @@ def evaluate(workdir: str | pathlib.Path, options: Options) -> Evaluation:
     others = [settings[field] for field, value in own.items() if settings[field] != value]
     file_name = "-".join([options.split, *others])
     method = config.model.method
-    return Evaluation(method, step, schema, split, asked, answers, settings, file_name, worth)
+    return Evaluation(
+        method, step, schema, split, asked, answers, settings, file_name, importance
+    )
 
 
 def restore(
@@ -136,20 +137,20 @@ def restore(
 def _ask(
     data_dir: str, name: str, split_name: str, masking: str, schema: Schema
 ) -> tuple[source.Split, questions.Questions, dict[str, tuple[np.ndarray, np.ndarray]]]:
-    """Split, questions and the controls' answers: the same for all runs on the same data."""
+    """Split, questions and the baselines' answers: the same for all runs on the same data."""
     split = source.load(data_dir, name, split_name, schema)
     asked = questions.make(split, masking)
-    found = {POPULARITY: controls.answer_popularity(schema, asked)}
+    found = {baselines.POPULARITY: baselines.predict_popularity(schema, asked)}
     splits = source.split_names(data_dir, name)
     if schema.features and "train" in splits:
         train = source.load(data_dir, name, "train", schema)
         validation = None
         if "validation" in splits:
             validation = source.load(data_dir, name, "validation", schema)
-        given_context = controls.GivenContext(train, validation, schema)
-        found[GIVEN_CONTEXT] = given_context.answer(split, asked)
+        given_context = baselines.GivenContext(train, validation, schema)
+        found[baselines.GIVEN_CONTEXT] = given_context.predict(split, asked)
     if split.reference is not None:
-        found[OPTIMUM] = tuple(
+        found[baselines.BAYES_OPTIMAL] = tuple(
             split.reference[part][asked.rows, asked.places]
             for part in ("log_probability", "rank")
         )
@@ -178,8 +179,8 @@ def summary(evaluation: Evaluation, by: str = "") -> dict[str, Any]:
         found[f"by_{by}"] = _parts(
             evaluation, breakdown.by_feature(evaluation.split.contexts, feature)
         )
-    if evaluation.effects is not None:
-        found["effects"] = evaluation.effects
+    if evaluation.feature_importance is not None:
+        found["feature_importance"] = evaluation.feature_importance
     return found
 
 
@@ -201,7 +202,7 @@ def _parts(evaluation: Evaluation, parts: dict[str, np.ndarray]) -> dict[str, An
 def write(evaluation: Evaluation, found: dict[str, Any], workdir: str | pathlib.Path) -> None:
     """Writes `eval/<name>.json` and `eval/<name>.parquet`, one row a question.
 
-    What the features are worth, once measured of this checkpoint, stays in the JSON.
+    Feature importance that was measured of this checkpoint before stays in the JSON.
     """
     folder = pathlib.Path(workdir).expanduser() / "eval"
     folder.mkdir(exist_ok=True)
@@ -210,20 +211,24 @@ def write(evaluation: Evaluation, found: dict[str, Any], workdir: str | pathlib.
     files.replace(parquet, lambda path: pyarrow.parquet.write_table(table, path))
     # Last, for it says that the run is evaluated.
     target = folder / f"{evaluation.name}.json"
-    text = json.dumps({**_known_effects(target, found), **found}, indent=1, ensure_ascii=False)
+    text = json.dumps(
+        {**_known_importance(target, found), **found}, indent=1, ensure_ascii=False
+    )
     files.write_text(target, text + "\n")
 
 
-def _known_effects(path: pathlib.Path, found: dict[str, Any]) -> dict[str, Any]:
-    """The effects in an earlier file, if it is of the same step and settings."""
+def _known_importance(path: pathlib.Path, found: dict[str, Any]) -> dict[str, Any]:
+    """The feature importance in an earlier file, if it is of the same step and settings."""
     try:
         known = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     same = ("step", "split", "masking", "checkpoint", "data", "questions", "groups")
-    if "effects" not in known or any(known.get(name) != found[name] for name in same):
+    if "feature_importance" not in known or any(
+        known.get(name) != found[name] for name in same
+    ):
         return {}
-    return {"effects": known["effects"]}
+    return {"feature_importance": known["feature_importance"]}
 
 
 def _rows(evaluation: Evaluation) -> dict[str, Any]:
@@ -237,7 +242,7 @@ def _rows(evaluation: Evaluation) -> dict[str, Any]:
         "context": [split.contexts[row] for row in asked.rows],
     }
     for answerer, (log_probability, rank) in evaluation.answers.items():
-        prefix = "" if answerer == MODEL else answerer.replace(" ", "_") + "_"
+        prefix = "" if answerer == MODEL else baselines.column_prefix(answerer)
         columns[f"{prefix}rank"] = rank
         columns[f"{prefix}log_probability"] = log_probability
     return columns

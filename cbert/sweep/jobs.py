@@ -50,7 +50,7 @@ def make(
     overrides: Mapping[str, object],
     split: str,
     together: bool,
-    effects: bool,
+    feature_importance: bool,
 ) -> list[Job]:
     """A job for each point, or for each variant where its seeds train together."""
     # Seed by seed: something whole is there early.
@@ -73,7 +73,7 @@ def make(
             train.append(f"--seeds={','.join(str(p.overrides[SEED]) for p in part)}")
         evaluate = (
             *(sys.executable, "-m", "experiments.evaluate"),
-            *(["--effects"] if effects else []),
+            *(["--feature_importance"] if feature_importance else []),
             *(f"--split={split}", f"--workdir={named}"),
         )
         jobs.append(Job(tuple(part), paths, tuple(train), evaluate))

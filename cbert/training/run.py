@@ -38,8 +38,8 @@ class Validation:
         answers = questions.answer_all(
             self.answer, params, self._data, self._split, self._asked, self._batch_size
         )
-        values = metrics.per_question(*answers)
-        return {name: float(values[name].mean()) for name in metrics.NAMES}
+        values = metrics.per_query(*answers)
+        return {name: float(values[name].mean()) for name in metrics.METRICS}
 
 
 @dataclasses.dataclass

@@ -1,4 +1,4 @@
-"""Draws training_sets.png: the methods' losses against the number of training sets.
+"""Plots training_sets.png: the methods' losses against the number of training sets.
 
 PYTHONPATH=. python docs/results/training_sets.py 2500=runs/sets_2500 10000=runs/sets_10000 ...
 """
@@ -8,42 +8,42 @@ import pathlib
 import sys
 from typing import TYPE_CHECKING
 
-from cbert.evaluation.evaluate import OPTIMUM
+from cbert.evaluation.baselines import BAYES_OPTIMAL
 from cbert.model.conditioning import NAMES
-from cbert.study import pictures
+from cbert.report import plot_helpers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 def main() -> None:
-    """Prints a table, and draws each method's loss above the known optimum."""
+    """Prints a table, and plots each method's loss above Bayes-optimal."""
     sweeps = [argument.split("=", 1) for argument in sys.argv[1:]]
     sizes = [int(size) for size, _ in sweeps]
-    found = {
+    losses = {
         method: [_losses(pathlib.Path(path) / f"{method}-seed0") for _, path in sweeps]
         for method in NAMES
     }
-    print("| training sets | " + " | ".join([*NAMES, OPTIMUM]) + " |")
-    for place, size in enumerate(sizes):
-        row = [found[method][place]["model"] for method in NAMES]
-        row.append(found["none"][place][OPTIMUM])
+    print("| training sets | " + " | ".join([*NAMES, BAYES_OPTIMAL]) + " |")
+    for index, size in enumerate(sizes):
+        row = [losses[method][index]["model"] for method in NAMES]
+        row.append(losses["none"][index][BAYES_OPTIMAL])
         print(f"| {size:,} | " + " | ".join(f"{loss:.4f}" for loss in row) + " |")
     above = {
-        method: (sizes, [losses["model"] - losses[OPTIMUM] for losses in found[method]])
+        method: (sizes, [one["model"] - one[BAYES_OPTIMAL] for one in losses[method]])
         for method in NAMES
     }
 
     def paint(figure: "Figure") -> None:
         axes = figure.subplots()
-        pictures.lines(axes, above, {}, pictures.looks(list(NAMES)))
-        axes.set(xscale="log", xlabel="training sets", ylabel="nats above the known optimum")
+        plot_helpers.lines(axes, above, {}, plot_helpers.styles(list(NAMES)))
+        axes.set(xscale="log", xlabel="training sets", ylabel="nats above Bayes-optimal")
         axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
         axes.minorticks_off()
-        pictures.legend(figure, axes)
+        plot_helpers.legend(figure, axes)
 
-    picture = pictures.Picture("training_sets", "", "", 3.9, paint)
-    pathlib.Path(__file__).with_suffix(".png").write_bytes(pictures.render(picture))
+    plot = plot_helpers.Plot("training_sets", "", "", 3.9, paint)
+    pathlib.Path(__file__).with_suffix(".png").write_bytes(plot_helpers.render(plot))
 
 
 def _losses(run: pathlib.Path) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Pictures with matplotlib's Figure; the page turns them dark on a dark screen."""
+"""Helpers to draw plots with matplotlib; the HTML page inverts them on a dark screen."""
 
 import dataclasses
 import io
@@ -6,18 +6,16 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from cbert.errors import UserError
-from cbert.study.statistics import Mean
-from cbert.study.tables import clean
+from cbert.report.statistics import Mean
+from cbert.report.tables import clean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 WIDTH, DOTS = 5.4, 160
-LONGEST, MOST_MARKERS = 26, 12
+LONGEST_NAME, MOST_MARKERS = 26, 12
 MARKERS = "osD^vPX*<>"
-
 
 PAPER, INK, FAINT = "#ffffff", "#22272e", "#d5dae0"
 COLOURS = (
@@ -27,15 +25,15 @@ COLOURS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Picture:
-    """A picture before it is drawn.
+class Plot:
+    """A plot before it is drawn.
 
     Attributes:
-      name: Of its file, without `.png`.
-      caption: What is shown, bars and bands included.
-      alt: The same in words, for who cannot see it.
-      height: Inches.
-      paint: Draws into a figure.
+      name: The name of its file, without `.png`.
+      caption: What the plot shows, with the meaning of bars and bands.
+      alt: The same in words, for readers who cannot see it.
+      height: The height in inches.
+      paint: A function that draws into a figure.
     """
 
     name: str
@@ -45,22 +43,12 @@ class Picture:
     paint: Callable[["Figure"], None]
 
 
-def check() -> None:
-    """Raises `UserError` where matplotlib is not installed."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise UserError(
-            f'the report needs the optional extra report ({error}); run pip install ".[report]"'
-        ) from None
-
-
-def render(picture: Picture) -> bytes:
-    """The picture as PNG."""
+def render(plot: Plot) -> bytes:
+    """The plot as a PNG file."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    style = {
+    settings = {
         **{"font.size": 10, "text.parse_math": False},
         **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), INK),
         **{f"{axis}tick.color": INK for axis in "xy"},
@@ -68,68 +56,71 @@ def render(picture: Picture) -> bytes:
         **{"axes.spines.top": False, "axes.spines.right": False},
         **{"legend.frameon": False, "axes.axisbelow": True, "lines.markersize": 4.5},
     }
-    with matplotlib.rc_context(style), warnings.catch_warnings():
-        # A name in letters that the font lacks is drawn as boxes; the tables have it whole.
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        # Letters that the font lacks are drawn as boxes; the tables show the name in full.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure = Figure(figsize=(WIDTH, picture.height), layout="constrained")
-        picture.paint(figure)
+        figure = Figure(figsize=(WIDTH, plot.height), layout="constrained")
+        plot.paint(figure)
         file = io.BytesIO()
         figure.savefig(file, format="png", dpi=DOTS)
     return file.getvalue()
 
 
 @dataclasses.dataclass(frozen=True)
-class Look:
-    """A variant's colour and marker, the same in all pictures."""
+class Style:
+    """The colour and marker of a variant, which are the same in all plots."""
 
-    place: int
+    color: str
+    marker: str
 
-    @property
-    def style(self) -> dict[str, Any]:
-        return {
-            "color": COLOURS[self.place % len(COLOURS)],
-            "marker": MARKERS[self.place % len(MARKERS)],
-        }
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments of matplotlib's functions."""
+        return dataclasses.asdict(self)
 
 
-def looks(labels: list[str]) -> dict[str, Look]:
-    return {label: Look(place) for place, label in enumerate(labels)}
+def styles(labels: list[str]) -> dict[str, Style]:
+    """One style for each label."""
+    return {
+        label: Style(COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)])
+        for index, label in enumerate(labels)
+    }
 
 
 def lines(
     axes: "Axes",
     series: dict[str, tuple[list[float], list[float]]],
     bands: dict[str, list[tuple[float, float]]],
-    look: dict[str, Look],
+    styles: dict[str, Style],
 ) -> None:
-    """A line a variant, and a band from low to high where there is one."""
+    """Draws a line for each variant, with a band from low to high where it has one."""
     axes.grid(color=FAINT, linewidth=0.6)
     for label, (x, y) in series.items():
-        style = look[label].style
+        options = styles[label].options()
         if len(x) > MOST_MARKERS:
-            style["marker"] = ""
-        axes.plot(x, y, linewidth=1.6, label=short(label), **style)
+            options["marker"] = ""
+        axes.plot(x, y, linewidth=1.6, label=short(label), **options)
         if label in bands:
             low, high = zip(*bands[label], strict=True)
-            axes.fill_between(x, low, high, color=style["color"], alpha=0.2, linewidth=0)
+            axes.fill_between(x, low, high, color=options["color"], alpha=0.2, linewidth=0)
 
 
 def dots(
     axes: "Axes",
     rows: list[str],
     series: dict[str, dict[str, Mean]],
-    look: dict[str, Look],
+    styles: dict[str, Style],
     factor: float,
     spread: float = 0.7,
 ) -> None:
-    """A row a name, a dot a variant in it; bars reach `factor` errors to both sides.
+    """Draws a row for each name and a dot for each variant in it.
 
-    The variants of a row are spread over a share of its height.
+    Bars reach `factor` standard errors to both sides. The variants of a row are spread over the
+    fraction `spread` of its height.
     """
     axes.grid(axis="x", color=FAINT, linewidth=0.6)
-    for place, (label, found) in enumerate(series.items()):
-        offset = spread * ((place + 0.5) / len(series) - 0.5)
-        shown = [(number, found[row]) for number, row in enumerate(rows) if row in found]
+    for index, (label, means) in enumerate(series.items()):
+        offset = spread * ((index + 0.5) / len(series) - 0.5)
+        shown = [(number, means[row]) for number, row in enumerate(rows) if row in means]
         if not shown:
             continue
         axes.errorbar(
@@ -139,7 +130,7 @@ def dots(
             linestyle="none",
             elinewidth=1.4,
             label=short(label),
-            **look[label].style,
+            **styles[label].options(),
         )
     axes.set_yticks(range(len(rows)), [short(row) for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -149,13 +140,13 @@ def dots(
 
 
 def zero(axes: "Axes", across: str) -> None:
-    """Marks zero: `x` for an upright line, `y` for a level one."""
+    """Marks zero, with an upright line for `x` and a level one for `y`."""
     mark = axes.axvline if across == "x" else axes.axhline
     mark(0, color=INK, linewidth=0.9)
 
 
 def legend(figure: "Figure", axes: "Axes") -> None:
-    """Below the figure, in as many columns as fit."""
+    """Adds a legend below the figure, in as many columns as fit."""
     handles, labels = axes.get_legend_handles_labels()
     if labels:
         columns = max(1, min(len(labels), int(62 / (max(map(len, labels)) + 6))))
@@ -163,6 +154,6 @@ def legend(figure: "Figure", axes: "Axes") -> None:
 
 
 def short(text: str) -> str:
-    """A name that a picture has room for."""
+    """A name short enough for a plot."""
     text = clean(text)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"

@@ -1,4 +1,4 @@
-"""Run directories as a sweep leaves them, written file by file instead of trained."""
+"""Run directories like those of a sweep, written file by file instead of trained."""
 
 import json
 import pathlib
@@ -24,7 +24,7 @@ EXAMPLES, ITEMS = 80, 2
 STEPS = (3, 6)
 
 
-def questions(split: str = "test") -> dict[str, list]:
+def queries(split: str = "test") -> dict[str, list]:
     """Eighty sets of twenty groups, every third with one more visible item."""
     rows = np.repeat(np.arange(EXAMPLES), ITEMS)
     contexts = [
@@ -34,8 +34,8 @@ def questions(split: str = "test") -> dict[str, list]:
     return {
         "id": [f"{split}-{row}" for row in rows],
         "group": [f"person {row % 20}" for row in rows],
-        "place": [place % ITEMS for place in range(len(rows))],
-        "item": [SCHEMA.items[place % 3] for place in range(len(rows))],
+        "place": [index % ITEMS for index in range(len(rows))],
+        "item": [SCHEMA.items[index % 3] for index in range(len(rows))],
         "visible_items": [1 + (row % 3 == 0) for row in rows],
         "context": [json.dumps(contexts[row]) for row in rows],
     }
@@ -50,15 +50,15 @@ def write_run(
     name: str = "",
     split: str = "test",
     schema: Schema = SCHEMA,
-    asked: dict[str, list] | None = None,
+    asked_queries: dict[str, list] | None = None,
     finished: bool = True,
     evaluated: bool = True,
-    effects: dict | None = None,
+    feature_importance: dict | None = None,
     settings: dict | None = None,
-    optimum: bool = True,
+    bayes_optimal: bool = True,
     **overrides,
 ) -> pathlib.Path:
-    """Writes DIRECTORY/NAME; the model's answers are `gain` nats better than chance has it."""
+    """Writes DIRECTORY/NAME; the gain, in nats, is added to random log-probabilities."""
     config = small(method, seed=seed, **overrides)
     path = directory / (name or f"{method}-{seed}")
     (path / "eval").mkdir(parents=True)
@@ -66,20 +66,19 @@ def write_run(
     schema_file.save(schema, path / "schema.json")
     _write_metrics(path, seed, gain, finished)
     if evaluated:
-        asked = asked or questions(split)
-        table = {
-            **asked,
-            **_answers(len(asked["id"]), [*map(ord, method), seed], gain, optimum),
-        }
+        table = asked_queries or queries(split)
+        count, groups = len(table["id"]), len(set(table["group"]))
+        table = {**table, **_predictions(count, [*map(ord, method), seed], gain, bayes_optimal)}
         pyarrow.parquet.write_table(pyarrow.table(table), path / "eval" / f"{split}.parquet")
-        found = {
+        summary = {
             **{"method": method, "step": 6, "split": split, "masking": "each", "seed": seed},
             **{"checkpoint": "best", "data": config.data.name, "skipped": 2},
-            **{"questions": len(asked["id"]), "groups": len(set(asked["group"]))},
+            **{"questions": count, "groups": groups},
             **(settings or {}),
-            **({} if effects is None else {"effects": effects}),
         }
-        (path / "eval" / f"{split}.json").write_text(json.dumps(found), encoding="utf-8")
+        if feature_importance is not None:
+            summary["feature_importance"] = feature_importance
+        (path / "eval" / f"{split}.json").write_text(json.dumps(summary), encoding="utf-8")
     return path
 
 
@@ -95,28 +94,30 @@ def _write_metrics(path: pathlib.Path, seed: int, gain: float, finished: bool) -
         (path / "finished.json").write_text(json.dumps(best), encoding="utf-8")
 
 
-def _answers(count: int, noise: list[int], gain: float, optimum: bool) -> dict[str, np.ndarray]:
-    found = {}
-    answerers = {"": (noise, gain), "popularity_": ([1], -1.0)}
-    answerers["popularity_given_context_"] = [2], -0.5
-    if optimum:
-        answerers["known_optimum_"] = [3], 1.5
-    for prefix, (seeds, ahead) in answerers.items():
+def _predictions(
+    count: int, noise: list[int], gain: float, bayes_optimal: bool
+) -> dict[str, np.ndarray]:
+    columns = {}
+    sources = {"": (noise, gain), "popularity_": ([1], -1.0)}
+    sources["popularity_given_context_"] = [2], -0.5
+    if bayes_optimal:
+        sources["bayes_optimal_"] = [3], 1.5
+    for prefix, (seeds, ahead) in sources.items():
         random = np.random.default_rng(seeds)
         log_probability = -4 + ahead + random.normal(0, 0.5, count)
         rank = 1 + random.geometric(0.01 * np.exp(ahead), count)
-        found[f"{prefix}log_probability"] = log_probability.astype(np.float32)
-        found[f"{prefix}rank"] = rank.astype(np.int32)
-    return found
+        columns[f"{prefix}log_probability"] = log_probability.astype(np.float32)
+        columns[f"{prefix}rank"] = rank.astype(np.int32)
+    return columns
 
 
-def worth(shuffled: float, withheld: float | None = None) -> dict:
-    """Effects of both features; the second is worth half of the first."""
+def importance(permuted: float, dropped: float | None = None) -> dict:
+    """The importance of both features; that of the second is half that of the first."""
 
     def one(value):
         return value if value is None else {"mean": value, "standard_error": 0.01}
 
     return {
-        TIME: {"shuffled": one(shuffled), "withheld": one(withheld)},
-        "age": {"shuffled": one(shuffled / 2), "withheld": one(withheld and withheld / 2)},
+        TIME: {"permuted": one(permuted), "dropped": one(dropped)},
+        "age": {"permuted": one(permuted / 2), "dropped": one(dropped and dropped / 2)},
     }

@@ -1,9 +1,9 @@
-"""Run directories as a sweep leaves them, read back without loading a model."""
+"""The run directories of a sweep, read without loading a model."""
 
 import dataclasses
 import json
 import pathlib
-from typing import Any
+from typing import Any, NoReturn
 
 import ml_collections
 
@@ -13,22 +13,22 @@ from cbert.training import checkpoint, workdir, writer
 from cbert.training import config as config_lib
 
 REPORT = "report"
-# What an evaluation says about the questions, and must be the same for all runs.
+# The fields of an evaluation that must be the same for all runs.
 SETTINGS = ("data", "split", "masking", "checkpoint", "questions", "skipped", "groups")
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
-    """One run directory.
+class RunDirectory:
+    """What one run directory holds.
 
     Attributes:
       name: The directory's name.
       path: The directory.
-      config: Its config.
-      schema: Its schema.
+      config: The run's config.
+      schema: The run's schema.
       curve: Step to validation cross-entropy, in nats.
       finished: Whether training came to its end.
-      evaluation: `eval/<split>.json`, or None.
+      evaluation: The content of `eval/<split>.json`; None where the run is not evaluated.
     """
 
     name: str
@@ -45,11 +45,11 @@ class Run:
 
     @property
     def best_step(self) -> int | None:
-        """The step of the lowest validation cross-entropy; the first of several."""
+        """The first step with the lowest validation cross-entropy."""
         return min(self.curve, key=self.curve.get) if self.curve else None
 
-    def lacks(self, split: str) -> str:
-        """What keeps the run out of the report, or nothing."""
+    def unusable(self, split: str) -> str:
+        """The reason why the report cannot use the run; empty where it can."""
         if not self.finished:
             last = f"step {max(self.curve)}" if self.curve else "no evaluation yet"
             return f"not finished ({last} of {self.config.train.steps})"
@@ -61,17 +61,17 @@ class Run:
         return ""
 
 
-def read_all(directory: pathlib.Path, split: str) -> tuple[list[Run], list[str]]:
-    """The runs of a directory, by name, and the names of what else lies there.
+def read_all(directory: pathlib.Path, split: str) -> tuple[list[RunDirectory], list[str]]:
+    """The runs in a directory in the order of their names, and the names of other directories.
 
     Raises:
-      UserError: there is no run, or a file is damaged.
+      UserError: the directory holds no run, or a file is damaged.
     """
     if not directory.is_dir():
-        raise UserError(f"--workdir: {directory} is not a directory; give a sweep's")
+        raise UserError(f"{directory} is not a directory; give the directory of a sweep")
     if (directory / "config.json").exists():
         raise UserError(
-            f"--workdir: {directory} is one run's directory; give the one that holds the runs"
+            f"{directory} is the directory of one run; give the one that holds the runs"
         )
     inside = [
         path
@@ -81,14 +81,14 @@ def read_all(directory: pathlib.Path, split: str) -> tuple[list[Run], list[str]]
     runs = [read(path, split) for path in inside if (path / "config.json").exists()]
     if not runs:
         raise UserError(
-            f"--workdir: {directory} holds no run; give the directory whose directories have "
-            "a config.json each"
+            f"{directory} holds no run; give a directory whose directories hold a config.json "
+            "each"
         )
     return runs, [path.name for path in inside if not (path / "config.json").exists()]
 
 
-def read(path: pathlib.Path, split: str) -> Run:
-    """Reads one run; raises `UserError` naming the file that is damaged."""
+def read(path: pathlib.Path, split: str) -> RunDirectory:
+    """Reads one run directory; raises `UserError` that names a damaged file."""
     config = config_lib.load(path)
     schema = schema_file.load(path / "schema.json")
     metrics = path / "metrics.jsonl"
@@ -102,24 +102,24 @@ def read(path: pathlib.Path, split: str) -> Run:
         raise UserError(f"{metrics}: damaged ({error!r}); restore the file") from None
     finished = workdir.finished(path) is not None
     evaluation = _read_evaluation(path / "eval" / f"{split}.json")
-    return Run(path.name, path, config, schema, curve, finished, evaluation)
+    return RunDirectory(path.name, path, config, schema, curve, finished, evaluation)
 
 
 def _read_evaluation(path: pathlib.Path) -> dict[str, Any] | None:
     if not path.exists() or not path.with_suffix(".parquet").exists():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        absent = [name for name in (*SETTINGS, "step") if name not in found]
+        evaluation = json.loads(path.read_text(encoding="utf-8"))
+        absent = [name for name in (*SETTINGS, "step") if name not in evaluation]
     except (ValueError, TypeError) as error:
         raise UserError(f"{path}: damaged ({error}); evaluate the run again") from None
     if absent:
         raise UserError(f"{path}: lacks {absent[0]!r}; evaluate the run again")
-    return found
+    return evaluation
 
 
-def check_same(runs: list[Run]) -> None:
-    """Refuses runs that cannot be compared; raises `UserError` naming two of them."""
+def check_comparable(runs: list[RunDirectory]) -> None:
+    """Raises `UserError` that names two runs which cannot be compared."""
     first = runs[0]
     evaluated = [run for run in runs if run.evaluation]
     for run in runs[1:]:
@@ -138,8 +138,8 @@ def check_same(runs: list[Run]) -> None:
                 _refuse(evaluated[0], run, what)
 
 
-def _refuse(one: Run, other: Run, what: str) -> None:
+def _refuse(one: RunDirectory, other: RunDirectory, what: str) -> NoReturn:
     raise UserError(
-        f"{one.path} and {other.path} {what}; a report is on runs with the same data, "
-        "vocabulary and questions, make one for each"
+        f"{one.path} and {other.path} {what}; a report needs runs with the same data, "
+        "vocabulary and queries, so make one report for each"
     )

@@ -1,4 +1,4 @@
-"""Runs that differ only in the seed are one variant; what tells variants apart names them."""
+"""Variants: runs that differ only in the seed, named by the fields in which variants differ."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ import ml_collections
 
 from cbert.errors import UserError
 from cbert.model import conditioning
-from cbert.study.runs import Run
+from cbert.report.run_directory import RunDirectory
 from cbert.training import config as config_lib
 
 METHOD, WIDTH = "model.method", "model.feed_forward"
@@ -15,51 +15,51 @@ CONSTANT = "model.constant_context"
 Fields = dict[str, Any]
 
 
-def group(runs: list[Run]) -> dict[str, dict[int, Run]]:
-    """Label to seed to run: the methods in their order, then the control variants.
+def group(runs: list[RunDirectory]) -> dict[str, dict[int, RunDirectory]]:
+    """Label to seed to run: the methods in their order, then the baseline variants.
 
     Raises:
       UserError: two runs have the same config and seed.
     """
-    found: dict[str, tuple[Fields, dict[int, Run]]] = {}
+    groups: dict[str, tuple[Fields, dict[int, RunDirectory]]] = {}
     for run in runs:
         fields = identity(run.config)
-        _, seeds = found.setdefault(json.dumps(fields, sort_keys=True), (fields, {}))
+        _, seeds = groups.setdefault(json.dumps(fields, sort_keys=True), (fields, {}))
         if run.seed in seeds:
             raise UserError(
                 f"{seeds[run.seed].path} and {run.path} have the same config and seed "
                 f"{run.seed}; move one of them away"
             )
         seeds[run.seed] = run
-    labels = label([fields for fields, _ in found.values()])
-    named = zip(labels, found.values(), strict=True)
+    labels = label([fields for fields, _ in groups.values()])
+    named = zip(labels, groups.values(), strict=True)
     ordered = sorted(named, key=lambda pair: _order(pair[0], pair[1][0]))
     return {name: dict(sorted(seeds.items())) for name, (_, seeds) in ordered}
 
 
 def identity(config: ml_collections.ConfigDict) -> Fields:
-    """The fields that make a variant: all that change a result but the seed."""
+    """The fields that make a variant: all fields that change a result, except the seed."""
     fields = config_lib.fields(config)
     del fields["seed"]
     return fields
 
 
 def label(variants: list[Fields]) -> list[str]:
-    """A name for each variant: its method, then the fields that tell it apart.
+    """A name for each variant: its method, then the fields in which it differs from others.
 
-    A field is left out where the method has one value of it, and every method has that value.
-    Two controls have names of their own: `constant context`, and `wide` for a none whose FNNs
-    are wider than those of all other methods.
+    A field is left out for a method that has a single value of it if every other method has
+    that value, too. Two baselines have names of their own: `constant context`, and `wide` for
+    a none whose feed-forward networks are wider than those of all other methods.
     """
     for usual in (_usual_width(variants), None):
         plain = [_without_notes(fields, usual) for fields in variants]
         differ = _differing([fields for fields, _ in plain])
         labels = [
-            ", ".join([" ".join([fields[METHOD], *_shown(fields, differ)]), *notes])
+            ", ".join([" ".join([fields[METHOD], *_field_texts(fields, differ)]), *notes])
             for fields, notes in plain
         ]
         if len(set(labels)) == len(labels):
-            break  # Else several are wide: the width itself tells them apart.
+            break  # Otherwise several variants are wide, and the width itself names them.
     return labels
 
 
@@ -69,7 +69,7 @@ def _usual_width(variants: list[Fields]) -> int | None:
 
 
 def _without_notes(fields: Fields, usual: int | None) -> tuple[Fields, list[str]]:
-    """The fields as if it were no control, and the words that say it is one."""
+    """The fields with the changes of a baseline undone, and the names of those changes."""
     fields, notes = dict(fields), []
     if fields[CONSTANT]:
         fields[CONSTANT] = False
@@ -81,29 +81,29 @@ def _without_notes(fields: Fields, usual: int | None) -> tuple[Fields, list[str]
 
 
 def _differing(plain: list[Fields]) -> dict[str, dict[str, set[str]]]:
-    """Field to method to its values as JSON, for every field that has several."""
-    found = {}
+    """Field to method to its values as JSON, for every field with several values."""
+    differing = {}
     for name in sorted({name for fields in plain for name in fields} - {METHOD}):
         values: dict[str, set[str]] = {}
         for fields in plain:
             values.setdefault(fields[METHOD], set()).add(json.dumps(fields.get(name)))
         if len(set.union(*values.values())) > 1:
-            found[name] = values
-    return found
+            differing[name] = values
+    return differing
 
 
-def _shown(fields: Fields, differ: dict[str, dict[str, set[str]]]) -> list[str]:
-    """`learning_rate=0.001`, with the section only where the name alone is ambiguous."""
+def _field_texts(fields: Fields, differ: dict[str, dict[str, set[str]]]) -> list[str]:
+    """Texts such as `learning_rate=0.001`; the section is added to an ambiguous name."""
     short = config_lib.short_names(differ)
     return [
         f"{short[name]}={_text(fields[name])}"
         for name, values in differ.items()
-        if name in fields and not _is_everywhere(values, fields[METHOD])
+        if name in fields and not _is_common(values, fields[METHOD])
     ]
 
 
-def _is_everywhere(values: dict[str, set[str]], method: str) -> bool:
-    """Whether the method has one value, and every method has it."""
+def _is_common(values: dict[str, set[str]], method: str) -> bool:
+    """Whether the method has a single value that every other method has, too."""
     return len(values[method]) == 1 and all(values[method] <= own for own in values.values())
 
 

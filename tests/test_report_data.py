@@ -1,28 +1,30 @@
-"""The study's statistics and names by hand, and what it refuses."""
+"""The report's statistics and names, computed by hand, and the sweeps that it refuses."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
 
 from cbert.errors import UserError
 from cbert.evaluation import metrics
+from cbert.report import report_data, slices, statistics, tables, variants, writers
+from cbert.report.sections import Section
 from cbert.schema import Schema
-from cbert.study import parts, pictures, statistics, study, tables, variants
 from tests.conftest import small
-from tests.study_runs import SCHEMA, TIME, questions, write_run
+from tests.report_runs import SCHEMA, TIME, queries, write_run
 
 
 def test_holm_by_hand():
-    found = statistics.holm(np.array([0.01, 0.04, 0.03, 0.005]))
-    assert found == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    corrected = statistics.holm(np.array([0.01, 0.04, 0.03, 0.005]))
+    assert corrected == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert statistics.holm(np.array([0.6, 0.5])) == pytest.approx([1.0, 1.0])
 
 
 def test_standard_error_over_seeds_by_hand():
-    found = statistics.over_seeds([1.0, 2.0, 4.0])
-    assert found.mean == pytest.approx(7 / 3)
-    assert found.error == pytest.approx(np.sqrt((16 + 1 + 25) / 9 / 2) / np.sqrt(3))
+    mean = statistics.over_seeds([1.0, 2.0, 4.0])
+    assert mean.mean == pytest.approx(7 / 3)
+    assert mean.error == pytest.approx(np.sqrt((16 + 1 + 25) / 9 / 2) / np.sqrt(3))
     assert statistics.over_seeds([1.5]) == statistics.Mean(1.5, None, "seeds", 1)
 
 
@@ -51,9 +53,9 @@ def test_bootstrap_p_value_by_hand():
 
 def test_bootstrap_draws_groups_one_by_one():
     sums, counts = np.array([[1.0, 5.0], [2.0, 0.0], [4.0, 1.0]]), np.array([1.0, 2.0, 1.0])
-    found = metrics.bootstrap_means(sums, counts, seed=3, draws=50)
+    means = metrics.bootstrap_means(sums, counts, seed=3, draws=50)
     random = np.random.default_rng(3)
-    for row in found:
+    for row in means:
         chosen = random.integers(3, size=3)
         np.testing.assert_allclose(row, sums[chosen].sum(axis=0) / counts[chosen].sum())
 
@@ -82,7 +84,7 @@ def test_a_field_is_named_where_it_tells_variants_apart():
     assert labels(*rates) == ["none learning_rate=0.001", "gsu learning_rate=0.0003"]
 
 
-def test_controls_are_named_by_their_role():
+def test_baseline_variants_are_named_by_their_role():
     constant = small("gs")
     constant.unlock()
     constant.model.constant_context = True
@@ -103,30 +105,30 @@ def test_controls_are_named_by_their_role():
     ]
 
 
-def test_controls_come_last_and_seeds_in_order(tmp_path):
+def test_baseline_variants_come_last_and_seeds_in_order(tmp_path):
     write_run(tmp_path, "none", 0, name="a", model__feed_forward=48)
     write_run(tmp_path, "gsu", 0, name="b")
     write_run(tmp_path, "c", 10, name="c")
     write_run(tmp_path, "c", 2, name="d")
     write_run(tmp_path, "none", 0, name="e", data__dir="elsewhere")
-    found = study.load(tmp_path, "test", "none")
-    assert list(found.variants) == ["none", "c", "gsu", "none, wide"]
-    assert list(found.variants["c"].runs) == [2, 10]
+    data = report_data.load(tmp_path, "test", "none")
+    assert list(data.variants) == ["none", "c", "gsu", "none, wide"]
+    assert list(data.variants["c"].runs) == [2, 10]
 
 
 def test_parameters_are_those_of_the_papers_count(tmp_path):
     write_run(tmp_path, "none", 0)
     write_run(tmp_path, "np", 0)
-    found = study.load(tmp_path, "test", "none").variants
+    by_label = report_data.load(tmp_path, "test", "none").variants
     d, f, c = 16, 32, 8
     block = 4 * (d * d + d) + 4 * d + (d * f + f) + (f * d + d)
-    assert found["none"].parameters == 2 * block + d * d + d
-    assert found["np"].parameters == 2 * block + d * d + d + c * d + d
+    assert by_label["none"].parameters == 2 * block + d * d + d
+    assert by_label["np"].parameters == 2 * block + d * d + d + c * d + d
 
 
 def refusal(directory, base="none", split="test"):
     with pytest.raises(UserError) as caught:
-        study.load(directory, split, base)
+        report_data.load(directory, split, base)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -136,8 +138,8 @@ def test_directories_without_runs_are_refused(tmp_path):
     assert "is not a directory" in refusal(tmp_path / "absent")
     run = write_run(tmp_path, "none", 0, evaluated=False)
     assert "give the one that holds the runs" in refusal(run)
-    assert "none-0 for one is not evaluated on test" in refusal(tmp_path)
-    assert "--split=validation" in refusal(tmp_path, split="validation")
+    assert "none-0, for example, is not evaluated on test" in refusal(tmp_path)
+    assert "evaluate it on the validation split" in refusal(tmp_path, split="validation")
 
 
 OTHER_ITEMS = Schema(SCHEMA.kind, 4, ("x", "y", "z"), SCHEMA.counts, SCHEMA.features)
@@ -150,7 +152,10 @@ INCOMPARABLE = {
     "split": ({"settings": {"split": "train"}}, "split is test and train"),
     "masking": ({"settings": {"masking": "one"}}, "masking is each and one"),
     "checkpoint": ({"settings": {"checkpoint": "last"}}, "checkpoint is best and last"),
-    "questions": ({"asked": {**questions(), "id": questions("x")["id"]}}, "the same questions"),
+    "queries": (
+        {"asked_queries": {**queries(), "id": queries("x")["id"]}},
+        "different queries",
+    ),
     "twins": ({"method": "none", "seed": 0, "name": "twin"}, "the same config and seed 0"),
 }
 
@@ -171,8 +176,10 @@ def test_an_unknown_base_is_refused_with_the_known_ones(tmp_path):
     write_run(tmp_path, "gs", 0)
     write_run(tmp_path, "np", 0, evaluated=False)
     assert "use one of: none; gs" in refusal(tmp_path, base="gsu")
-    assert "--base=np: it has no finished and evaluated run" in refusal(tmp_path, base="np")
-    assert study.load(tmp_path, "test", "gs").base == "gs"
+    assert "the base variant 'np' has no finished and evaluated run" in refusal(
+        tmp_path, base="np"
+    )
+    assert report_data.load(tmp_path, "test", "gs").base == "gs"
 
 
 def test_damaged_files_are_named(tmp_path):
@@ -180,7 +187,7 @@ def test_damaged_files_are_named(tmp_path):
     table, summary = run / "eval" / "test.parquet", run / "eval" / "test.json"
     whole = json.loads(summary.read_text())
     summary.write_text(json.dumps({**whole, "questions": 7}))
-    assert "160 rows where test.json says 7 questions" in refusal(tmp_path)
+    assert "160 rows where test.json says 7 queries" in refusal(tmp_path)
     summary.write_text(json.dumps({**whole, "step": 3}))
     assert "evaluated at step 3, but its best is now step 6" in refusal(tmp_path)
     summary.write_text('{"data": 1}')
@@ -199,67 +206,71 @@ def test_what_is_missing_is_listed_and_not_averaged(tmp_path):
     write_run(tmp_path, "gs", 1, finished=False)
     write_run(tmp_path, "gsu", 0, evaluated=False)
     (tmp_path / "np-0").mkdir()
-    found = study.load(tmp_path, "test", "none")
-    assert {label: list(v.values) for label, v in found.variants.items()} == {
+    data = report_data.load(tmp_path, "test", "none")
+    assert {label: list(v.values) for label, v in data.variants.items()} == {
         "none": [0, 1],
         "gs": [0],
     }
-    assert found.missing == [
+    assert data.missing == [
         "gs, seed 1 (gs-1): not finished (step 3 of 6)",
         "gsu, seed 0 (gsu-0): not evaluated on test",
-        "gsu, seed 1: no run, and 2 of the others have one",
-        "gsu: in no table, for no run of it is finished and evaluated",
-        "np-0: holds no config.json, not a run",
+        "gsu, seed 1: no run, but 2 other variants have one",
+        "gsu: in no table, because none of its runs can be used",
+        "np-0: not a run, because it holds no config.json",
     ]
 
 
 def test_only_its_mark_says_that_training_is_over(tmp_path):
     write_run(tmp_path, "none", 0)
-    assert study.load(tmp_path, "test", "none").missing == []
+    assert report_data.load(tmp_path, "test", "none").missing == []
     (write_run(tmp_path, "none", 1) / "finished.json").unlink()
-    found = study.load(tmp_path, "test", "none").missing
-    assert found[0] == "none, seed 1 (none-1): not finished (step 6 of 6)"
+    missing = report_data.load(tmp_path, "test", "none").missing
+    assert missing[0] == "none, seed 1 (none-1): not finished (step 6 of 6)"
 
 
-def test_identical_answers_are_never_better(tmp_path):
+def test_identical_predictions_are_never_better(tmp_path):
     for name in ("none", "c", "gs"):
         write_run(tmp_path, name, 0, gain=0.5 if name == "gs" else 0.0)
     table = (tmp_path / "none-0" / "eval" / "test.parquet").read_bytes()
     (tmp_path / "c-0" / "eval" / "test.parquet").write_bytes(table)
-    found = {
+    differences = {
         (one.base, one.other, one.metric): one
-        for one in statistics.pairs(study.load(tmp_path, "test", "none"))
+        for one in statistics.pairs(report_data.load(tmp_path, "test", "none"))
     }
-    same = found["none", "c", "cross_entropy"]
+    same = differences["none", "c", "cross_entropy"]
     assert (same.mean, same.low, same.high, same.p, same.better) == (0, 0, 0, 1.0, None)
-    ahead = found["none", "gs", "cross_entropy"]
+    ahead = differences["none", "gs", "cross_entropy"]
     assert ahead.better == "gs"
     assert ahead.p == pytest.approx(2 / 10001)
     assert ahead.p_holm == pytest.approx(3 * 2 / 10001)
 
 
-def test_parts_by_hand(tmp_path):
+def test_slices_by_hand(tmp_path):
     write_run(tmp_path, "none", 0)
     write_run(tmp_path, "gs", 0, gain=0.5)
-    found = study.load(tmp_path, "test", "none")
-    gain = statistics.gain(found, "gs")
-    visible = parts.by_visible_items(found)
-    assert visible.questions == {"1": 106, "2": 54}
-    inside = np.array(questions()["visible_items"]) == 2
+    data = report_data.load(tmp_path, "test", "none")
+    gain = statistics.gain(data, "gs")
+    visible = slices.by_visible_items(data)
+    assert visible.queries == {"1": 106, "2": 54}
+    inside = np.array(queries()["visible_items"]) == 2
     assert visible.gains["gs"]["2"].mean == pytest.approx(gain[inside].mean())
     assert "none" not in visible.gains
-    features = parts.by_features(found)
-    assert features[TIME].questions == dict.fromkeys(SCHEMA.features[0].values, 80)
-    # Of twelve sets the age is missing: 24 questions, too few for a mean.
-    assert list(features["age"].questions) == ["20 to 29", "30 to 39", "40 to 49", "50 to 59"]
-    assert sum(features["age"].questions.values()) == 2 * (80 - 12)
+    features = slices.by_features(data)
+    assert features[TIME].queries == dict.fromkeys(SCHEMA.features[0].values, 80)
+    # The age of twelve examples is missing: 24 queries are too few for a mean.
+    assert list(features["age"].queries) == ["20 to 29", "30 to 39", "40 to 49", "50 to 59"]
+    assert sum(features["age"].queries.values()) == 2 * (80 - 12)
 
 
 def test_text_is_escaped():
     text = "<b>a</b> | x_1 & 50% \\ ~^ $#{}\n*[]`\u202eevil"
-    assert tables.html_text(text) == (
-        "&lt;b&gt;a&lt;/b&gt; | x_1 &amp; 50% \\ ~^ $#{} *[]`\ufffdevil"
-    )
+    section = Section(text, [text], [text], [tables.Table(text, ("", text), [(text, text)])])
+    page = writers.page(text, [section], {})
+    escaped = "&lt;b&gt;a&lt;/b&gt; | x_1 &amp; 50% \\ ~^ $#{} *[]`\ufffdevil"
+    # Title, heading, section heading, paragraph, point, caption, column name, row name, cell.
+    assert page.count(escaped) == 9
+    assert "<b>" not in page
+    assert "\u202e" not in page
     assert tables.markdown_text(text) == (
         r"&lt;b&gt;a&lt;/b&gt; \| x\_1 &amp; 50% \\ \~^ \$\#{} \*\[\]\`" + "\ufffdevil"
     )
@@ -268,7 +279,8 @@ def test_text_is_escaped():
     )
 
 
-def test_without_matplotlib_one_line_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+@pytest.mark.parametrize("library", ["jinja2", "matplotlib", "pandas", "tabulate"])
+def test_without_a_library_one_line_says_what_to_install(monkeypatch, library):
+    monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(UserError, match=r'pip install "\.\[report\]"'):
-        pictures.check()
+        writers.check_libraries()

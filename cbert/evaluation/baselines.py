@@ -1,0 +1,148 @@
+"""Baselines that a model must beat: popularity, and popularity given the context.
+
+Legend: Q queries, M examples, V items, K feature values.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cbert.data.source import Split
+from cbert.evaluation.questions import Questions, ask_one
+from cbert.model.cross_entropy import score
+from cbert.schema import Schema
+
+POPULARITY = "popularity"
+GIVEN_CONTEXT = "popularity given context"
+# The exact posterior of a synthetic data set: no model can be better, except by chance.
+BAYES_OPTIMAL = "Bayes-optimal"
+
+SMOOTHINGS = (1.0, 3.0, 10.0, 30.0, 100.0)
+EXPONENTS = (0.25, 0.5, 0.75, 1.0)
+TUNING_EXAMPLES = 2000
+# Each value needs a count for every item, so a feature has at most this many.
+MOST_VALUES = 256
+
+
+def column_prefix(name: str) -> str:
+    """The prefix of a baseline's columns in `eval/<split>.parquet`."""
+    return name.lower().replace(" ", "_").replace("-", "_") + "_"
+
+
+def popularity(schema: Schema) -> np.ndarray:
+    """log p(i), `float32 [V]`, with p(i) = (n_i + 1/2) / (N + V/2) from the schema's counts."""
+    counts = np.array(schema.counts) + 0.5
+    return np.log(counts / counts.sum()).astype(np.float32)
+
+
+class GivenContext:
+    """Popularity given the context.
+
+    p(i | c) ~ p(i) * (prod_v r(i, v))^e over the observed values v of all features, where
+    r(i, v) = (n_iv + s) / (n_i N_v / N + s) says how much more often i occurs with v than it
+    would by chance. The ratio is one for a missing value, for an unknown value, and for a value
+    that is not among the `MOST_VALUES` most frequent of its feature. Numbers are counted by
+    their bins, and vectors are left out. The smoothing s and the exponent e are tuned on the
+    validation split.
+    """
+
+    def __init__(self, train: Split, validation: Split | None, schema: Schema) -> None:
+        self._features = [f for f in schema.features if f.discrete]
+        self._log_popularity = popularity(schema)
+        self._counts, self._expected = self._count(train)
+        self.smoothing, self.exponent = SMOOTHINGS[2], EXPONENTS[1]
+        if validation is not None and self._counts.shape[0]:
+            self._tune(validation)
+
+    def predict(self, split: Split, queries: Questions) -> tuple[np.ndarray, np.ndarray]:
+        """The log-probability (nats) `float32 [Q]` and rank `int32 [Q]` of each query."""
+        table = self.exponent * self._log_ratios(self.smoothing)
+        return predict_linear(self._indicator(split), table, self._log_popularity, queries)
+
+    def _tune(self, validation: Split) -> None:
+        queries = ask_one(validation)
+        first = slice(0, TUNING_EXAMPLES)
+        queries = Questions(queries.rows[first], queries.places[first], queries.items[first], 0)
+        indicator = self._indicator(validation)
+        best = np.inf
+        for smoothing in SMOOTHINGS:
+            ratios = self._log_ratios(smoothing)
+            for exponent in EXPONENTS:
+                log_probability, _ = predict_linear(
+                    indicator, exponent * ratios, self._log_popularity, queries
+                )
+                if -log_probability.mean() < best:
+                    best = -log_probability.mean()
+                    self.smoothing, self.exponent = smoothing, exponent
+
+    def _log_ratios(self, smoothing: float) -> np.ndarray:
+        """log r, `float32 [K, V]`."""
+        return np.log((self._counts + smoothing) / (self._expected + smoothing))
+
+    def _count(self, train: Split) -> tuple[np.ndarray, np.ndarray]:
+        """n_iv and n_i N_v / N, each `float32 [K, V]`."""
+        rows, columns = np.nonzero(train.items >= 0)
+        items, vocabulary = train.items[rows, columns], len(self._log_popularity)
+        tables = [np.zeros((0, vocabulary), np.float32)]
+        for values, size in self._shown(train):
+            table = np.zeros((size + 1) * vocabulary, np.float32)
+            for column in values.T.astype(np.int64):
+                table += np.bincount(column[rows] * vocabulary + items, minlength=table.size)
+            tables.append(table.reshape(size + 1, vocabulary)[1:])
+        counts = np.concatenate(tables)
+        totals = np.bincount(items, minlength=vocabulary)
+        fraction = counts.sum(axis=1, keepdims=True) / len(items)
+        return counts, (fraction * totals).astype(np.float32)
+
+    def _shown(self, split: Split) -> list[tuple[np.ndarray, int]]:
+        return [
+            feature.levels(split.context[feature.name], MOST_VALUES)
+            for feature in self._features
+        ]
+
+    def _indicator(self, split: Split) -> Callable[[np.ndarray], np.ndarray]:
+        """A function from rows of the split to `float32 [rows, K]`, 1 for observed values."""
+        shown = self._shown(split)
+
+        def indicate(rows: np.ndarray) -> np.ndarray:
+            parts = [np.zeros((len(rows), 0), np.float32)]
+            for values, size in shown:
+                part = np.zeros((len(rows), size + 1), np.float32)
+                np.put_along_axis(part, values[rows], 1.0, axis=1)
+                parts.append(part[:, 1:])
+            return np.concatenate(parts, axis=1)
+
+        return indicate
+
+
+_score = jax.jit(score)
+
+
+def predict_linear(
+    indicate: Callable[[np.ndarray], np.ndarray],
+    table: np.ndarray,
+    bias: np.ndarray,
+    queries: Questions,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Predicts from the logits indicate(rows) @ table + bias; table `[K, V]`, bias `[V]`."""
+    table, bias = jnp.asarray(table.T, jnp.float32), jnp.asarray(bias)
+    batches = []
+    size = 256
+    for start in range(0, len(queries), size):
+        # The last batch is filled with repeats, so that nothing is compiled again.
+        chosen = np.resize(np.arange(start, min(start + size, len(queries))), size)
+        scored = _score(indicate(queries.rows[chosen]), table, bias, queries.items[chosen])
+        count = min(size, len(queries) - start)
+        batches.append([np.asarray(part)[:count] for part in scored])
+    log_probability, rank = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+    return log_probability, rank
+
+
+def predict_popularity(schema: Schema, queries: Questions) -> tuple[np.ndarray, np.ndarray]:
+    """The log-probability (nats) `[Q]` and rank `[Q]` by popularity alone."""
+    log_popularity = popularity(schema)
+    ordered = np.sort(log_popularity)
+    ahead = len(ordered) - np.searchsorted(ordered, log_popularity, side="left")
+    return log_popularity[queries.items], ahead[queries.items].astype(np.int32)

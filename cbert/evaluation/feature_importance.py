@@ -1,0 +1,99 @@
+"""Feature importance: how much a model's cross-entropy rises without a context feature.
+
+Legend: M examples, Q queries.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cbert import parallel, progress
+from cbert.data.source import Split
+from cbert.errors import UserError
+from cbert.evaluation import metrics, questions
+from cbert.schema import Schema
+
+PERMUTED, DROPPED = "permuted", "dropped"
+PERTURBATIONS = (PERMUTED, DROPPED)
+
+
+def permutation_between_groups(groups: list[str], schema: Schema) -> np.ndarray:
+    """A permutation of the examples, `int [M]`, that moves each one to another group.
+
+    Groups, and the examples inside each, are put in a random order, which is then shifted by
+    the size of the largest group, so that no group reaches itself. The same groups always give
+    the same permutation.
+
+    Raises:
+      UserError: the schema has no features, or one group holds more than half of the examples.
+    """
+    if not schema.features:
+        raise UserError(
+            "feature importance cannot be measured: the data have no context features; "
+            "evaluate without it"
+        )
+    codes = metrics.group_codes(groups)
+    sizes = np.bincount(codes)
+    largest = int(sizes.max())
+    if 2 * largest > len(codes):
+        raise UserError(
+            "feature importance cannot be measured: the group "
+            f"{groups[int(np.argmax(codes == sizes.argmax()))]!r} holds {largest} of the "
+            f"{len(codes)} examples, so its values cannot be exchanged with those of other "
+            "groups; evaluate without it"
+        )
+    random = np.random.default_rng(0)
+    order, group_order = random.permutation(len(codes)), random.permutation(len(sizes))
+    order = order[np.argsort(group_order[codes[order]], kind="stable")]
+    permutation = np.empty_like(order)
+    permutation[order] = np.roll(order, -largest)
+    return permutation
+
+
+def measure(
+    predict: Callable,
+    data: dict[str, Any],
+    split: Split,
+    schema: Schema,
+    permutation: np.ndarray,
+    drop: bool,
+) -> dict[str, dict[str, Any]]:
+    """The rise in cross-entropy (nats) when one feature is perturbed, one query an example.
+
+    Args:
+      predict: The restored model; `evaluate.restore` returns it.
+      data: The split's columns, replicated.
+      split: The split.
+      schema: The checkpoint's schema.
+      permutation: The result of `permutation_between_groups`.
+      drop: Whether the model was trained with features dropped.
+
+    Returns:
+      For each feature, `permuted` (its values are exchanged between groups) and `dropped` (all
+      its values are missing; None where `drop` is false). Each holds `mean` and
+      `standard_error` (over groups).
+    """
+    queries = questions.ask_one(split)
+    groups = metrics.group_codes(split.groups)[queries.rows]
+
+    def cross_entropy(context: dict[str, Any]) -> np.ndarray:
+        predictions = predict({**data, "context": context}, split, queries)
+        return metrics.per_query(*predictions)["cross_entropy"]
+
+    unperturbed = cross_entropy(data["context"])
+
+    def rise(name: str, column: np.ndarray) -> dict[str, float | None]:
+        context = {**data["context"], name: parallel.replicate(column)}
+        mean, error = metrics.mean_and_error(cross_entropy(context) - unperturbed, groups)
+        return {"mean": mean, "standard_error": error}
+
+    importance = {}
+    for feature in progress.bar(schema.features, desc="importance", unit=" features"):
+        column = split.context[feature.name]
+        missing = feature.missing(len(column))
+        importance[feature.name] = {
+            PERMUTED: rise(feature.name, column[permutation]),
+            DROPPED: rise(feature.name, missing) if drop else None,
+        }
+    return importance

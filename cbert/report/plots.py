@@ -1,0 +1,207 @@
+"""The report's plots: learning curves, methods, gains and feature importance."""
+
+from typing import TYPE_CHECKING
+
+from cbert.evaluation.baselines import BAYES_OPTIMAL, GIVEN_CONTEXT, POPULARITY
+from cbert.evaluation.feature_importance import PERMUTED
+from cbert.report import plot_helpers
+from cbert.report.plot_helpers import Plot, Style
+from cbert.report.report_data import ReportData
+from cbert.report.slices import Gains, Importance
+from cbert.report.statistics import Mean
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# So many standard errors of a normal distribution to both sides hold 95 % of it.
+INTERVAL = 1.96
+_LINE_STYLES = {POPULARITY: ":", GIVEN_CONTEXT: "--", BAYES_OPTIMAL: "-."}
+
+
+def learning_curves(data: ReportData, styles: dict[str, Style]) -> Plot | None:
+    """Validation cross-entropy against the step, at the steps that all seeds have."""
+    series, bands = {}, {}
+    for label, variant in data.variants.items():
+        curves = [run.curve for run in variant.runs.values()]
+        steps = sorted(set.intersection(*(set(curve) for curve in curves)))
+        if steps:
+            columns = [[curve[step] for curve in curves] for step in steps]
+            series[label] = steps, [sum(column) / len(column) for column in columns]
+            if len(curves) > 1:
+                bands[label] = [(min(column), max(column)) for column in columns]
+    if not series:
+        return None
+
+    def paint(figure: "Figure") -> None:
+        axes = figure.subplots()
+        plot_helpers.lines(axes, series, bands, styles)
+        axes.set(xlabel="step", ylabel="validation cross-entropy (nats)")
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        plot_helpers.legend(figure, axes)
+
+    ends = "; ".join(f"{label} {y[-1]:.4f}" for label, (_, y) in series.items())
+    return Plot(
+        "learning_curves",
+        "Learning curves: validation cross-entropy, mean over seeds. The band reaches from the "
+        "lowest to the highest seed; a variant with one seed has none.",
+        f"Validation cross-entropy against step. At the last step it is: {ends}.",
+        3.9,
+        paint,
+    )
+
+
+def methods(
+    data: ReportData, results: dict[str, dict[str, Mean]], styles: dict[str, Style]
+) -> Plot:
+    """The variants with error bars over seeds, and the baselines as lines."""
+    labels = list(data.variants)
+    metrics = {"cross_entropy": ("cross-entropy (nats)", 1), "recall@5": ("r@5 (%)", 100)}
+
+    def paint(figure: "Figure") -> None:
+        for axes, (name, (title, scale)) in zip(
+            figure.subplots(2, 1), metrics.items(), strict=True
+        ):
+            for number, (label, variant) in enumerate(data.variants.items()):
+                each = [scale * values[name].mean() for values in variant.values.values()]
+                colour = styles[label].color
+                axes.plot(each, [number] * len(each), ".", color=colour, alpha=0.45, zorder=1)
+            series = {label: {label: _scaled(results[label][name], scale)} for label in labels}
+            plot_helpers.dots(axes, labels, series, styles, 1.0, spread=0.0)
+            for baseline in data.queries.baselines:
+                line = {"linestyle": _LINE_STYLES[baseline], "linewidth": 1, "zorder": 0}
+                mean = scale * results[baseline][name].mean
+                axes.axvline(mean, label=baseline, color=plot_helpers.INK, **line)
+            axes.set_xlabel(title)
+        handles, names = axes.get_legend_handles_labels()
+        lines = [
+            (handle, name)
+            for handle, name in zip(handles, names, strict=True)
+            if name in data.queries.baselines
+        ]
+        if lines:
+            figure.legend(*zip(*lines, strict=True), loc="outside lower center", ncols=2)
+
+    shown = "; ".join(f"{label} {results[label]['cross_entropy'].mean:.4f}" for label in labels)
+    return Plot(
+        "methods",
+        "The variants: mean over seeds. Bars reach one standard error over seeds to both sides "
+        "(a variant with one seed has none), and each seed is a small dot. Baselines and "
+        "Bayes-optimal are lines.",
+        f"Cross-entropy and recall at rank 5 of each variant. The cross-entropy is: {shown}.",
+        1.5 + 0.5 * len(labels),
+        paint,
+    )
+
+
+def _scaled(mean: Mean, scale: float) -> Mean:
+    error = None if mean.error is None else scale * mean.error
+    return Mean(scale * mean.mean, error, mean.over, mean.count)
+
+
+def gain_by_visible_items(data: ReportData, gains: Gains, styles: dict[str, Style]) -> Plot:
+    """The gain over the base variant against the number of visible items."""
+    slices = list(gains.queries)
+
+    def paint(figure: "Figure") -> None:
+        axes = figure.subplots()
+        axes.grid(axis="y", color=plot_helpers.FAINT, linewidth=0.6)
+        plot_helpers.zero(axes, "y")
+        for index, (label, means) in enumerate(gains.gains.items()):
+            offset = 0.08 * (index - (len(gains.gains) - 1) / 2)
+            axes.errorbar(
+                [number + offset for number in range(len(slices))],
+                [means[name].mean for name in slices],
+                yerr=[INTERVAL * (means[name].error or 0.0) for name in slices],
+                linewidth=1.4,
+                label=plot_helpers.short(label),
+                **styles[label].options(),
+            )
+        every = max(1, len(slices) // 12)
+        axes.set_xticks(range(0, len(slices), every), slices[::every])
+        axes.set(xlabel=gains.title, ylabel=_gain_label(data))
+        plot_helpers.legend(figure, axes)
+
+    return Plot(
+        "gain_by_visible_items",
+        f"Gain over {data.base} by number of visible items: the cross-entropy saved, over the "
+        "seeds that both have. Bars are 95 % intervals over groups (1.96 standard errors).",
+        _alt(gains),
+        3.9,
+        paint,
+    )
+
+
+def gain_by_feature(
+    data: ReportData, gains: Gains, name: str, styles: dict[str, Style]
+) -> Plot:
+    """The gain over the base variant by the values of one feature."""
+    slices = list(gains.queries)
+
+    def paint(figure: "Figure") -> None:
+        axes = figure.subplots()
+        plot_helpers.zero(axes, "x")
+        plot_helpers.dots(axes, slices, gains.gains, styles, INTERVAL)
+        axes.set_xlabel(_gain_label(data))
+        axes.set_title(plot_helpers.short(gains.title), loc="left", fontsize=11)
+        plot_helpers.legend(figure, axes)
+
+    return Plot(
+        name,
+        f"Gain over {data.base} by {gains.title}.",
+        _alt(gains),
+        1.4 + len(slices) * max(0.22, 0.1 * len(gains.gains)),
+        paint,
+    )
+
+
+def _gain_label(data: ReportData) -> str:
+    return f"gain over {plot_helpers.short(data.base)} (nats)"
+
+
+def _alt(gains: Gains) -> str:
+    """The smallest and the largest gain of each variant in words."""
+    ranges = []
+    for label, means in gains.gains.items():
+        order = sorted(means, key=lambda name: means[name].mean)
+        if order:
+            low, high = order[0], order[-1]
+            ranges.append(
+                f"{label} from {means[low].mean:.3f} ({low}) to {means[high].mean:.3f} ({high})"
+            )
+    return f"Gain in nats by {gains.title}: {'; '.join(ranges)}."
+
+
+def feature_importance(
+    importance: Importance, features: list[str], styles: dict[str, Style]
+) -> Plot:
+    """The rise in cross-entropy without each feature, in the order of `features`."""
+
+    def paint(figure: "Figure") -> None:
+        panels = figure.subplots(len(importance), 1, squeeze=False)[:, 0]
+        for axes, (perturbation, series) in zip(panels, importance.items(), strict=True):
+            plot_helpers.zero(axes, "x")
+            plot_helpers.dots(axes, features, series, styles, 1.0)
+            axes.set_xlabel(f"rise in cross-entropy (nats), {perturbation}")
+        plot_helpers.legend(figure, panels[0])
+
+    largest = "; ".join(
+        f"{max(means, key=lambda name: means[name].mean)} for {label}"
+        for label, means in importance[PERMUTED].items()
+    )
+    row = max(0.24, 0.1 * len(importance[PERMUTED]))
+    over = {
+        mean.over
+        for series in importance.values()
+        for means in series.values()
+        for mean in means.values()
+    }
+    errors = " or, where there is one seed, over ".join(sorted(over, reverse=True))
+    return Plot(
+        "feature_importance",
+        "Feature importance: the rise in cross-entropy when the values of a feature are "
+        "permuted between groups, and when the feature is dropped from a model trained with "
+        f"features dropped. Bars are one standard error over {errors}.",
+        f"Rise in cross-entropy by feature. The largest rise when permuted: {largest}.",
+        0.9 + len(importance) * (0.6 + row * len(features)),
+        paint,
+    )

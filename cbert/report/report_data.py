@@ -1,0 +1,154 @@
+"""The data of a report: the variants of a sweep with their seeds, on the same queries."""
+
+import dataclasses
+import functools
+import pathlib
+from typing import Any
+
+from cbert import progress
+from cbert.errors import UserError
+from cbert.model import contextual_bert
+from cbert.report import query_table, run_directory, variants
+from cbert.report.query_table import MetricValues, QueryTable
+from cbert.report.run_directory import RunDirectory
+from cbert.training import config as config_lib
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """Finished and evaluated runs that differ only in the seed.
+
+    Attributes:
+      label: The variant's name in the report.
+      runs: Seed to run.
+      values: Seed to metric to `float64 [Q]`.
+      parameters: The number of parameters, counted as in the paper's Table 1.
+    """
+
+    label: str
+    runs: dict[int, RunDirectory]
+    values: dict[int, MetricValues]
+    parameters: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportData:
+    """Everything that a report is made from.
+
+    Attributes:
+      directory: The sweep's directory.
+      split: The split that the runs were evaluated on.
+      base: The label of the variant with which the others are compared first.
+      variants: Label to variant, in the order of the tables.
+      queries: The queries, and the metrics of the baselines.
+      settings: The fields named in `run_directory.SETTINGS`.
+      missing: One line for each thing that the report lacks.
+    """
+
+    directory: pathlib.Path
+    split: str
+    base: str
+    variants: dict[str, Variant]
+    queries: QueryTable
+    settings: dict[str, Any]
+    missing: list[str]
+
+
+def load(directory: str | pathlib.Path, split: str, base: str) -> ReportData:
+    """Reads the directory of a sweep.
+
+    Raises:
+      UserError: no run can be reported, the runs cannot be compared, or no variant is `base`.
+    """
+    directory = pathlib.Path(directory).expanduser()
+    runs, others = run_directory.read_all(directory, split)
+    run_directory.check_comparable(runs)
+    groups = variants.group(runs)
+    unusable = {run.name: run.unusable(split) for run in runs}
+    usable = {
+        label: kept
+        for label, seeds in groups.items()
+        if (kept := {seed: run for seed, run in seeds.items() if not unusable[run.name]})
+    }
+    _check_base(base, list(usable), list(groups))
+    if not usable:
+        name, why = next(iter(unusable.items()))
+        raise UserError(
+            f"no run of {directory} can be reported: {name}, for example, is {why}; train it "
+            f"and evaluate it on the {split} split"
+        )
+    queries, loaded = _read(usable)
+    evaluation = queries.run.evaluation or {}
+    settings = {name: evaluation[name] for name in run_directory.SETTINGS}
+    missing = _missing(groups, unusable, others)
+    return ReportData(directory, split, base, loaded, queries, settings, missing)
+
+
+def _check_base(base: str, usable: list[str], labels: list[str]) -> None:
+    if not usable or base in usable:
+        return
+    if base in labels:
+        raise UserError(f"the base variant {base!r} has no finished and evaluated run")
+    raise UserError(f"no variant is called {base!r}; use one of: {'; '.join(usable)}")
+
+
+def _read(
+    usable: dict[str, dict[int, RunDirectory]],
+) -> tuple[QueryTable, dict[str, Variant]]:
+    first = next(run for seeds in usable.values() for run in seeds.values())
+    queries, loaded = query_table.read_queries(first), {}
+    for label, seeds in progress.bar(usable.items(), desc="reading", unit=" variants"):
+        values = {seed: query_table.read_metrics(run, queries) for seed, run in seeds.items()}
+        parameters = _parameters(next(iter(seeds.values())))
+        loaded[label] = Variant(label, seeds, values, parameters)
+    return queries, loaded
+
+
+def _parameters(run: RunDirectory) -> int:
+    return _count(config_lib.build_model(run.config, run.schema))
+
+
+_count = functools.lru_cache(contextual_bert.count)
+
+
+def _missing(
+    groups: dict[str, dict[int, RunDirectory]], unusable: dict[str, str], others: list[str]
+) -> list[str]:
+    """One line for each run, seed or measurement that the report lacks."""
+    every_seed = sorted({seed for seeds in groups.values() for seed in seeds})
+    lines = []
+    for label, seeds in groups.items():
+        for run in seeds.values():
+            if unusable[run.name]:
+                lines.append(f"{label}, seed {run.seed} ({run.name}): {unusable[run.name]}")
+            elif not run.curve:
+                lines.append(f"{label}, seed {run.seed} ({run.name}): no validation rows")
+        for seed in every_seed:
+            if seed not in seeds:
+                having = sum(seed in other for other in groups.values())
+                lines.append(
+                    f"{label}, seed {seed}: no run, but {having} other variants have one"
+                )
+        if all(unusable[run.name] for run in seeds.values()):
+            lines.append(f"{label}: in no table, because none of its runs can be used")
+    lines += [f"{name}: not a run, because it holds no config.json" for name in others]
+    return lines + _without_importance(groups, unusable)
+
+
+def _without_importance(
+    groups: dict[str, dict[int, RunDirectory]], unusable: dict[str, str]
+) -> list[str]:
+    """The runs without feature importance, if it was measured for any other run."""
+    measured = {
+        run.name: "feature_importance" in (run.evaluation or {})
+        for seeds in groups.values()
+        for run in seeds.values()
+        if not unusable[run.name]
+    }
+    if not any(measured.values()):
+        return []
+    return [
+        f"{name}: evaluated without feature importance"
+        for name, was_measured in measured.items()
+        if not was_measured
+    ]

@@ -1,0 +1,139 @@
+"""Feature importance, measured on runs that were trained."""
+
+import dataclasses
+import errno
+import json
+import types
+
+import numpy as np
+import pytest
+
+from cbert import parallel
+from cbert.data import prepare, records
+from cbert.errors import UserError
+from cbert.evaluation import compare, evaluate, feature_importance, metrics, questions
+from cbert.training import checkpoint, loop
+from tests.conftest import run, small
+
+
+def test_values_are_permuted_between_groups():
+    schema = types.SimpleNamespace(features=(1,))
+    groups = ["a"] * 4 + ["b"] * 3 + ["c"]
+    permutation = feature_importance.permutation_between_groups(groups, schema)
+    assert sorted(permutation) == list(range(8))
+    assert all(groups[there] != groups[here] for here, there in enumerate(permutation))
+    assert (permutation == feature_importance.permutation_between_groups(groups, schema)).all()
+    with pytest.raises(UserError, match="'a' holds 4 of the 7 examples"):
+        feature_importance.permutation_between_groups(groups[:7], schema)
+    with pytest.raises(UserError, match="no context features"):
+        feature_importance.permutation_between_groups(
+            groups, types.SimpleNamespace(features=())
+        )
+
+
+MEALS = {"noon": "abcdef", "night": "uvwxyz"}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """Sets of three letters that depend on the time; the age says nothing."""
+    directory, random = tmp_path_factory.mktemp("letters"), np.random.default_rng(0)
+    validate, examples = records.Validator(), []
+    for row in range(400):
+        time = random.choice(list(MEALS))
+        context = {"time": str(time), "age": int(random.integers(20, 80))}
+        items = [str(item) for item in random.choice(list(MEALS[time]), 3, replace=False)]
+        record = {"group": f"person {row // 2}", "items": items, "context": context}
+        examples.append(validate(record, row + 1))
+    prepare.prepare(examples, directory, "letters", prepare.Options())
+    return str(directory)
+
+
+@pytest.fixture(scope="module")
+def trained(prepared, tmp_path_factory):
+    """Two tiny runs that learned to do without features, evaluated with feature importance."""
+    directory = tmp_path_factory.mktemp("trained")
+    for method in ("none", "gsu"):
+        config = small(method, data__dir=prepared, data__name="letters", model__layers=1)
+        config.train.update({"context_dropout": 0.2, "steps": 60, "eval_every": 30})
+        config.optimizer.learning_rate = 1e-2
+        loop.train(config, directory / method)
+        options = evaluate.Options(feature_importance=True)
+        evaluation = evaluate.evaluate(directory / method, options)
+        evaluate.write(evaluation, evaluate.summary(evaluation), directory / method)
+    return directory, config, evaluation
+
+
+def test_importance_is_that_of_contexts_perturbed_by_hand(trained):
+    directory, config, evaluation = trained
+    split, schema = evaluation.split, evaluation.schema
+    _, ask = evaluate.restore(directory / "gsu", config, schema, checkpoint.BEST)
+    permutation = feature_importance.permutation_between_groups(split.groups, schema)
+    queries = questions.ask_one(split)
+
+    def loss(**context):
+        columns = {**split.columns, "context": {**split.context, **context}}
+        return -ask(parallel.replicate(columns), split, queries)[0].astype(float)
+
+    for feature in schema.features:
+        values = [json.loads(context)[feature.name] for context in split.contexts]
+        perturbed = {
+            "permuted": schema.encode_feature(
+                feature.name, [values[row] for row in permutation]
+            ),
+            "dropped": feature.missing(len(values)),
+        }
+        for perturbation, column in perturbed.items():
+            rise = loss(**{feature.name: column}) - loss()
+            groups = metrics.group_codes(split.groups)[queries.rows]
+            mean, error = metrics.mean_and_error(rise, groups)
+            measured = evaluation.feature_importance[feature.name][perturbation]
+            assert measured["mean"] == pytest.approx(mean, abs=1e-6)
+            assert measured["standard_error"] == pytest.approx(error, abs=1e-6)
+    time, age = (evaluation.feature_importance[name]["permuted"] for name in ("time", "age"))
+    assert time["mean"] > abs(age["mean"])
+
+
+def test_a_run_is_evaluated_once_its_answers_are_written(trained, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(evaluate.pyarrow.parquet, "write_table", full)
+    with pytest.raises(OSError, match="No space left"):
+        evaluate.write(trained[2], {}, tmp_path)
+    assert list((tmp_path / "eval").iterdir()) == []
+
+
+def test_measured_importance_stays_until_the_checkpoint_is_another(trained, tmp_path):
+    """An evaluation with other settings than the run's own goes into files of its own."""
+    directory, _, evaluated = trained
+    without = dataclasses.replace(evaluated, feature_importance=None)
+    kept = {}
+    later = dataclasses.replace(without, step=evaluated.step + 1)
+    for evaluation in (evaluated, without, later):
+        evaluate.write(evaluation, evaluate.summary(evaluation), tmp_path)
+        kept[evaluation.step] = json.loads((tmp_path / "eval" / "test.json").read_text())
+    assert kept[evaluated.step]["feature_importance"] == evaluated.feature_importance
+    assert "feature_importance" not in kept[evaluated.step + 1]
+    options = evaluate.Options(masking="one", checkpoint="last")
+    assert evaluate.evaluate(directory / "gsu", options).name == "test-one-last"
+
+
+def test_a_trained_sweep_is_reported(trained):
+    directory, _, evaluation = trained
+    done = run("report", f"--workdir={directory}")
+    assert "none → gsu" in done.stdout
+    assert "missing" not in done.stdout
+    report = (directory / "report" / "report.md").read_text()
+    dropped = evaluation.feature_importance["time"]["dropped"]
+    assert f"{dropped['mean']:+.4f} ± {dropped['standard_error']:.4f} |" in report
+    assert "One feature is dropped" in report
+    assert (
+        compare.format_feature_importance(evaluation.feature_importance)
+        .splitlines()[1]
+        .startswith("time ")
+    )
+    none = json.loads((directory / "none" / "eval" / "test.json").read_text())[
+        "feature_importance"
+    ]
+    assert none["time"]["permuted"] == {"mean": 0.0, "standard_error": 0.0}
