@@ -1,4 +1,4 @@
-"""How many devices and processes there are: the only file that knows.
+"""The only file that asks JAX for devices and processes.
 
 The state is not stacked: it is one logical value that every device holds (`in_axes` None),
 and the step's sums over devices make every copy the same. Where several processes train
@@ -60,8 +60,8 @@ def connect(coordinator: str = "", processes: int = 0, process: int = 0) -> None
 
 
 @contextlib.contextmanager
-def together() -> Iterator[None]:
-    """Where several processes train together: the end of one is a `UserError` of the others."""
+def error_context() -> Iterator[None]:
+    """Turns the end of another process of the run into a `UserError` of this one."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -91,7 +91,7 @@ def told_to_stop(dispatches: int) -> bool:
 
 
 def device_count() -> int:
-    """Of all processes."""
+    """The number of devices of all processes."""
     return jax.device_count()
 
 
@@ -105,47 +105,40 @@ def total(tree: Any) -> Any:
     return lax.psum(tree, AXIS) if device_count() > 1 else tree
 
 
-def map_train_step(step: Callable) -> Callable:
-    """`step(state, data, rows, places, key, length)` on all devices, state donated.
+def map_train_step(step: Callable, take: Callable, over_seeds: bool = False) -> Callable:
+    """`step(state, examples, key)` on all devices, several times in one dispatch.
 
-    `rows` is `[devices, steps, B / devices]`, `places` `[devices, B / devices]`, and `length`
-    static. The steps are taken in one dispatch. The results are one copy, which the devices
-    agree on; metrics have a leading axis over steps.
+    The mapped function is called with the state, which is donated, with `resident`, what every
+    device holds, with `fed`, a tree of `[devices, steps, B / devices, ...]`, with indices
+    `[devices, B / devices]`, with the key, and with the padded length, which is static.
+    `take(resident, one step's part of fed, indices, length)` makes the examples. The results
+    are one copy, on which the devices agree; metrics have a leading axis over steps.
+
+    With `over_seeds`, several seeds train in one program: state, key and results have a leading
+    seed axis, and `fed` has one after its axis over steps. Each seed's numbers are those of its
+    own run.
     """
 
-    def take(state, data, rows, places, key, length):
-        def one(state: Any, rows: jax.Array) -> tuple[Any, Any]:
-            return step(state, data, rows, places, key, length)
+    def take_steps(
+        state: Any, resident: Any, fed: Any, indices: jax.Array, key: jax.Array, length: int
+    ) -> tuple[Any, Any]:
+        def of_one_seed(state: Any, fed: Any, key: jax.Array) -> tuple[Any, Any]:
+            return step(state, take(resident, fed, indices, length), key)
 
-        if len(rows) > 1:
-            return lax.scan(one, state, rows)
-        state, metrics = one(state, rows[0])
+        take_step = jax.vmap(of_one_seed) if over_seeds else of_one_seed
+        if len(jax.tree.leaves(fed)[0]) > 1:
+            return lax.scan(lambda state, fed: take_step(state, fed, key), state, fed)
+        state, metrics = take_step(state, jax.tree.map(lambda leaf: leaf[0], fed), key)
         return state, jax.tree.map(lambda value: value[None], metrics)
 
     return jax.pmap(
-        take,
+        take_steps,
         axis_name=AXIS,
         in_axes=(None, None, 0, 0, None),
         out_axes=None,
         static_broadcasted_argnums=5,
         donate_argnums=0,
     )
-
-
-def over_seeds(step: Callable) -> Callable:
-    """The step of several seeds in one program, to be mapped over devices.
-
-    State, key and results have a leading seed axis, a step's `rows` are `[seeds, B]`, and the
-    data and the padded length are the same for all. Each seed's numbers are its own run's.
-    """
-
-    def step_all(state, data, rows, places, key, length):
-        def step_one(state: Any, rows: jax.Array, key: jax.Array) -> Any:
-            return step(state, data, rows, places, key, length)
-
-        return jax.vmap(step_one)(state, rows, key)
-
-    return step_all
 
 
 def stack(trees: list[Any]) -> Any:
@@ -158,13 +151,13 @@ def unstack(tree: Any, count: int) -> list[Any]:
     return [replicate(jax.tree.map(lambda leaf: leaf[n], tree)) for n in range(count)]  # noqa: B023
 
 
-def map_questions(ask: Callable) -> Callable:
-    """`ask(params, data, rows, hidden, length)`; rows and hidden are split by `split_here`.
+def map_queries(predict: Callable) -> Callable:
+    """`predict(params, data, rows, query, length)`; rows and query come from `split_local`.
 
-    Every process asks all questions on its own devices: nothing has to be sent around.
+    Every process predicts all queries on its own devices, so that nothing is sent around.
     """
     return jax.pmap(
-        ask,
+        predict,
         axis_name=AXIS,
         in_axes=(None, None, 0, 0),
         static_broadcasted_argnums=4,
@@ -192,16 +185,16 @@ def replicated(shapes: Any) -> Any:
 def split(array: np.ndarray, axis: int = 0) -> np.ndarray:
     """Splits an axis over all devices: `[..., B, ...]` to `[devices, ..., B / devices, ...]`.
 
-    Of the devices, only this process's.
+    The result holds the parts of this process's devices alone.
     """
     parts = np.split(array, device_count(), axis)
-    here = jax.process_index()
-    own = [n for n, device in enumerate(jax.devices()) if device.process_index == here]
+    own_process = jax.process_index()
+    own = [n for n, device in enumerate(jax.devices()) if device.process_index == own_process]
     return np.stack([parts[n] for n in own])
 
 
-def here_count() -> int:
-    """Devices of this process."""
+def local_device_count() -> int:
+    """The number of devices of this process."""
     return jax.local_device_count()
 
 
@@ -210,9 +203,9 @@ def device_memory() -> int | None:
     return (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
 
 
-def split_here(array: np.ndarray) -> np.ndarray:
+def split_local(array: np.ndarray) -> np.ndarray:
     """Splits the first axis over the devices of this process."""
-    return np.stack(np.split(array, here_count()))
+    return np.stack(np.split(array, local_device_count()))
 
 
 def platform() -> str:

@@ -44,7 +44,7 @@ _FEATURE_IMPORTANCE = flags.DEFINE_bool(
 
 def main() -> None:
     """Evaluates each run, writes its results into its directory and prints them."""
-    options = evaluate_lib.Options(
+    options = evaluate_lib.EvaluationOptions(
         _SPLIT.value,
         _CHECKPOINT.value,
         _DATA_DIR.value,
@@ -68,7 +68,7 @@ def main() -> None:
     paired = compare.format_paired(list(results), evaluations) if len(results) > 1 else ""
     baseline_results = {k: v for k, v in found["results"].items() if k != evaluate_lib.MODEL}
     print(
-        f"\n{options.split} split of {found['data']}: {found['questions']:,} queries "
+        f"\n{options.split} split of {found['data']}: {found['queries']:,} queries "
         f"({found['masking']}), {found['groups']:,} groups, {found['skipped']:,} skipped; "
         f"± standard error over groups\n"
     )

@@ -34,7 +34,7 @@ def queries(split: str = "test") -> dict[str, list]:
     return {
         "id": [f"{split}-{row}" for row in rows],
         "group": [f"person {row % 20}" for row in rows],
-        "place": [index % ITEMS for index in range(len(rows))],
+        "position": [index % ITEMS for index in range(len(rows))],
         "item": [SCHEMA.items[index % 3] for index in range(len(rows))],
         "visible_items": [1 + (row % 3 == 0) for row in rows],
         "context": [json.dumps(contexts[row]) for row in rows],
@@ -73,7 +73,7 @@ def write_run(
         summary = {
             **{"method": method, "step": 6, "split": split, "masking": "each", "seed": seed},
             **{"checkpoint": "best", "data": config.data.name, "skipped": 2},
-            **{"questions": count, "groups": groups},
+            **{"queries": count, "groups": groups},
             **(settings or {}),
         }
         if feature_importance is not None:

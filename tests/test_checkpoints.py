@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from cbert import parallel
+from cbert.data.batching import Batches
 from cbert.errors import UserError
 from cbert.training import checksums, loop
 from cbert.training import config as config_lib
@@ -164,7 +165,7 @@ def test_a_run_goes_on_from_the_newest_whole_checkpoint_bit_for_bit(
 ):
     """Step 6 is damaged before step 4, which it replaces, was deleted."""
     config = config_lib.load(trained)
-    batches = loop.source.Batches.several
+    batches = Batches.several
 
     def several(self, step, most):
         if step == 5:
@@ -173,7 +174,7 @@ def test_a_run_goes_on_from_the_newest_whole_checkpoint_bit_for_bit(
 
     damaged = tmp_path / "damaged"
     with monkeypatch.context() as patch:
-        patch.setattr(loop.source.Batches, "several", several)
+        patch.setattr(Batches, "several", several)
         with pytest.raises(KilledError):
             loop.train(config, damaged)
     last = shutil.copytree(trained / "checkpoints" / "6", damaged / "checkpoints" / "6")

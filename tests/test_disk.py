@@ -123,7 +123,7 @@ def test_train_and_evaluate(disk, trained, schema):
     metrics = [(run / "metrics.jsonl").read_text() for run in (trained, disk / "run")]
     assert metrics[0] == metrics[1]
     # Room for nothing, then no permission: the earlier results stay.
-    options = evaluate.Options(masking="one")
+    options = evaluate.EvaluationOptions(masking="one")
     found = evaluate.evaluate(disk / "run", options)
     evaluate.write(found, evaluate.summary(found), disk / "run")
     before = contents(disk)

@@ -11,7 +11,8 @@ import pytest
 from cbert import parallel
 from cbert.data import prepare, records
 from cbert.errors import UserError
-from cbert.evaluation import compare, evaluate, feature_importance, metrics, questions
+from cbert.evaluation import compare, evaluate, feature_importance, metrics
+from cbert.tasks.masked_item import query_one
 from cbert.training import checkpoint, loop
 from tests.conftest import run, small
 
@@ -58,7 +59,7 @@ def trained(prepared, tmp_path_factory):
         config.train.update({"context_dropout": 0.2, "steps": 60, "eval_every": 30})
         config.optimizer.learning_rate = 1e-2
         loop.train(config, directory / method)
-        options = evaluate.Options(feature_importance=True)
+        options = evaluate.EvaluationOptions(feature_importance=True)
         evaluation = evaluate.evaluate(directory / method, options)
         evaluate.write(evaluation, evaluate.summary(evaluation), directory / method)
     return directory, config, evaluation
@@ -67,13 +68,15 @@ def trained(prepared, tmp_path_factory):
 def test_importance_is_that_of_contexts_perturbed_by_hand(trained):
     directory, config, evaluation = trained
     split, schema = evaluation.split, evaluation.schema
-    _, ask = evaluate.restore(directory / "gsu", config, schema, checkpoint.BEST)
+    restored = evaluate.restore(directory / "gsu", config, schema, checkpoint.BEST)
     permutation = feature_importance.permutation_between_groups(split.groups, schema)
-    queries = questions.ask_one(split)
+    queries = query_one(split)
 
     def loss(**context):
         columns = {**split.columns, "context": {**split.context, **context}}
-        return -ask(parallel.replicate(columns), split, queries)[0].astype(float)
+        return -restored.predict(parallel.replicate(columns), split, queries)[
+            "log_probability"
+        ].astype(float)
 
     for feature in schema.features:
         values = [json.loads(context)[feature.name] for context in split.contexts]
@@ -115,7 +118,7 @@ def test_measured_importance_stays_until_the_checkpoint_is_another(trained, tmp_
         kept[evaluation.step] = json.loads((tmp_path / "eval" / "test.json").read_text())
     assert kept[evaluated.step]["feature_importance"] == evaluated.feature_importance
     assert "feature_importance" not in kept[evaluated.step + 1]
-    options = evaluate.Options(masking="one", checkpoint="last")
+    options = evaluate.EvaluationOptions(masking="one", checkpoint="last")
     assert evaluate.evaluate(directory / "gsu", options).name == "test-one-last"
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cbert.data.context_dropout import drop_features
-from cbert.data.masking import Masking, expected_count, hide
+from cbert.data.masking import Masking, expected_count, mask
 from cbert.schema import (
     MASK_ITEM,
     MISSING_VALUE,
@@ -30,7 +30,7 @@ def sets(rows=400, length=6, seed=0):
 
 def hidden_with(masking, codes, places=None):
     places = np.arange(len(codes)) if places is None else places
-    found = hide(KEY, jnp.asarray(codes[places]), places, len(codes), masking, 20)
+    found = mask(KEY, jnp.asarray(codes[places]), places, len(codes), masking, 20)
     return [np.asarray(part) for part in found]
 
 

@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 from cbert.data.source import Split
-from cbert.evaluation import baselines, breakdown, metrics, questions
+from cbert.evaluation import baselines, breakdown, metrics
 from cbert.schema import SET, UNKNOWN_ITEM, Categorical, Numerical, Schema
+from cbert.tasks import ranking
+from cbert.tasks.masked_item import query_each, query_one
 
 
 def test_metrics_by_hand():
     log_probability = np.log([0.5, 0.25, 0.1, 0.01])
-    per_query = metrics.per_query(log_probability, np.array([1, 3, 10, 251]))
+    per_query = ranking.metric_values(log_probability, np.array([1, 3, 10, 251]))
     mean = {name: values.mean() for name, values in per_query.items()}
     assert mean["cross_entropy"] == pytest.approx(-log_probability.mean())
     assert (mean["recall@1"], mean["recall@5"], mean["recall@250"]) == (0.25, 0.5, 0.75)
@@ -74,11 +76,11 @@ def split(items, days, ids=None):
 
 
 def test_queries_skip_unknown_items_and_count_them():
-    queries = questions.ask_each(split([["a", "x"], ["b", "c"], ["x"]], [None] * 3))
+    queries = query_each(split([["a", "x"], ["b", "c"], ["x"]], [None] * 3))
     assert queries.rows.tolist() == [0, 1, 1]
     assert queries.items.tolist() == [0, 1, 2]
     assert queries.skipped == 2
-    one = questions.ask_one(split([["a", "x"], ["b", "c"], ["x"]], [None] * 3))
+    one = query_one(split([["a", "x"], ["b", "c"], ["x"]], [None] * 3))
     assert one.rows.tolist() == [0, 1]
     assert one.skipped == 1
     assert UNKNOWN_ITEM not in one.items
@@ -87,22 +89,22 @@ def test_queries_skip_unknown_items_and_count_them():
 def test_one_query_depends_on_the_id_alone():
     items = [["a", "b", "c"]] * 50
     ids = [f"set-{n}" for n in range(50)]
-    one = questions.ask_one(split(items, [None] * 50, ids))
-    backwards = questions.ask_one(split(items, [None] * 50, ids[::-1]))
-    assert (one.places == backwards.places[::-1]).all()
-    assert set(one.places) == {0, 1, 2}
+    one = query_one(split(items, [None] * 50, ids))
+    backwards = query_one(split(items, [None] * 50, ids[::-1]))
+    assert (one.positions == backwards.positions[::-1]).all()
+    assert set(one.positions) == {0, 1, 2}
 
 
 def test_popularity_by_hand_with_ties_against_the_target():
     train = split([["a", "b"], ["a", "c"], ["a"]], ["mon"] * 3)
-    log_probability, rank = baselines.predict_popularity(SCHEMA, questions.ask_each(train))
+    log_probability, rank = baselines.predict_popularity(SCHEMA, query_each(train))
     np.testing.assert_allclose(np.exp(log_probability[:2]), [3.5 / 8.5, 2.5 / 8.5], rtol=1e-6)
     assert rank.tolist() == [1, 3, 1, 3, 1]
 
 
 def test_only_the_most_frequent_values_of_a_feature_count(monkeypatch):
     train = split([["a"], ["b"], ["b"]], ["mon", "mon", "tue"])
-    queries = questions.ask_each(train)
+    queries = query_each(train)
     both, _ = baselines.GivenContext(train, None, SCHEMA).predict(train, queries)
     monkeypatch.setattr(baselines, "MOST_VALUES", 1)
     one, _ = baselines.GivenContext(train, None, SCHEMA).predict(train, queries)
@@ -117,7 +119,7 @@ def test_popularity_given_context_by_hand():
     train = split([["a"], ["a"], ["b"], ["b"]], ["mon", "mon", "mon", "tue"])
     baseline = baselines.GivenContext(train, None, SCHEMA)
     baseline.smoothing, baseline.exponent = 1.0, 0.5
-    queries = questions.ask_each(split([["a"], ["b"]], ["tue", None]))
+    queries = query_each(split([["a"], ["b"]], ["tue", None]))
     log_probability, _ = baseline.predict(split([["a"], ["b"]], ["tue", None]), queries)
     popularity = np.array([3.5, 2.5, 2.5]) / 8.5
     # One of the four items was eaten on a Tuesday: a and b are expected there half a time each.

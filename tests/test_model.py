@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from cbert.data import masking
-from cbert.evaluation import questions
 from cbert.model import attention
 from cbert.model.conditioning import NAMES
 from cbert.model.cross_entropy import cross_entropy
 from cbert.schema import MASK_ITEM, PAD_ITEM, TokenFeature
+from cbert.tasks.masked_item import MaskedItem
 from tests.models import SMALL, batch, encode, made
 
 
@@ -61,11 +61,12 @@ def test_a_hidden_item_never_leaks(schema, train_split, method):
     codes, context = batch(train_split)
     places = np.arange(6, dtype=np.int32)
     model, params = made(schema, method)
-    answer, apply = questions.make_answer(model), jax.jit(model.apply)
+    task = MaskedItem(model, schema, masking.Masking())
+    predict, apply = jax.jit(task.predict), jax.jit(model.apply)
 
     def said(codes):
         """Positions hidden, their items, which are asked for, and the model's vectors."""
-        seen, hidden, targets, asked = masking.hide(
+        seen, hidden, targets, asked = masking.mask(
             jax.random.key(0), jnp.asarray(codes), places, 6, masking.Masking("rate", 0.3), 80
         )
         found, *_ = apply({"params": params}, seen, context, hidden)
@@ -85,10 +86,9 @@ def test_a_hidden_item_never_leaks(schema, train_split, method):
     for item in range(80):
         replaced = codes.copy()
         replaced[:, 0] = item
-        data = {"items": replaced, "context": context}
-        first = np.zeros((1, 6), np.int32)
-        log_probability, _ = answer(params, data, places[None], first, codes.shape[1])
-        total += np.exp(np.asarray(log_probability)[0])
+        columns = {"items": replaced, "context": context}
+        query = {"positions": np.zeros(6, np.int32)}
+        total += np.exp(predict(params, columns, query)["log_probability"])
     np.testing.assert_allclose(total, 1.0, atol=1e-4)
 
 

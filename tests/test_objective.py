@@ -9,12 +9,12 @@ from cbert.model import sampled_softmax
 from cbert.model.cross_entropy import cross_entropy, score
 
 
-def case(questions=7, items=50, size=6, seed=0):
+def case(queries=7, items=50, size=6, seed=0):
     random = np.random.default_rng(seed)
-    hidden = random.standard_normal((questions, size), np.float32) * 3
+    hidden = random.standard_normal((queries, size), np.float32) * 3
     table = random.standard_normal((items, size), np.float32)
     bias = random.standard_normal(items, np.float32)
-    return hidden, table, bias, random.integers(items, size=questions)
+    return hidden, table, bias, random.integers(items, size=queries)
 
 
 def plain(hidden, table, bias, targets):
@@ -47,7 +47,7 @@ def test_loss_and_gradients_equal_the_plain_form(chunk, kept):
 
 @pytest.mark.parametrize("chunk", [7, 50])
 def test_score_ranks_among_all_items(chunk):
-    hidden, table, bias, targets = case(questions=20)
+    hidden, table, bias, targets = case(queries=20)
     logits = np.asarray(hidden @ table.T + bias)
     own = logits[np.arange(20), targets]
     log_probability, rank = score(hidden, table, bias, targets, chunk)
@@ -87,7 +87,7 @@ def test_sampled_items_are_drawn_in_proportion_to_counts():
 
 
 def test_the_sampled_normalizer_is_right_on_average_and_its_logarithm_low():
-    hidden, table, bias, targets = case(questions=3, items=10, size=4)
+    hidden, table, bias, targets = case(queries=3, items=10, size=4)
     hidden, table, bias = (jnp.asarray(part) for part in (hidden / 3, table, bias))
     cumulative = jnp.asarray(sampled_softmax.cumulative(COUNTS))
     full = np.asarray(cross_entropy(hidden, table, bias, targets))

@@ -3,22 +3,22 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
+from cbert.tasks import masked_item
 from cbert.training import config as config_lib
 from cbert.training import optimizer
-from cbert.training import run as run_lib
 from tests.conftest import small
 from tests.steps import flat, ones, steps
 
 
-def test_weight_decay_shrinks_kernels_and_nothing_else(schema):
+@pytest.mark.parametrize("packs", [True, False])
+def test_weight_decay_shrinks_kernels_and_nothing_else(schema, packs):
     params = ones(config_lib.build_model(small(), schema))
-    made = optimizer.make_optimizer(lambda step: 0.1, 0.5, 1.0, 0.9, 0.999)
-    packed = optimizer.pack(params)
-    none = jax.tree.map(jnp.zeros_like, packed)
-    updates, _ = made.update(none, made.init(packed), packed)
-    updates = optimizer.unpack(updates, params)
+    made = optimizer.make_optimizer(lambda step: 0.1, 0.5, 1.0, 0.9, 0.999, packs)
+    none = jax.tree.map(jnp.zeros_like, params)
+    updates, _ = made.update(none, made.init(params), params)
     for path, update in flat(updates).items():
         decays = path.endswith("kernel")
         np.testing.assert_allclose(update, -0.05 if decays else 0.0, rtol=1e-6, err_msg=path)
@@ -32,12 +32,35 @@ def test_packing_is_undone_by_unpacking(schema, monkeypatch):
     numbers = np.random.default_rng(0)
     params = jax.tree.map(lambda leaf: jnp.asarray(numbers.random(leaf.shape)), params)
     packed = optimizer.pack(params)
-    assert packed["rest.embedding.items"] is params["embedding"]["items"]
-    assert sum(leaf.size for leaf in packed.values()) == sum(
+    assert packed.vectors["rest.embedding.items"] is params["embedding"]["items"]
+    assert sum(leaf.size for leaf in packed.vectors.values()) == sum(
         leaf.size for leaf in jax.tree.leaves(params)
     )
     for path, leaf in flat(optimizer.unpack(packed, params)).items():
         np.testing.assert_array_equal(leaf, flat(params)[path])
+
+
+def test_packed_and_plain_optimizers_take_equal_steps(schema, monkeypatch):
+    monkeypatch.setattr(optimizer, "LARGE", 200)
+    params = ones(config_lib.build_model(small(), schema))
+    numbers = np.random.default_rng(0)
+    results = {}
+    gradients = [
+        jax.tree.map(lambda leaf: jnp.asarray(numbers.normal(size=leaf.shape)), params)
+        for _ in range(3)
+    ]
+    for packs in (True, False):
+        made = optimizer.make_optimizer(lambda step: 0.1, 0.5, 1.0, 0.9, 0.999, packs)
+        state, own = made.init(params), params
+        for gradient in gradients:
+            updates, state = made.update(gradient, state, own)
+            own = optax.apply_updates(own, updates)
+        results[packs] = own, optimizer.per_leaf(state, params)
+        again = optimizer.as_packed(results[packs][1], state)
+        jax.tree.map(np.testing.assert_array_equal, again, state)
+    assert jax.tree.structure(results[True]) == jax.tree.structure(results[False])
+    for one, other in zip(*map(jax.tree.leaves, results.values()), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
 
 
 def test_the_schedule_warms_up_and_decays():
@@ -54,8 +77,6 @@ def test_the_loss_is_divided_by_a_constant(data_dir, schema, monkeypatch):
     config = small("none", data__dir=data_dir, model__dropout=0.0)
     norms = []
     for expected in (1.0, 2.0):
-        monkeypatch.setattr(
-            run_lib.masking_lib, "expected_count", lambda *_, value=expected: value
-        )
+        monkeypatch.setattr(masked_item, "expected_count", lambda *_, value=expected: value)
         norms.append(steps(config, schema, 1)[1][0]["gradient_norm"])
     assert norms[0] == pytest.approx(2 * norms[1], rel=1e-6)

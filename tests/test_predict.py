@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import cbert
-from cbert import export, parallel, predict
+from cbert import export, parallel, predict, tasks
 from cbert.data import source
 from cbert.errors import UserError
-from cbert.evaluation import questions
 from cbert.model import contextual_bert
 from cbert.predict import Query
 from cbert.schema import (
@@ -27,6 +26,8 @@ from cbert.schema import (
 )
 from cbert.serving.checks import Checker
 from cbert.serving.program import Program, padded_lengths
+from cbert.tasks.masked_item import query_each
+from cbert.tasks.prediction import predict_all
 from cbert.training import config as config_lib
 from tests.conftest import small
 
@@ -132,16 +133,18 @@ def test_a_batch_is_its_queries_one_by_one(predictor):
 
 def test_scores_are_those_of_evaluation(predictor, data_dir):
     split = source.load(data_dir, "small", "test", predictor.schema)
-    asked = questions.ask_each(split)
+    asked = query_each(split)
     model = config_lib.build_model(predictor.config, predictor.schema)
-    rows, places = asked.rows[:32], asked.places[:32]
-    log_probability, rank = questions.make_answer(model)(
+    task = tasks.create(predictor.config, model, predictor.schema)
+    predictions = predict_all(
+        task,
         parallel.replicate(predictor.program.params),
         parallel.replicate(split.columns),
-        parallel.split(rows),
-        parallel.split(places),
-        8,
+        split,
+        asked,
+        64,
     )
+    rows, log_probability, rank = asked.rows, *predictions.values()
     for row in range(4):
         items = [predictor.schema.items[code] for code in split.items[row] if code >= 0]
         found = predictor.score(items, json.loads(split.contexts[row]))

@@ -180,6 +180,6 @@ def test_a_run_changes_its_devices(data_dir, tmp_path):
         table = pyarrow.parquet.read_table(tmp_path / "more" / "eval" / "test.parquet")
         found.append(table.to_pydict())
     for other in found[1:]:
-        for name in ("id", "place", "item", "rank"):
+        for name in ("id", "position", "item", "rank"):
             assert other[name] == found[0][name]
         assert other["log_probability"] == pytest.approx(found[0]["log_probability"], abs=1e-5)

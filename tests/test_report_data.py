@@ -186,7 +186,7 @@ def test_damaged_files_are_named(tmp_path):
     run = write_run(tmp_path, "none", 0)
     table, summary = run / "eval" / "test.parquet", run / "eval" / "test.json"
     whole = json.loads(summary.read_text())
-    summary.write_text(json.dumps({**whole, "questions": 7}))
+    summary.write_text(json.dumps({**whole, "queries": 7}))
     assert "160 rows where test.json says 7 queries" in refusal(tmp_path)
     summary.write_text(json.dumps({**whole, "step": 3}))
     assert "evaluated at step 3, but its best is now step 6" in refusal(tmp_path)

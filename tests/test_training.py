@@ -10,6 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from cbert import parallel
+from cbert.data.batching import Batches
 from cbert.errors import UserError
 from cbert.model import contextual_bert
 from cbert.model.conditioning import NAMES
@@ -28,7 +29,7 @@ def test_every_method_learns(data_dir, schema, method):
     config = small(method, data__dir=data_dir, train__steps=40, model__layers=1)
     config.optimizer.learning_rate = 1e-2
     _, found = steps(config, schema, 40)
-    losses = [row["loss"] / row["questions"] for row in found]
+    losses = [row["loss"] / row["loss_count"] for row in found]
     assert abs(losses[0] - np.log(80)) < 1.0
     assert np.mean(losses[-5:]) < losses[0] - 0.3
 
@@ -45,8 +46,8 @@ def test_every_config_builds_a_step(data_dir, schema, module, monkeypatch):
     config.data.update({"dir": data_dir, "name": "small"})
     config.train.batch_size = 64
     made = run_lib.set_up(config, schema)
-    rows, length = made.rows(0, 1)
-    arguments = (made.state, made.data, rows, made.places, made.key)
+    fed, _, length = made.source.feed(0, 1)
+    arguments = (made.state, made.resident, fed, made.indices, made.key)
     after, found = jax.eval_shape(lambda: made.step(*arguments, length))
     for path, leaf in flat_shapes(after.params).items():
         assert leaf == flat_shapes(made.state.params)[path], path
@@ -74,7 +75,7 @@ def test_other_options_take_a_step(data_dir, schema):
     )
     config.train.mask_rate = 0.4
     state, found = steps(config, schema, 2)
-    assert found[0]["questions"] > 32
+    assert found[0]["loss_count"] > 32
     assert np.isfinite(found[1]["loss"])
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(state.params))
 
@@ -109,10 +110,10 @@ def test_resuming_equals_an_unbroken_run_bit_for_bit(data_dir, tmp_path, monkeyp
     def dying():
         raise KilledError
 
-    batches, broken = loop.source.Batches.__call__, tmp_path / "broken"
+    batches, broken = Batches.__call__, tmp_path / "broken"
     with monkeypatch.context() as patch:
         patch.setattr(
-            loop.source.Batches,
+            Batches,
             "__call__",
             lambda self, step: dying() if step == 5 else batches(self, step),
         )
@@ -200,7 +201,7 @@ def test_the_model_never_beats_bayes_optimal(data_dir, tmp_path):
     error = difference.std() / np.sqrt(len(difference))
     assert difference.mean() > -3 * error
     found = json.loads((tmp_path / "run" / "eval" / "test.json").read_text())
-    assert found["questions"] == len(difference)
+    assert found["queries"] == len(difference)
     assert found["results"]["model"]["cross_entropy"]["mean"] == pytest.approx(
         -np.mean(columns["log_probability"]), rel=1e-6
     )

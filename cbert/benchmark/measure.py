@@ -13,7 +13,7 @@ import ml_collections
 import numpy as np
 
 from cbert.benchmark import workload
-from cbert.evaluation import questions
+from cbert.tasks import masked_item, prediction
 from cbert.training import config as config_lib
 
 
@@ -67,21 +67,17 @@ class TrainingRounds:
         """The seconds that the first step of each padded length takes."""
         seen, seconds = set(), []
         for step in range(self.run.batches[0].steps_per_epoch):
-            rows, length = self._batch(step)
-            if (rows.shape[1], length) not in seen:
-                seen.add((rows.shape[1], length))
+            fed, count, length = self._feed(step)
+            if (count, length) not in seen:
+                seen.add((count, length))
                 start = time.perf_counter()
-                self._step(rows, length)
+                self.run.take(fed, length)
                 jax.block_until_ready(self.run.state)
                 seconds.append(time.perf_counter() - start)
         return seconds
 
-    def _batch(self, step: int) -> tuple[np.ndarray, int]:
-        return self.run.rows(step, self.config.train.steps_per_dispatch)
-
-    def _step(self, rows: np.ndarray, length: int) -> None:
-        run = self.run
-        run.state, _ = run.step(run.state, run.data, rows, run.places, run.key, length)
+    def _feed(self, step: int) -> tuple[Any, int, int]:
+        return self.run.source.feed(step, self.config.train.steps_per_dispatch)
 
     def round(self) -> None:
         """Times one round."""
@@ -90,10 +86,10 @@ class TrainingRounds:
         start = time.perf_counter()
         while step < last:
             began = time.perf_counter()
-            rows, length = self._batch(step)
+            fed, count, length = self._feed(step)
             host += time.perf_counter() - began
-            self._step(rows, length)
-            step += rows.shape[1]
+            self.run.take(fed, length)
+            step += count
         jax.block_until_ready(self.run.state)
         # A dispatch may go beyond the last step of the round.
         fraction = self.steps / (step - last + self.steps)
@@ -113,21 +109,20 @@ class EvaluationRounds:
 
     def __init__(self, training: TrainingRounds, count: int) -> None:
         self._split, run = training.split, training.run
-        queries = questions.ask_one(self._split)
+        queries = masked_item.query_one(self._split)
         first = slice(0, count)
-        self._queries = questions.Questions(
-            queries.rows[first], queries.places[first], queries.items[first], 0
+        self._queries = masked_item.ItemQueries(
+            queries.rows[first], queries.positions[first], queries.items[first], 0
         )
-        self._answer = run.validation.answer
         self._run, self._batch = run, training.config.eval.batch_size
         self.examples, self.timing = len(self._queries), Timing()
         self._evaluate()
 
     def _evaluate(self) -> None:
-        questions.answer_all(
-            self._answer,
+        prediction.predict_all(
+            self._run.task,
             self._run.state.params,
-            self._run.data,
+            self._run.resident["columns"],
             self._split,
             self._queries,
             self._batch,

@@ -1,7 +1,6 @@
-"""Prepared data in memory, as columns, and batches that are functions of (seed, step)."""
+"""Prepared data in memory, as columns."""
 
 import contextlib
-import functools
 import json
 import pathlib
 import shlex
@@ -125,92 +124,3 @@ def _reference(examples: list[Any], max_items: int) -> dict[str, np.ndarray] | N
         found["log_probability"][row, : len(values)] = values
         found["rank"][row, : len(values)] = example["reference/rank"].int64_list.value
     return found
-
-
-# Steps of one padded length that follow each other, so that one dispatch can take them.
-BLOCK = 8
-
-
-class Batches:
-    """Which rows make up the batch of a step: a function of (seed, step).
-
-    An epoch sorts its sets by length and cuts them into batches, so that little is spent on
-    padding, and shuffles the batches in blocks of one padded length. What a step is padded to
-    depends on the data set and the step alone; the seed decides which sets of that length fill
-    it. The sets that do not fill a last batch are left out, other ones in each epoch.
-    """
-
-    def __init__(
-        self, lengths: np.ndarray, batch_size: int, seed: int, buckets: int = 8
-    ) -> None:
-        if len(lengths) < batch_size:
-            raise UserError(
-                f"train.batch_size is {batch_size}, the training split has {len(lengths)} "
-                "sets; lower it"
-            )
-        self._lengths = lengths
-        self._batch_size = batch_size
-        self.seed = seed
-        self._bounds = bucket_bounds(lengths, buckets)
-        self.steps_per_epoch = len(lengths) // batch_size
-        self._epoch = functools.lru_cache(maxsize=2)(self._make_epoch)
-
-    def __call__(self, step: int) -> tuple[np.ndarray, int]:
-        """The rows `int32 [B]` of a step (counted from 0) and its padded length."""
-        epoch, place = divmod(step, self.steps_per_epoch)
-        rows, lengths = self._epoch(epoch)
-        return rows[place], int(lengths[place])
-
-    def several(self, step: int, most: int) -> tuple[np.ndarray, int]:
-        """The rows of `most` steps, `int32 [most, B]`, if they have one padded length, else of
-        the first alone, `[1, B]`; and that length.
-        """
-        found = [self(number) for number in range(step, step + most)]
-        rows, lengths = zip(*found, strict=True)
-        count = most if len(set(lengths)) == 1 else 1
-        return np.stack(rows[:count]), lengths[0]
-
-    def _make_epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        kept = self.steps_per_epoch * self._batch_size
-        shared = np.random.default_rng([epoch])
-        chosen = shared.permutation(len(self._lengths))[:kept]
-        own = np.random.default_rng([self.seed, epoch]).permutation(len(self._lengths))
-        # The seed permutes sets of one length among each other, so lengths stay in place.
-        order = np.lexsort((own[chosen], self._lengths[chosen]))
-        rows = chosen[order].reshape(self.steps_per_epoch, self._batch_size)
-        longest = self._lengths[rows[:, -1]]
-        padded = self._bounds[np.searchsorted(self._bounds, longest)]
-        blocks = _blocks(shared.permutation(len(padded)), padded)
-        shuffled = np.concatenate([blocks[place] for place in shared.permutation(len(blocks))])
-        return rows[shuffled].astype(np.int32), padded[shuffled]
-
-
-def _blocks(steps: np.ndarray, padded: np.ndarray) -> list[np.ndarray]:
-    """The steps in blocks of at most `BLOCK` of one padded length."""
-    found = []
-    for length in np.unique(padded):
-        inside = steps[padded[steps] == length]
-        found += np.split(inside, np.arange(BLOCK, len(inside), BLOCK))
-    return found
-
-
-def bucket_bounds(lengths: np.ndarray, buckets: int) -> np.ndarray:
-    """At most `buckets` padded lengths, chosen so that padding is least.
-
-    Dynamic programming over the lengths that occur; `cells[first, last]` is what a bucket
-    of all lengths from the first to the last fills, padding included.
-    """
-    values, counts = np.unique(lengths, return_counts=True)
-    shorter = np.concatenate([[0], np.cumsum(counts)])
-    cells = values * np.maximum(shorter[None, 1:] - shorter[:-1, None], 0).astype(np.float64)
-    cells[np.tril_indices(len(values), -1)] = np.inf
-    best, bounds = cells[0], [[value] for value in values]
-    for _ in range(buckets - 1):
-        total = np.concatenate([[0.0], best[:-1]])[:, None] + cells
-        first = total.argmin(axis=0)
-        bounds = [
-            [*bounds[start - 1], value] if start else [value]
-            for start, value in zip(first, values, strict=True)
-        ]
-        best = total.min(axis=0)
-    return np.array(bounds[-1])

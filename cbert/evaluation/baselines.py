@@ -3,6 +3,7 @@
 Legend: Q queries, M examples, V items, K feature values.
 """
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -10,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from cbert.data.source import Split
-from cbert.evaluation.questions import Questions, ask_one
 from cbert.model.cross_entropy import score
 from cbert.schema import Schema
+from cbert.tasks.base import Queries, Task
+from cbert.tasks.masked_item import ItemQueries, MaskedItem, query_one
 
 POPULARITY = "popularity"
 GIVEN_CONTEXT = "popularity given context"
@@ -29,6 +31,54 @@ MOST_VALUES = 256
 def column_prefix(name: str) -> str:
     """The prefix of a baseline's columns in `eval/<split>.parquet`."""
     return name.lower().replace(" ", "_").replace("-", "_") + "_"
+
+
+@functools.singledispatch
+def predictions(
+    task: Task,
+    load: Callable[[str], Split | None],
+    schema: Schema,
+    split: Split,
+    queries: Queries,
+) -> dict[str, dict[str, np.ndarray]]:
+    """What each baseline of a task predicts; a task without baselines has none.
+
+    Args:
+      task: The task, whose class decides.
+      load: Another split by its name, None where there is none.
+      schema: The schema.
+      split: The split that is evaluated.
+      queries: The queries about it.
+    """
+    del task, load, schema, split, queries
+    return {}
+
+
+@predictions.register
+def _(
+    task: MaskedItem,
+    load: Callable[[str], Split | None],
+    schema: Schema,
+    split: Split,
+    queries: ItemQueries,
+) -> dict[str, dict[str, np.ndarray]]:
+    del task
+    ranked = {POPULARITY: predict_popularity(schema, queries)}
+    train = load("train") if schema.features else None
+    if train is not None:
+        ranked[GIVEN_CONTEXT] = GivenContext(train, load("validation"), schema).predict(
+            split, queries
+        )
+    if split.reference is not None:
+        log_probability, rank = (
+            split.reference[name][queries.rows, queries.positions]
+            for name in ("log_probability", "rank")
+        )
+        ranked[BAYES_OPTIMAL] = log_probability, rank
+    return {
+        name: {"log_probability": log_probability, "rank": rank}
+        for name, (log_probability, rank) in ranked.items()
+    }
 
 
 def popularity(schema: Schema) -> np.ndarray:
@@ -56,15 +106,17 @@ class GivenContext:
         if validation is not None and self._counts.shape[0]:
             self._tune(validation)
 
-    def predict(self, split: Split, queries: Questions) -> tuple[np.ndarray, np.ndarray]:
+    def predict(self, split: Split, queries: ItemQueries) -> tuple[np.ndarray, np.ndarray]:
         """The log-probability (nats) `float32 [Q]` and rank `int32 [Q]` of each query."""
         table = self.exponent * self._log_ratios(self.smoothing)
         return predict_linear(self._indicator(split), table, self._log_popularity, queries)
 
     def _tune(self, validation: Split) -> None:
-        queries = ask_one(validation)
+        queries = query_one(validation)
         first = slice(0, TUNING_EXAMPLES)
-        queries = Questions(queries.rows[first], queries.places[first], queries.items[first], 0)
+        queries = ItemQueries(
+            queries.rows[first], queries.positions[first], queries.items[first], 0
+        )
         indicator = self._indicator(validation)
         best = np.inf
         for smoothing in SMOOTHINGS:
@@ -124,7 +176,7 @@ def predict_linear(
     indicate: Callable[[np.ndarray], np.ndarray],
     table: np.ndarray,
     bias: np.ndarray,
-    queries: Questions,
+    queries: ItemQueries,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Predicts from the logits indicate(rows) @ table + bias; table `[K, V]`, bias `[V]`."""
     table, bias = jnp.asarray(table.T, jnp.float32), jnp.asarray(bias)
@@ -140,7 +192,7 @@ def predict_linear(
     return log_probability, rank
 
 
-def predict_popularity(schema: Schema, queries: Questions) -> tuple[np.ndarray, np.ndarray]:
+def predict_popularity(schema: Schema, queries: ItemQueries) -> tuple[np.ndarray, np.ndarray]:
     """The log-probability (nats) `[Q]` and rank `[Q]` by popularity alone."""
     log_popularity = popularity(schema)
     ordered = np.sort(log_popularity)

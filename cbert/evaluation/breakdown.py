@@ -1,20 +1,16 @@
-"""Slices of a split: by number of visible items, and by the values of a context feature."""
+"""Slices of a split by the values of a context feature.
+
+Legend: M examples.
+"""
 
 import json
 
 import numpy as np
 
-from cbert.data.source import Split
 from cbert.errors import UserError
 from cbert.schema import Feature
 
 MISSING = "(missing)"
-
-
-def by_visible_items(split: Split) -> dict[str, np.ndarray]:
-    """Label to `bool [M]`, for questions that hide one item."""
-    visible = split.lengths - 1
-    return {str(count): visible == count for count in sorted(set(visible.tolist()))}
 
 
 def check(feature: Feature) -> None:

@@ -24,7 +24,7 @@ def format_results(results: dict[str, dict[str, Any]]) -> str:
     """A table of metrics with their standard errors, one row for each name."""
     rows = [["", *HEADINGS.values()]]
     for name, summary in results.items():
-        rows.append([name, *(_cell(metric, summary[metric]) for metric in metrics.METRICS)])
+        rows.append([name, *(_cell(metric, summary[metric]) for metric in HEADINGS)])
     return align(rows)
 
 
@@ -32,8 +32,8 @@ def format_slices(slices: dict[str, Any], title: str) -> str:
     """A table of metrics by slice, with the number of queries in each."""
     rows = [[title, "queries", *HEADINGS.values()]]
     for label, summary in slices.items():
-        cells = (_cell(metric, summary[metric]) for metric in metrics.METRICS)
-        rows.append([label, f"{summary['questions']:,}", *cells])
+        cells = (_cell(metric, summary[metric]) for metric in HEADINGS)
+        rows.append([label, f"{summary['queries']:,}", *cells])
     return align(rows)
 
 
@@ -87,18 +87,21 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, float | None]:
       UserError: the two runs were evaluated on different queries.
     """
 
-    def key(evaluation: Evaluation) -> tuple:
-        queries = evaluation.asked
-        names = np.array(evaluation.schema.items, object)[queries.items]
-        return [evaluation.split.ids[row] for row in queries.rows], queries.places, names
+    def key(evaluation: Evaluation) -> list[Any]:
+        queries = evaluation.queries
+        asked = evaluation.task.table(evaluation.split, queries)
+        return [[evaluation.split.ids[row] for row in queries.rows], *asked.values()]
 
-    same = all(np.array_equal(a, b) for a, b in zip(key(base), key(other), strict=True))
+    same = all(
+        np.array_equal(one, another) for one, another in zip(key(base), key(other), strict=True)
+    )
     if not same or set(base.schema.items) != set(other.schema.items):
         raise UserError(
             "the runs were evaluated on different queries; compare runs on the same data, "
             "split and vocabulary"
         )
-    difference = other.values()["cross_entropy"] - base.values()["cross_entropy"]
+    metric = base.task.metric.name
+    difference = other.values()[metric] - base.values()[metric]
     mean, error = metrics.mean_and_error(difference, base.groups)
     low, high = metrics.bootstrap_interval(difference, base.groups)
     return {"mean": mean, "standard_error": error, "low": low, "high": high}

@@ -1,21 +1,24 @@
-"""Evaluating a run from its work directory: the model beside the baselines."""
+"""Evaluating a run from its work directory: the model beside the baselines.
+
+Legend: M examples, Q queries.
+"""
 
 import dataclasses
-import functools
 import json
 import pathlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from cbert import files, parallel
+from cbert import files, parallel, tasks
 from cbert.data import source
-from cbert.evaluation import baselines, breakdown, feature_importance, metrics, questions
+from cbert.evaluation import baselines, breakdown, feature_importance, metrics
 from cbert.model import contextual_bert
 from cbert.schema import Schema, schema_file
+from cbert.tasks import prediction
+from cbert.tasks.base import Queries, Task
 from cbert.training import checkpoint
 from cbert.training import config as config_lib
 
@@ -23,7 +26,7 @@ MODEL = "model"
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class EvaluationOptions:
     """What to evaluate; empty strings take the run's own."""
 
     split: str = "test"
@@ -35,28 +38,33 @@ class Options:
     feature_importance: bool = False
 
 
+Predictions = dict[str, np.ndarray]
+
+
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """The answers of one run and of the baselines to the same questions.
+    """The predictions of one run and of the baselines for the same queries.
 
     Attributes:
+      task: The run's task.
       method: The run's conditioning method.
       step: The checkpoint's step.
       schema: The checkpoint's schema.
       split: The split, encoded by it.
-      asked: Q questions.
-      answers: Answerer (`model` or a baseline) to log-probability and rank, each `[Q]`.
+      queries: Q queries.
+      predictions: Predictor (`model` or a baseline) to what it predicts, see `Task.predict`.
       settings: What else the result depends on.
-      name: Of its files: the split, and what was asked for in place of the run's own.
+      name: The name of its files: the split, and each setting that is not the run's own.
       feature_importance: See `feature_importance.measure`; None if not measured.
     """
 
+    task: Task
     method: str
     step: int
     schema: Schema
     split: source.Split
-    asked: questions.Questions
-    answers: dict[str, tuple[np.ndarray, np.ndarray]]
+    queries: Queries
+    predictions: dict[str, Predictions]
     settings: dict[str, Any]
     name: str
     feature_importance: dict[str, Any] | None = None
@@ -64,15 +72,40 @@ class Evaluation:
     @property
     def groups(self) -> np.ndarray:
         """`int [Q]`, equal where the group is."""
-        return metrics.group_codes(self.split.groups)[self.asked.rows]
+        return metrics.group_codes(self.split.groups)[self.queries.rows]
 
-    def values(self, answerer: str = MODEL) -> dict[str, np.ndarray]:
-        """Every metric of every question."""
-        return metrics.per_query(*self.answers[answerer])
+    def values(self, predictor: str = MODEL) -> dict[str, np.ndarray]:
+        """Every metric of every query."""
+        return self.task.metric_values(self.predictions[predictor])
 
 
-def evaluate(workdir: str | pathlib.Path, options: Options) -> Evaluation:
-    """Restores parameters, asks the questions, and adds the baselines.
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """A task with the parameters of a checkpoint.
+
+    Attributes:
+      task: The task.
+      step: The checkpoint's step.
+      params: The parameters, on every device.
+      batch_size: Queries at a time.
+    """
+
+    task: Task
+    step: int
+    params: Any
+    batch_size: int
+
+    def predict(
+        self, data: dict[str, Any], split: source.Split, queries: Queries
+    ) -> Predictions:
+        """The predictions of all queries; `data` are the split's columns, replicated."""
+        return prediction.predict_all(
+            self.task, self.params, data, split, queries, self.batch_size
+        )
+
+
+def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluation:
+    """Restores parameters, predicts the queries, and adds the baselines.
 
     Raises:
       UserError: the work directory, the checkpoint or the data are not what they must be.
@@ -84,17 +117,22 @@ def evaluate(workdir: str | pathlib.Path, options: Options) -> Evaluation:
         breakdown.check(schema.feature(options.by))
     data_dir, name = options.data_dir or config.data.dir, options.name or config.data.name
     masking = options.masking or config.eval.masking
-    split, asked, controlled = _ask(data_dir, name, options.split, masking, schema)
+    task = tasks.create(config, config_lib.build_model(config, schema), schema)
+    split, queries, baseline_predictions = _query(
+        task, data_dir, name, options.split, masking, schema
+    )
     permutation = None
     if options.feature_importance:
         permutation = feature_importance.permutation_between_groups(split.groups, schema)
-    step, ask = restore(workdir, config, schema, options.checkpoint)
+    restored = restore(workdir, config, schema, options.checkpoint)
     data = parallel.replicate(split.columns)
-    answers = {MODEL: ask(data, split, asked), **controlled}
+    predictions = {MODEL: restored.predict(data, split, queries), **baseline_predictions}
     importance = None
     if permutation is not None:
         drop = config.train.context_dropout > 0
-        importance = feature_importance.measure(ask, data, split, schema, permutation, drop)
+        importance = feature_importance.measure(
+            restored, data, split, schema, permutation, drop
+        )
     settings = {
         "split": options.split,
         "masking": masking,
@@ -105,144 +143,136 @@ def evaluate(workdir: str | pathlib.Path, options: Options) -> Evaluation:
     own = {"masking": config.eval.masking, "checkpoint": checkpoint.BEST}
     own["data"] = config.data.name
     others = [settings[field] for field, value in own.items() if settings[field] != value]
-    file_name = "-".join([options.split, *others])
-    method = config.model.method
     return Evaluation(
-        method, step, schema, split, asked, answers, settings, file_name, importance
+        task=restored.task,
+        method=config.model.method,
+        step=restored.step,
+        schema=schema,
+        split=split,
+        queries=queries,
+        predictions=predictions,
+        settings=settings,
+        name="-".join([options.split, *others]),
+        feature_importance=importance,
     )
 
 
-def restore(
-    workdir: pathlib.Path, config: Any, schema: Schema, which: str
-) -> tuple[int, Callable]:
-    """The restored step, and `ask(data, split, asked)`.
-
-    That gives the model's log-probability and rank of each question; `data` are the split's
-    columns, replicated.
-    """
+def restore(workdir: pathlib.Path, config: Any, schema: Schema, which: str) -> Restored:
+    """The run's task with the parameters of the checkpoint `which`."""
     model = config_lib.build_model(config, schema)
     with checkpoint.Checkpoints(workdir, read_only=True) as checkpoints:
         step, params = checkpoints.restore_params(
             which, parallel.replicated(contextual_bert.shapes(model))
         )
-    answer = questions.make_answer(model)
-
-    def ask(data: dict, split: source.Split, asked: questions.Questions) -> tuple:
-        return questions.answer_all(answer, params, data, split, asked, config.eval.batch_size)
-
-    return step, ask
+    task = tasks.create(config, model, schema)
+    return Restored(task, step, params, config.eval.batch_size)
 
 
-@functools.lru_cache(maxsize=1)
-def _ask(
-    data_dir: str, name: str, split_name: str, masking: str, schema: Schema
-) -> tuple[source.Split, questions.Questions, dict[str, tuple[np.ndarray, np.ndarray]]]:
-    """Split, questions and the baselines' answers: the same for all runs on the same data."""
-    split = source.load(data_dir, name, split_name, schema)
-    asked = questions.make(split, masking)
-    found = {baselines.POPULARITY: baselines.predict_popularity(schema, asked)}
-    splits = source.split_names(data_dir, name)
-    if schema.features and "train" in splits:
-        train = source.load(data_dir, name, "train", schema)
-        validation = None
-        if "validation" in splits:
-            validation = source.load(data_dir, name, "validation", schema)
-        given_context = baselines.GivenContext(train, validation, schema)
-        found[baselines.GIVEN_CONTEXT] = given_context.predict(split, asked)
-    if split.reference is not None:
-        found[baselines.BAYES_OPTIMAL] = tuple(
-            split.reference[part][asked.rows, asked.places]
-            for part in ("log_probability", "rank")
-        )
-    return split, asked, found
+# Runs of a sweep are evaluated one after the other on the same queries.
+_LAST_QUERIES: dict[tuple, tuple[source.Split, Queries, dict[str, Predictions]]] = {}
+
+
+def _query(
+    task: Task, data_dir: str, name: str, split_name: str, masking: str, schema: Schema
+) -> tuple[source.Split, Queries, dict[str, Predictions]]:
+    """Split, queries and the baselines' predictions: the same for all runs on the same data."""
+    asked_for = type(task), data_dir, name, split_name, masking, schema
+    if asked_for not in _LAST_QUERIES:
+        split = source.load(data_dir, name, split_name, schema)
+        queries = task.queries(split, masking)
+
+        def load(other: str) -> source.Split | None:
+            known = source.split_names(data_dir, name)
+            return source.load(data_dir, name, other, schema) if other in known else None
+
+        predictions = baselines.predictions(task, load, schema, split, queries)
+        _LAST_QUERIES.clear()
+        _LAST_QUERIES[asked_for] = split, queries, predictions
+    return _LAST_QUERIES[asked_for]
 
 
 def summary(evaluation: Evaluation, by: str = "") -> dict[str, Any]:
-    """The result as JSON: each answerer's metrics, and the model's in parts."""
-    groups, asked = evaluation.groups, evaluation.asked
-    found = {
+    """The result as JSON: each predictor's metrics, and the model's for each slice."""
+    groups, queries = evaluation.groups, evaluation.queries
+    names = evaluation.task.metrics
+    result = {
+        "task": evaluation.task.name,
         "method": evaluation.method,
         "step": evaluation.step,
         **evaluation.settings,
-        "questions": len(asked),
-        "skipped": asked.skipped,
+        "queries": len(queries),
+        "skipped": queries.skipped,
         "groups": len(np.unique(groups)),
         "standard_errors": "over groups",
         "results": {
-            answerer: metrics.summarize(evaluation.values(answerer), groups)
-            for answerer in evaluation.answers
+            predictor: metrics.summarize(evaluation.values(predictor), groups, names)
+            for predictor in evaluation.predictions
         },
-        "by_visible_items": _parts(evaluation, breakdown.by_visible_items(evaluation.split)),
     }
+    for name, slices in evaluation.task.slices(evaluation.split).items():
+        result[f"by_{name}"] = _by_slice(evaluation, slices)
     if by:
         feature = evaluation.schema.feature(by)
-        found[f"by_{by}"] = _parts(
-            evaluation, breakdown.by_feature(evaluation.split.contexts, feature)
-        )
+        slices = breakdown.by_feature(evaluation.split.contexts, feature)
+        result[f"by_{by}"] = _by_slice(evaluation, slices)
     if evaluation.feature_importance is not None:
-        found["feature_importance"] = evaluation.feature_importance
-    return found
+        result["feature_importance"] = evaluation.feature_importance
+    return result
 
 
-def _parts(evaluation: Evaluation, parts: dict[str, np.ndarray]) -> dict[str, Any]:
-    """The model's metrics over the examples of each part, `bool [M]`."""
-    groups, found = evaluation.groups, {}
-    values = evaluation.values()
-    for label, rows in parts.items():
-        inside = rows[evaluation.asked.rows]
+def _by_slice(evaluation: Evaluation, slices: dict[str, np.ndarray]) -> dict[str, Any]:
+    """The model's metrics over the examples of each slice, `bool [M]`."""
+    groups, names = evaluation.groups, evaluation.task.metrics
+    values, results = evaluation.values(), {}
+    for label, rows in slices.items():
+        inside = rows[evaluation.queries.rows]
         if inside.any():
-            part = {name: column[inside] for name, column in values.items()}
-            found[label] = {
-                "questions": int(inside.sum()),
-                **metrics.summarize(part, groups[inside]),
+            own = {name: column[inside] for name, column in values.items()}
+            results[label] = {
+                "queries": int(inside.sum()),
+                **metrics.summarize(own, groups[inside], names),
             }
-    return found
+    return results
 
 
-def write(evaluation: Evaluation, found: dict[str, Any], workdir: str | pathlib.Path) -> None:
-    """Writes `eval/<name>.json` and `eval/<name>.parquet`, one row a question.
+def write(evaluation: Evaluation, result: dict[str, Any], workdir: str | pathlib.Path) -> None:
+    """Writes `eval/<name>.json` and `eval/<name>.parquet`, one row a query.
 
-    Feature importance that was measured of this checkpoint before stays in the JSON.
+    The importance of features, once measured of this checkpoint, stays in the JSON.
     """
     folder = pathlib.Path(workdir).expanduser() / "eval"
     folder.mkdir(exist_ok=True)
-    table = pyarrow.table(_rows(evaluation))
+    table = pyarrow.table(_columns(evaluation))
     parquet = folder / f"{evaluation.name}.parquet"
     files.replace(parquet, lambda path: pyarrow.parquet.write_table(table, path))
-    # Last, for it says that the run is evaluated.
+    # The JSON comes last, because it says that the run is evaluated.
     target = folder / f"{evaluation.name}.json"
-    text = json.dumps(
-        {**_known_importance(target, found), **found}, indent=1, ensure_ascii=False
-    )
-    files.write_text(target, text + "\n")
+    whole = {**_known_importance(target, result), **result}
+    files.write_text(target, json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
 
 
-def _known_importance(path: pathlib.Path, found: dict[str, Any]) -> dict[str, Any]:
+def _known_importance(path: pathlib.Path, result: dict[str, Any]) -> dict[str, Any]:
     """The feature importance in an earlier file, if it is of the same step and settings."""
     try:
         known = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    same = ("step", "split", "masking", "checkpoint", "data", "questions", "groups")
-    if "feature_importance" not in known or any(
-        known.get(name) != found[name] for name in same
-    ):
+    same = ("step", "split", "masking", "checkpoint", "data", "queries", "groups")
+    if any(known.get(name) != result[name] for name in same):
         return {}
-    return {"feature_importance": known["feature_importance"]}
+    name = "feature_importance"
+    return {name: known[name]} if name in known else {}
 
 
-def _rows(evaluation: Evaluation) -> dict[str, Any]:
-    split, asked = evaluation.split, evaluation.asked
+def _columns(evaluation: Evaluation) -> dict[str, Any]:
+    split, queries = evaluation.split, evaluation.queries
     columns = {
-        "id": [split.ids[row] for row in asked.rows],
-        "group": [split.groups[row] for row in asked.rows],
-        "place": asked.places,
-        "item": [evaluation.schema.items[item] for item in asked.items],
-        "visible_items": split.lengths[asked.rows] - 1,
-        "context": [split.contexts[row] for row in asked.rows],
+        "id": [split.ids[row] for row in queries.rows],
+        "group": [split.groups[row] for row in queries.rows],
+        **evaluation.task.table(split, queries),
+        "context": [split.contexts[row] for row in queries.rows],
     }
-    for answerer, (log_probability, rank) in evaluation.answers.items():
-        prefix = "" if answerer == MODEL else baselines.column_prefix(answerer)
-        columns[f"{prefix}rank"] = rank
-        columns[f"{prefix}log_probability"] = log_probability
+    for predictor, predictions in evaluation.predictions.items():
+        prefix = "" if predictor == MODEL else baselines.column_prefix(predictor)
+        columns |= {f"{prefix}{name}": values for name, values in predictions.items()}
     return columns

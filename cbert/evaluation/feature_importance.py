@@ -3,7 +3,6 @@
 Legend: M examples, Q queries.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,9 @@ import numpy as np
 from cbert import parallel, progress
 from cbert.data.source import Split
 from cbert.errors import UserError
-from cbert.evaluation import metrics, questions
+from cbert.evaluation import metrics
 from cbert.schema import Schema
+from cbert.tasks.masked_item import ONE
 
 PERMUTED, DROPPED = "permuted", "dropped"
 PERTURBATIONS = (PERMUTED, DROPPED)
@@ -52,7 +52,7 @@ def permutation_between_groups(groups: list[str], schema: Schema) -> np.ndarray:
 
 
 def measure(
-    predict: Callable,
+    restored: Any,
     data: dict[str, Any],
     split: Split,
     schema: Schema,
@@ -62,7 +62,7 @@ def measure(
     """The rise in cross-entropy (nats) when one feature is perturbed, one query an example.
 
     Args:
-      predict: The restored model; `evaluate.restore` returns it.
+      restored: A task with parameters; `evaluate.restore` returns it.
       data: The split's columns, replicated.
       split: The split.
       schema: The checkpoint's schema.
@@ -74,12 +74,13 @@ def measure(
       its values are missing; None where `drop` is false). Each holds `mean` and
       `standard_error` (over groups).
     """
-    queries = questions.ask_one(split)
+    task = restored.task
+    queries = task.queries(split, ONE)
     groups = metrics.group_codes(split.groups)[queries.rows]
 
     def cross_entropy(context: dict[str, Any]) -> np.ndarray:
-        predictions = predict({**data, "context": context}, split, queries)
-        return metrics.per_query(*predictions)["cross_entropy"]
+        predictions = restored.predict({**data, "context": context}, split, queries)
+        return task.metric_values(predictions)["cross_entropy"]
 
     unperturbed = cross_entropy(data["context"])
 

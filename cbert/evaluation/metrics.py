@@ -1,30 +1,13 @@
-"""Metrics of ranked predictions, with standard errors over groups.
+"""Means of metrics, with standard errors over groups.
 
-A query is one masked item of one example. Its prediction is a log-probability and a rank.
+A query is what an evaluation asks about one example; a task says what its metrics are.
 
 Legend: Q queries, G groups, K columns.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
-
-METRICS = ("cross_entropy", "recall@1", "recall@5", "recall@250", "mrr", "ndcg@10")
-
-
-def per_query(log_probability: np.ndarray, rank: np.ndarray) -> dict[str, np.ndarray]:
-    """Every metric of every query, `float64 [Q]` each.
-
-    Args:
-      log_probability: `[Q]`, of the masked item, in nats.
-      rank: `[Q]`, of the masked item among all items, counted from 1.
-    """
-    rank = np.asarray(rank, np.float64)
-    recall = {f"recall@{r}": (rank <= r).astype(np.float64) for r in (1, 5, 250)}
-    return {
-        "cross_entropy": -np.asarray(log_probability, np.float64),
-        **recall,
-        "mrr": 1 / rank,
-        "ndcg@10": np.where(rank <= 10, 1 / np.log2(rank + 1), 0.0),
-    }
 
 
 def group_codes(groups: list[str]) -> np.ndarray:
@@ -89,11 +72,11 @@ def bootstrap_means(
 
 
 def summarize(
-    values: dict[str, np.ndarray], groups: np.ndarray
+    values: dict[str, np.ndarray], groups: np.ndarray, names: Sequence[str]
 ) -> dict[str, dict[str, float | None]]:
-    """The mean and the standard error of every metric."""
+    """The mean and the standard error of the named metrics."""
     summary = {}
-    for name in METRICS:
+    for name in names:
         mean, error = mean_and_error(values[name], groups)
         summary[name] = {"mean": mean, "standard_error": error}
     return summary

@@ -1,6 +1,6 @@
 """The objective over the whole vocabulary, in chunks: logits are never held all at once.
 
-Legend: Q questions, V items, D model dimension, K items of a chunk.
+Legend: Q queries, V items, D model dimension, K items of a chunk.
 """
 
 import functools
@@ -10,13 +10,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import lax
 
 Array = jax.Array
 
 CHUNK = 4096
-# So many chunks are written out, if that makes at most so many probabilities, which are then
-# kept for the gradient. More chunks become a loop that makes them again.
+# Up to FEW chunks are written out if they hold at most KEPT probabilities, which are then kept
+# for the gradient. More chunks become a loop that computes them again.
 FEW, KEPT = 16, 2**26
 
 
@@ -24,25 +25,26 @@ def _chunks(vocabulary: int, chunk: int) -> tuple[int, np.ndarray, np.ndarray]:
     """Chunks of equal size that cover all items, the last one overlapping where it must.
 
     Returns:
-      The size K, each chunk's start, and 1 for the items that no chunk before holds, else 0.
+      The size K, each chunk's start, and 1 for the items not yet counted in an earlier chunk,
+      else 0.
     """
     number = -(-vocabulary // chunk)
     size = -(-vocabulary // number)
     covered = np.arange(number) * size
     starts = np.minimum(covered, vocabulary - size)
-    fresh = starts[:, None] + np.arange(size) >= covered[:, None]
-    return size, starts, fresh.astype(np.float32)
+    not_counted = starts[:, None] + np.arange(size) >= covered[:, None]
+    return size, starts, not_counted.astype(np.float32)
 
 
 def _scan(few: bool, step: Callable, carry: Any, chunks: Sequence) -> tuple[Any, list | None]:
     """`lax.scan`, written out for few chunks: nothing is cleared, stacked or copied."""
     if not few:
         return lax.scan(step, carry, tuple(chunks))
-    made = []
+    outputs = []
     for chunk in zip(*chunks, strict=True):
-        carry, out = step(carry, chunk)
-        made.append(out)
-    return carry, made
+        carry, output = step(carry, chunk)
+        outputs.append(output)
+    return carry, outputs
 
 
 def _part(table: Array, bias: Array, start: Array, size: int) -> tuple[Array, Array]:
@@ -80,37 +82,37 @@ def cross_entropy(
 
 
 def _forward(hidden, table, bias, targets, chunk, kept):
-    """One pass over the table: the normalizer, and the row that each question expects.
+    """One pass over the table: the normaliser, and the row that each query expects.
 
-    That row, sum_v p_v t_v, is the gradient of the normalizer by `hidden`. Both are summed
-    relative to the largest logit so far.
+    That row, sum_v p_v t_v, is the gradient of the normaliser by `hidden`. Both are summed
+    relative to the running maximum of the logits.
     """
-    size, starts, fresh = _chunks(len(table), chunk)
+    size, starts, not_counted = _chunks(len(table), chunk)
     few = len(starts) <= FEW and len(hidden) * len(table) <= kept
 
     def add(carry, chunk):
-        most, total, expected = carry
-        start, fresh = chunk
+        running_max, total, expected = carry
+        start, not_counted = chunk
         rows, offset = _part(table, bias, start, size)
         logits = hidden @ rows.T + offset
-        now = jnp.maximum(most, logits.max(axis=1))
-        weights = jnp.exp(logits - now[:, None])
-        shrink = jnp.exp(most - now)
-        total = total * shrink + (weights * fresh).sum(axis=1)
-        expected = expected * shrink[:, None] + weights @ (rows * fresh[:, None])
-        return (now, total, expected), (weights, now) if few else None
+        new_max = jnp.maximum(running_max, logits.max(axis=1))
+        unnormalised = jnp.exp(logits - new_max[:, None])
+        shrink = jnp.exp(running_max - new_max)
+        total = total * shrink + (unnormalised * not_counted).sum(axis=1)
+        expected = expected * shrink[:, None] + unnormalised @ (rows * not_counted[:, None])
+        return (new_max, total, expected), (unnormalised, new_max) if few else None
 
     first = (jnp.full(len(hidden), -jnp.inf), jnp.zeros(len(hidden)), jnp.zeros_like(hidden))
-    (most, total, expected), saved = _scan(few, add, first, (starts, fresh))
-    normalizer = most + jnp.log(total)
-    loss = normalizer - _target_logits(hidden, table, bias, targets)
+    (running_max, total, expected), saved = _scan(few, add, first, (starts, not_counted))
+    normaliser = running_max + jnp.log(total)
+    loss = normaliser - _target_logits(hidden, table, bias, targets)
     expected = expected / total[:, None]
-    return loss, (hidden, table, bias, targets, normalizer, expected, saved)
+    return loss, (hidden, table, bias, targets, normaliser, expected, saved)
 
 
 def _backward(chunk, kept, residuals, gradient):
     del kept
-    hidden, table, bias, targets, normalizer, expected, saved = residuals
+    hidden, table, bias, targets, normaliser, expected, saved = residuals
     size, starts, _ = _chunks(len(table), chunk)
     few = saved is not None
 
@@ -118,15 +120,15 @@ def _backward(chunk, kept, residuals, gradient):
         d_table, d_bias = carry
         start, scale = chunk[0], gradient
         if few:
-            weights, most = chunk[1]
-            scale = gradient * jnp.exp(most - normalizer)
+            unnormalised, chunk_max = chunk[1]
+            scale = gradient * jnp.exp(chunk_max - normaliser)
         else:
             rows, offset = _part(table, bias, start, size)
-            weights = jnp.exp(hidden @ rows.T + offset - normalizer[:, None])
-        d_rows = weights.T @ (hidden * scale[:, None])
+            unnormalised = jnp.exp(hidden @ rows.T + offset - normaliser[:, None])
+        d_rows = unnormalised.T @ (hidden * scale[:, None])
         # Where chunks overlap, the same values are written twice.
         d_table = lax.dynamic_update_slice_in_dim(d_table, d_rows, start, 0)
-        d_bias = lax.dynamic_update_slice_in_dim(d_bias, scale @ weights, start, 0)
+        d_bias = lax.dynamic_update_slice_in_dim(d_bias, scale @ unnormalised, start, 0)
         return (d_table, d_bias), None
 
     first = (lax.empty(table.shape, table.dtype), lax.empty(bias.shape, bias.dtype))
@@ -147,24 +149,31 @@ def score(
     """Log-probability (nats) and rank of the targets among all items.
 
     Shapes as in `cross_entropy`. The rank counts from 1; ties count against the target.
-    Products are full float32 on every device, for ranks hang on small differences.
+    Products are full float32 on every device, because ranks depend on small differences.
     """
-    size, starts, fresh = _chunks(len(table), chunk)
+    size, starts, not_counted = _chunks(len(table), chunk)
     own = _target_logits(hidden, table, bias, targets)
 
     def add(carry: tuple[Array, Array, Array], chunk: tuple[Array, Array]):
-        most, total, ahead = carry
-        start, fresh = chunk
+        running_max, total, ahead = carry
+        start, not_counted = chunk
         rows, offset = _part(table, bias, start, size)
         logits = jnp.dot(hidden, rows.T, precision=lax.Precision.HIGHEST) + offset
-        now = jnp.maximum(most, logits.max(axis=1))
-        weights = jnp.exp(logits - now[:, None]) * fresh
-        total = total * jnp.exp(most - now) + weights.sum(axis=1)
-        other = (start + jnp.arange(size) != targets[:, None]) & (fresh > 0)
+        new_max = jnp.maximum(running_max, logits.max(axis=1))
+        unnormalised = jnp.exp(logits - new_max[:, None]) * not_counted
+        total = total * jnp.exp(running_max - new_max) + unnormalised.sum(axis=1)
+        other = (start + jnp.arange(size) != targets[:, None]) & (not_counted > 0)
         ahead += ((logits >= own[:, None]) & other).sum(axis=1)
-        return (now, total, ahead), None
+        return (new_max, total, ahead), None
 
     rows = len(hidden)
     first = (jnp.full(rows, -jnp.inf), jnp.zeros(rows), jnp.zeros(rows, jnp.int32))
-    (most, total, ahead), _ = _scan(len(starts) <= FEW, add, first, (starts, fresh))
-    return own - most - jnp.log(total), ahead + 1
+    chunks = (starts, not_counted)
+    (running_max, total, ahead), _ = _scan(len(starts) <= FEW, add, first, chunks)
+    return own - running_max - jnp.log(total), ahead + 1
+
+
+def plain_cross_entropy(hidden: Array, table: Array, bias: Array, targets: Array) -> Array:
+    """The same as `cross_entropy` by the library, which holds all logits at once."""
+    logits = hidden @ table.T + bias
+    return optax.softmax_cross_entropy_with_integer_labels(logits, targets)

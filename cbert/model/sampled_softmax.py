@@ -1,6 +1,6 @@
 """The objective over a sample of the items, for vocabularies too large to go through.
 
-Legend: Q questions, S sampled items, V items, D model dimension.
+Legend: Q queries, S sampled items, V items, D model dimension.
 """
 
 import jax
@@ -56,7 +56,7 @@ def sampled_cross_entropy(
       table: `float32 [V, D]`.
       bias: `float32 [V]`.
       targets: `int32 [Q]`.
-      sampled: `int32 [S]`, from `draw`, the same for all questions.
+      sampled: `int32 [S]`, from `draw`, the same for all queries.
       cumulative: `int32 [V]`.
 
     Returns:

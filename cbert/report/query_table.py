@@ -20,10 +20,11 @@ from cbert.evaluation.baselines import (
     column_prefix,
 )
 from cbert.report.run_directory import RunDirectory
+from cbert.tasks import ranking
 
 REPORTED_METRICS = ("cross_entropy", "recall@1", "recall@5", "recall@250")
 BASELINES = (POPULARITY, GIVEN_CONTEXT, BAYES_OPTIMAL)
-_KEY = ("id", "group", "place", "item")
+_KEY = ("id", "group", "position", "item")
 MetricValues = dict[str, np.ndarray]
 
 
@@ -91,7 +92,7 @@ def read_metrics(run: RunDirectory, queries: QueryTable) -> MetricValues:
 
 def _read(run: RunDirectory) -> pyarrow.Table:
     assert run.evaluation is not None
-    name, count = run.evaluation["split"], run.evaluation["questions"]
+    name, count = run.evaluation["split"], run.evaluation["queries"]
     path = run.path / "eval" / f"{name}.parquet"
     try:
         table = pyarrow.parquet.read_table(path)
@@ -115,7 +116,7 @@ def _strings(table: pyarrow.Table, name: str) -> np.ndarray:
 
 
 def _metric_values(table: pyarrow.Table, prefix: str) -> MetricValues:
-    values = metrics.per_query(
+    values = ranking.metric_values(
         table[f"{prefix}log_probability"].to_numpy(), table[f"{prefix}rank"].to_numpy()
     )
     return {name: values[name] for name in REPORTED_METRICS}

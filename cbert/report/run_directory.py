@@ -14,7 +14,7 @@ from cbert.training import config as config_lib
 
 REPORT = "report"
 # The fields of an evaluation that must be the same for all runs.
-SETTINGS = ("data", "split", "masking", "checkpoint", "questions", "skipped", "groups")
+SETTINGS = ("data", "split", "masking", "checkpoint", "queries", "skipped", "groups")
 
 
 @dataclasses.dataclass(frozen=True)

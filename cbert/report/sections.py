@@ -63,7 +63,7 @@ def _setting(data: ReportData) -> str:
     if settings["masking"] != "each":
         masking = "one item of each example is masked"
     return (
-        f"There are {settings['questions']:,} queries ({masking}) from {settings['groups']:,} "
+        f"There are {settings['queries']:,} queries ({masking}) from {settings['groups']:,} "
         f"groups; {settings['skipped']:,} more were skipped because their item is not in the "
         f"vocabulary. The {settings['checkpoint']} checkpoint of each run was evaluated."
     )

@@ -8,13 +8,14 @@ import ml_collections
 
 from cbert import config as config_lib
 from cbert.config import field, flat, save, short_names
+from cbert.data.batching import BLOCK
 from cbert.data.masking import KINDS, Masking
-from cbert.data.source import BLOCK
 from cbert.errors import UserError
 from cbert.model import conditioning, contextual_bert
 from cbert.model.config import ModelConfig
 from cbert.model.contextual_bert import ContextualBert
 from cbert.schema import Schema
+from cbert.tasks import TASKS
 from cbert.training.optimizer import SCHEDULES
 
 __all__ = [
@@ -69,6 +70,13 @@ class Model(ModelConfig):
         "the conditioning method, also the argument of the config file",
         choices=lambda: (*conditioning.METHODS, *conditioning.LONG_NAMES),
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskConfig:
+    """What the model learns to do."""
+
+    name: str = field("masked_item", "the task", choices=lambda: tuple(TASKS))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,6 +183,7 @@ def sections() -> dict[str, type]:
         "data": Data,
         "model": Model,
         **{f"model.{name}": cls for name, cls in conditioning.config_sections().items()},
+        "task": TaskConfig,
         "train": Train,
         "optimizer": Optimizer,
         "eval": Eval,

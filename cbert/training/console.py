@@ -9,13 +9,13 @@ from cbert import progress
 
 
 def bar(config: ml_collections.ConfigDict, seeds: int, first: int) -> tqdm:
-    """A bar over all sets of all seeds, `first` steps of it done."""
+    """A bar over all examples of all seeds, `first` steps of it done."""
     size = config.train.batch_size * seeds
     return progress.bar(
         desc=f"training {config.model.method}",
         total=config.train.steps * size,
         initial=first * size,
-        unit=" sets",
+        unit=" examples",
         unit_scale=True,
         delay=0,
         smoothing=0.05,
@@ -33,7 +33,7 @@ class Clock:
         self._step, self._time = step, time.perf_counter()
 
     def report(self, step: int, row: dict[str, float]) -> float:
-        """Shows loss and learning rate; returns the sets a second since the last report."""
+        """Shows loss and learning rate; returns the examples a second since the last report."""
         now = time.perf_counter()
         rate = (step - self._step) / (now - self._time)
         self._step, self._time = step, now
@@ -42,7 +42,7 @@ class Clock:
             shown += f"  skipped {row['skipped']:.0f}"
         if self._bar.disable:
             print(
-                f"step {step:>7}  {shown}  {rate * self._size:,.0f} sets/s  "
+                f"step {step:>7}  {shown}  {rate * self._size:,.0f} examples/s  "
                 f"{(self._steps - step) / rate:,.0f} s left",
                 flush=True,
             )
@@ -51,9 +51,13 @@ class Clock:
         return rate * self._size
 
 
-def validated(seed: str, step: int, found: dict[str, float], improved: bool) -> None:
-    """One line an evaluation."""
-    tqdm.write(
-        f"step {step:>7}  {seed}validation cross-entropy {found['cross_entropy']:.4f}  "
-        f"recall@5 {found['recall@5']:.2%}{'  best' if improved else ''}"
+def validated(seed: str, step: int, metrics: dict[str, float], improved: bool) -> None:
+    """One line for a validation; fractions are shown as percentages."""
+    numbers = "  ".join(
+        f"{name.replace('_', ' ')} {_text(name, v)}" for name, v in metrics.items()
     )
+    tqdm.write(f"step {step:>7}  {seed}validation {numbers}{'  best' if improved else ''}")
+
+
+def _text(name: str, value: float) -> str:
+    return f"{value:.2%}" if "@" in name or "accuracy" in name else f"{value:.4f}"

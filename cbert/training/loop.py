@@ -16,12 +16,13 @@ from cbert.errors import UserError
 from cbert.training import config as config_lib
 from cbert.training import console
 from cbert.training import run as run_lib
+from cbert.training import state as state_lib
 from cbert.training import workdir as workdir_lib
 from cbert.training.checkpoint import Checkpoints, meet
+from cbert.training.metric_accumulator import MetricAccumulator, SeedRun, not_finite
 from cbert.training.run import Run
-from cbert.training.state import Progress
+from cbert.training.state import Progress, TrainState
 from cbert.training.stop import Stop
-from cbert.training.window import Part, Window, not_finite
 from cbert.training.writer import Writer
 
 
@@ -39,7 +40,7 @@ def train_seeds(
     seeds: Sequence[int],
     workdirs: Sequence[str | pathlib.Path],
 ) -> list[Progress]:
-    """Trains the seeds of one config in one program, a work directory each.
+    """Trains the seeds of one config in one program, each in its own work directory.
 
     Raises:
       UserError: as `train`; or seeds and work directories do not match.
@@ -62,16 +63,16 @@ def train_seeds(
             if parallel.is_first():
                 stack.enter_context(files.Lock(path, "--workdir"))
                 workdir_lib.claim(one, schema, path)
-        with parallel.together():
-            parts = _open(stack, run, paths)
-            if not _ended(config, parts, _step(run)):
-                with console.bar(config, len(parts), _step(run)) as bar:
-                    _loop(config, run, parts, stop, bar)
-    if _ended(config, parts, _step(run)) and parallel.is_first():
-        for part in parts:
-            best = {"best": part.known.best, "best_step": part.known.best_step}
-            workdir_lib.finish(part.workdir, {"step": _step(run), **best})
-    return [part.known for part in parts]
+        with parallel.error_context():
+            seed_runs = _open(stack, run, paths)
+            if not _ended(config, seed_runs, _step(run)):
+                with console.bar(config, len(seed_runs), _step(run)) as bar:
+                    _loop(config, run, seed_runs, stop, bar)
+    if _ended(config, seed_runs, _step(run)) and parallel.is_first():
+        for seed_run in seed_runs:
+            best = {"best": seed_run.progress.best, "best_step": seed_run.progress.best_step}
+            workdir_lib.finish(seed_run.workdir, {"step": _step(run), **best})
+    return [seed_run.progress for seed_run in seed_runs]
 
 
 def _check_seeds(
@@ -93,7 +94,9 @@ def _of_seed(config: ml_collections.ConfigDict, seed: int) -> ml_collections.Con
     return own
 
 
-def _open(stack: contextlib.ExitStack, run: Run, paths: Sequence[pathlib.Path]) -> list[Part]:
+def _open(
+    stack: contextlib.ExitStack, run: Run, paths: Sequence[pathlib.Path]
+) -> list[SeedRun]:
     """Restores every seed at the newest step that all of them have, and opens its files."""
     others = not parallel.is_first()
     if others:
@@ -101,63 +104,76 @@ def _open(stack: contextlib.ExitStack, run: Run, paths: Sequence[pathlib.Path]) 
     opened = [stack.enter_context(Checkpoints(path, others)) for path in paths]
     if not others:
         meet("the first process has opened the directory")
-    found = [own.restore(state) for own, state in zip(opened, run.states(), strict=True)]
+    restored = _restore(run, opened)
     # A seed may have no checkpoint of the step that another has: then an earlier one is tried.
-    while (first := min(steps := [int(state.step) for state, _ in found])) < max(steps):
-        found = [
-            own.restore(state, first) for own, state in zip(opened, run.states(), strict=True)
-        ]
-    run.set_states([state for state, _ in found])
-    parts = []
-    for batches, path, own, (_, known) in zip(run.batches, paths, opened, found, strict=True):
+    while (first := min(steps := [int(state.step) for state, _ in restored])) < max(steps):
+        restored = _restore(run, opened, first)
+    run.set_states([state for state, _ in restored])
+    seed_runs = []
+    for seed, path, own, (_, progress) in zip(run.seeds, paths, opened, restored, strict=True):
         if first:
             print(f"resuming {path} at step {first}", flush=True)
-        name = f"seed {batches.seed}  " if len(paths) > 1 else ""
+        name = f"seed {seed}  " if len(paths) > 1 else ""
         writer = stack.enter_context(Writer(path, first, others))
-        parts.append(Part(name, path, known, own, writer))
-    return parts
+        seed_runs.append(SeedRun(name, path, progress, own, writer))
+    return seed_runs
+
+
+def _restore(
+    run: Run, opened: Sequence[Checkpoints], step: int | None = None
+) -> list[tuple[TrainState, Progress]]:
+    """Each seed's newest state, or that of a step; a seed without a checkpoint is at step 0."""
+    restored = []
+    for state, checkpoints in zip(run.states(), opened, strict=True):
+        empty = state_lib.to_saved(state)
+        empty = empty.replace(opt_state=parallel.replicate(empty.opt_state))
+        saved, progress = checkpoints.restore(empty, step)
+        restored.append((state_lib.from_saved(saved, state), progress))
+    return restored
 
 
 def _step(run: Run) -> int:
     return int(np.ravel(jax.device_get(run.state.step))[0])
 
 
-def _ended(config: ml_collections.ConfigDict, parts: Sequence[Part], step: int) -> bool:
+def _ended(config: ml_collections.ConfigDict, seed_runs: Sequence[SeedRun], step: int) -> bool:
     patience = config.train.patience
-    return step >= config.train.steps or 0 < patience <= parts[0].known.waited
+    return step >= config.train.steps or 0 < patience <= seed_runs[0].progress.waited
 
 
 def _loop(
     config: ml_collections.ConfigDict,
     run: Run,
-    parts: Sequence[Part],
+    seed_runs: Sequence[SeedRun],
     stop: Stop,
     bar: tqdm,
 ) -> None:
     step, ended = _step(run), False
-    window, dispatches = Window(run, parts, step), 0
-    clock = console.Clock(config, len(parts), step, bar)
+    accumulator, dispatches = MetricAccumulator(run, seed_runs, step), 0
+    clock = console.Clock(config, len(seed_runs), step, bar)
     while not (ended or stop.requested):
-        taken, found = run.advance(step, _most(config, step))
+        taken, metrics = run.advance(step, _most(config, step))
         step, dispatches = step + taken, dispatches + 1
-        window.add(found, taken)
-        bar.update(taken * config.train.batch_size * len(parts))
+        accumulator.add(metrics, taken)
+        bar.update(taken * config.train.batch_size * len(seed_runs))
         last = step == config.train.steps
         if last or step % config.train.log_every == 0:
-            _write_rows(run, parts, window, clock, step)
+            _write_rows(run, seed_runs, accumulator, clock, step)
         improved = False
         if last or step % config.train.eval_every == 0:
-            improved = _validate(run, parts, step)
-            ended = _ended(config, parts, step)
+            improved = _validate(run, seed_runs, step)
+            ended = _ended(config, seed_runs, step)
         if parallel.process_count() > 1:
-            stop.requested = parallel.told_to_stop(dispatches)
+            stop.requested = parallel.should_stop(dispatches)
         due = step % config.train.checkpoint_every == 0
         if stop.requested:
             stop.answer()
         if improved or ended or due or stop.requested:
-            _save(run, parts, window)
+            _save(run, seed_runs, accumulator)
     if ended and not last:
-        tqdm.write(f"stopped at step {step}: no better for {parts[0].known.waited} evaluations")
+        tqdm.write(
+            f"stopped at step {step}: no better for {seed_runs[0].progress.waited} evaluations"
+        )
 
 
 def _most(config: ml_collections.ConfigDict, step: int) -> int:
@@ -169,38 +185,44 @@ def _most(config: ml_collections.ConfigDict, step: int) -> int:
 
 
 def _write_rows(
-    run: Run, parts: Sequence[Part], window: Window, clock: console.Clock, step: int
+    run: Run,
+    seed_runs: Sequence[SeedRun],
+    accumulator: MetricAccumulator,
+    clock: console.Clock,
+    step: int,
 ) -> None:
-    rate = {"learning_rate": float(run.rate(step - 1))}
-    rows = [{**row, **rate} for row in window.close()]
+    rate = {"learning_rate": float(run.learning_rate(step - 1))}
+    rows = [{**row, **rate} for row in accumulator.close()]
     mean = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
     speed = clock.report(step, mean)
-    for part, row in zip(parts, rows, strict=True):
-        part.writer.write(step, "train", row, sets_per_second=speed)
+    for seed_run, row in zip(seed_runs, rows, strict=True):
+        seed_run.writer.write(step, "train", row, examples_per_second=speed)
 
 
-def _validate(run: Run, parts: Sequence[Part], step: int) -> bool:
+def _validate(run: Run, seed_runs: Sequence[SeedRun], step: int) -> bool:
     """Evaluates every seed, and notes whether it is the best so far; True if any is."""
-    any_improved = False
-    for part, state in zip(parts, run.states(), strict=True):
-        found, known = run.validation(state.params), part.known
-        if not np.isfinite(found["cross_entropy"]):
-            raise UserError(not_finite(part, step, found))
-        part.writer.write(step, "validation", found)
-        improved = found["cross_entropy"] < known.best
+    metric, any_improved = run.task.metric, False
+    for seed_run, state in zip(seed_runs, run.states(), strict=True):
+        metrics, progress = run.validation(state.params), seed_run.progress
+        value = metrics[metric.name]
+        if not np.isfinite(value):
+            raise UserError(not_finite(seed_run, step, metrics))
+        seed_run.writer.write(step, "validation", metrics)
+        improved = not progress.best_step or metric.improves(value, progress.best)
         if improved:
-            known.best, known.best_step, known.waited = found["cross_entropy"], step, 0
+            progress.best, progress.best_step, progress.waited = value, step, 0
         else:
-            known.waited += 1
-        console.validated(part.name, step, found, improved)
+            progress.waited += 1
+        shown = {name: metrics[name] for name in run.task.shown}
+        console.validated(seed_run.name, step, shown, improved)
         any_improved |= improved
     return any_improved
 
 
-def _save(run: Run, parts: Sequence[Part], window: Window) -> None:
+def _save(run: Run, seed_runs: Sequence[SeedRun], accumulator: MetricAccumulator) -> None:
     """A checkpoint of every seed, so that all go on from one step."""
-    window.save()
-    for part, state in zip(parts, run.states(), strict=True):
-        part.writer.flush()
+    accumulator.save()
+    for seed_run, state in zip(seed_runs, run.states(), strict=True):
+        seed_run.writer.flush()
         if parallel.is_first():
-            part.checkpoints.save(state, part.known)
+            seed_run.checkpoints.save(state_lib.to_saved(state), seed_run.progress)

@@ -56,7 +56,7 @@ def check(config: ml_collections.ConfigDict, schema: Schema, longest: int, seeds
     needs = estimate(config, schema, longest, seeds)
     available, copies = parallel.device_memory(), 1
     if available is None:  # Devices of the CPU share its memory.
-        available, copies = host_memory(), parallel.here_count()
+        available, copies = host_memory(), parallel.local_device_count()
     total = copies * sum(need.size for need in needs)
     if total <= available:
         return
@@ -87,7 +87,7 @@ def estimate(
         _activations(config, train_batch * seeds, longest, masked, "train.batch_size"),
         _logits(train_batch * seeds * masked, schema, "train.batch_size", sampled),
     ]
-    eval_batch = -(-config.eval.batch_size // parallel.here_count())
+    eval_batch = -(-config.eval.batch_size // parallel.local_device_count())
     evaluation = [
         _activations(config, eval_batch, longest, 1, "eval.batch_size"),
         _logits(eval_batch, schema, "eval.batch_size"),

@@ -1,15 +1,17 @@
 """AdamW with warm-up, decay, clipping, and weight decay on kernels alone."""
 
+from collections.abc import Callable
 from typing import Any
 
-import flax
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+from flax import struct, traverse_util
 
 SCHEDULES = ("cosine", "linear", "constant")
 DECAYED, REST = "decayed", "rest"
-# Leaves of more entries stay on their own: to pack one would be to copy it.
+# Leaves of more entries stay on their own, because packing copies.
 LARGE = 2**18
 
 
@@ -33,11 +35,22 @@ def learning_rate(schedule: str, peak: float, warmup_steps: int, steps: int) -> 
 
 
 def make_optimizer(
-    rate: optax.Schedule, weight_decay: float, clip_norm: float, b1: float, b2: float
+    rate: optax.Schedule,
+    weight_decay: float,
+    clip_norm: float,
+    b1: float,
+    b2: float,
+    packs: bool = True,
 ) -> optax.GradientTransformation:
-    """AdamW over packed parameters; `clip_norm` of 0 turns clipping off."""
-    adamw = optax.adamw(rate, b1, b2, weight_decay=weight_decay, mask=_is_decayed)
-    return optax.chain(optax.clip_by_global_norm(clip_norm), adamw) if clip_norm else adamw
+    """AdamW; `clip_norm` of 0 turns clipping off.
+
+    `packs` is the fast form, which works on a few long vectors; the updates are the same.
+    """
+    mask = _packed_decay if packs else _leaf_decay
+    optimizer = optax.adamw(rate, b1, b2, weight_decay=weight_decay, mask=mask)
+    if clip_norm:
+        optimizer = optax.chain(optax.clip_by_global_norm(clip_norm), optimizer)
+    return packed(optimizer) if packs else optimizer
 
 
 def skip_nonfinite(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
@@ -45,46 +58,100 @@ def skip_nonfinite(optimizer: optax.GradientTransformation) -> optax.GradientTra
     return optax.apply_if_finite(optimizer, max_consecutive_errors=2**31 - 1)
 
 
-def decayed(path: tuple[str, ...]) -> bool:
+def is_decayed(path: tuple[str, ...]) -> bool:
     """True for what weight decay shrinks: no bias, no LayerNorm, no embedding."""
     return path[-1] == "kernel" and path[0] != "context_encoder"
 
 
-def pack(tree: Any) -> dict[str, jax.Array]:
-    """Parameters as a few long vectors: one sum over devices, one norm and one update each.
+def _leaf_decay(params: Any) -> Any:
+    flat = traverse_util.flatten_dict(params)
+    return traverse_util.unflatten_dict({path: is_decayed(path) for path in flat})
 
-    As they are, the hundred small leaves cost more to compile than the model does.
+
+def _packed_decay(params: "Packed") -> "Packed":
+    return Packed({name: name.split(".")[0] == DECAYED for name in params.vectors})
+
+
+@struct.dataclass
+class Packed:
+    """A tree of parameters as a few long vectors, by name."""
+
+    vectors: dict[str, Any]
+
+
+def packed(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """The optimizer over packed parameters: one norm and one update for a hundred leaves.
+
+    Leaf by leaf, they cost more to compile than the model does.
     """
-    flat = flax.traverse_util.flatten_dict(tree)
-    return {
-        name: flat[paths[0]]
-        if len(paths) == 1
-        else jnp.concatenate([flat[path].reshape(-1) for path in paths])
-        for name, paths in _groups(flat).items()
-    }
+
+    def init(params: Any) -> Any:
+        return optimizer.init(pack(params))
+
+    def update(gradients: Any, state: Any, params: Any) -> tuple[Any, Any]:
+        updates, state = optimizer.update(pack(gradients), state, pack(params))
+        return unpack(updates, params), state
+
+    return optax.GradientTransformation(init, update)
 
 
-def unpack(vectors: dict[str, jax.Array], like: Any) -> Any:
+def pack(tree: Any, concatenate: Callable = jnp.concatenate) -> Packed:
+    """Parameters as a few long vectors; a large leaf stays on its own."""
+    flat = traverse_util.flatten_dict(tree)
+    return Packed(
+        {
+            name: flat[paths[0]]
+            if len(paths) == 1
+            else concatenate([flat[path].reshape(-1) for path in paths])
+            for name, paths in _groups(flat).items()
+        }
+    )
+
+
+def unpack(packed: Packed, like: Any) -> Any:
     """The inverse of `pack`, for a tree of the shapes of `like`."""
-    flat = flax.traverse_util.flatten_dict(like)
+    flat = traverse_util.flatten_dict(like)
     for name, paths in _groups(flat).items():
-        vector = vectors[name].reshape(-1)
+        vector = packed.vectors[name].reshape(-1)
         for path in paths:
             size, shape = flat[path].size, flat[path].shape
             flat[path], vector = vector[:size].reshape(shape), vector[size:]
-    return flax.traverse_util.unflatten_dict(flat)
+    return traverse_util.unflatten_dict(flat)
+
+
+def per_leaf(opt_state: Any, params: Any) -> Any:
+    """A copy of an optimizer's state with a leaf for each parameter, as checkpoints hold it.
+
+    It is made on the host, because every slice would be a program of its own on the device.
+    """
+
+    def unpacked(node: Any) -> Any:
+        if not isinstance(node, Packed):
+            return np.array(node)
+        return jax.tree.map(np.array, unpack(node, params))
+
+    return jax.tree.map(unpacked, jax.device_get(opt_state), is_leaf=_is_packed)
+
+
+def as_packed(opt_state: Any, like: Any) -> Any:
+    """The inverse of `per_leaf`: packed wherever the state `like` is, on the host."""
+
+    def packed_like(node: Any, own: Any) -> Any:
+        return pack(own, np.concatenate) if isinstance(node, Packed) else own
+
+    return jax.tree.map(packed_like, like, jax.device_get(opt_state), is_leaf=_is_packed)
+
+
+def _is_packed(node: Any) -> bool:
+    return isinstance(node, Packed)
 
 
 def _groups(flat: dict[tuple[str, ...], Any]) -> dict[str, list[tuple[str, ...]]]:
-    """Name of a vector to the paths of its leaves; large leaves are vectors of their own."""
-    groups = {}
+    """The paths of the leaves of each vector, by the vector's name."""
+    groups: dict[str, list[tuple[str, ...]]] = {}
     for path, leaf in sorted(flat.items()):
-        name = DECAYED if decayed(path) else REST
+        name = DECAYED if is_decayed(path) else REST
         if leaf.size > LARGE:
             name = ".".join([name, *path])
         groups.setdefault(name, []).append(path)
     return groups
-
-
-def _is_decayed(packed: dict[str, jax.Array]) -> dict[str, bool]:
-    return {name: name.split(".")[0] == DECAYED for name in packed}

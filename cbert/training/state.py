@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
+from cbert import parallel
 from cbert.errors import UserError
-from cbert.training.optimizer import pack
+from cbert.training import optimizer as optimizer_lib
 
 
 @struct.dataclass
@@ -28,8 +29,20 @@ class TrainState:
 
 
 def create(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
-    """The state before the first step; the optimizer sees packed parameters."""
-    return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(pack(params)))
+    """The state before the first step."""
+    return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
+
+
+def to_saved(state: TrainState) -> TrainState:
+    """The state as a checkpoint holds it: the optimizer's has a leaf for each parameter."""
+    opt_state = optimizer_lib.per_leaf(state.opt_state, state.params)
+    return TrainState(state.step, state.params, opt_state)
+
+
+def from_saved(saved: TrainState, like: TrainState) -> TrainState:
+    """The inverse of `to_saved`, on every device; packed where the state `like` is."""
+    opt_state = optimizer_lib.as_packed(saved.opt_state, like.opt_state)
+    return TrainState(saved.step, saved.params, parallel.replicate(opt_state))
 
 
 @dataclasses.dataclass

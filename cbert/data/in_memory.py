@@ -1,0 +1,43 @@
+"""A split whose columns live on the devices; a step is sent the numbers of its rows."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from cbert import parallel
+from cbert.data.batching import Batches
+from cbert.data.columns import Split
+
+
+def take(columns: dict[str, Any], rows: jax.Array, length: int) -> dict[str, Any]:
+    """The columns of some examples, their tokens cut to the padded length."""
+    taken = jax.tree.map(lambda column: column[rows], columns)
+    return {**taken, "items": taken["items"][:, :length]}
+
+
+class InMemory:
+    """Feeds rows; the counterpart of `streaming.Streaming`, with the same batches."""
+
+    take = staticmethod(take)
+
+    def __init__(self, split: Split, batches: list[Batches]) -> None:
+        """One `Batches` for each seed that trains in the program."""
+        self._batches = batches
+        self.resident = parallel.replicate(split.columns)
+
+    def feed(self, step: int, most: int) -> tuple[Any, int, int]:
+        """What is sent to the devices for `most` steps, or for one.
+
+        Returns:
+          Rows `int32 [devices, steps, B / devices]` or, with several seeds,
+          `[devices, steps, seeds, B / devices]`; the number of steps; their padded length.
+        """
+        rows, length = several(self._batches, step, most)
+        return parallel.split(rows, -1), len(rows), length
+
+
+def several(batches: list[Batches], step: int, most: int) -> tuple[np.ndarray, int]:
+    """The rows of `most` steps of every seed, or of one step, and their padded length."""
+    rows, lengths = zip(*(own.several(step, most) for own in batches), strict=True)
+    return (np.stack(rows, axis=1) if len(rows) > 1 else rows[0]), lengths[0]

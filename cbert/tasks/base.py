@@ -1,0 +1,145 @@
+"""What a task is: how examples become a batch, what the loss is, and how it is evaluated.
+
+Legend: B examples of one device's part of a batch, Q queries of an evaluation.
+
+The encoder knows tokens and context, a head knows what is asked, and a task knows the rest.
+Training, evaluation and prediction are written against `Task` alone.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+import jax
+import numpy as np
+from flax import linen as nn
+from flax import struct
+
+Array = jax.Array
+# Metric name to its sum and to the count that the sum is divided by in the end.
+Metrics = dict[str, tuple[Array, Array]]
+Batch = dict[str, Any]
+
+
+@struct.dataclass
+class Examples:
+    """The examples of one device's part of the global batch, as they were prepared.
+
+    Attributes:
+      columns: Trees of arrays with a leading axis B: `items` or `text`, `context`, targets.
+      constants: What a task needs beside the examples, the same for every step.
+      index: `int32 [B]`, the position of each example in the global batch. Whatever is drawn
+        for an example depends on it, not on the device that holds the example.
+      batch_size: The number of examples of the global batch.
+    """
+
+    columns: dict[str, Any]
+    constants: dict[str, Array]
+    index: Array
+    batch_size: int = struct.field(pytree_node=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """A metric and its better direction.
+
+    Attributes:
+      name: As in `metrics.jsonl` and in evaluations.
+      best: Whether the smallest value is the best, or the largest.
+    """
+
+    name: str
+    best: Literal["min", "max"]
+
+    def improves(self, value: float, best: float) -> bool:
+        return value < best if self.best == "min" else value > best
+
+    @property
+    def worst(self) -> float:
+        """What every value is better than."""
+        return float("inf") if self.best == "min" else float("-inf")
+
+
+class Queries(Protocol):
+    """What an evaluation asks a model: Q queries about the examples of a split.
+
+    Attributes:
+      rows: `int32 [Q]`, the example of each query.
+      columns: Name to an array with a leading axis Q: what a query holds beside its example.
+      skipped: Queries that cannot be asked of this model.
+    """
+
+    rows: np.ndarray
+    skipped: int
+
+    @property
+    def columns(self) -> dict[str, np.ndarray]: ...
+
+    def __len__(self) -> int: ...
+
+
+class Task(Protocol):
+    """One job of a model.
+
+    Attributes:
+      model: The Flax module of encoder and head.
+      name: Its name in configs and evaluations.
+      metric: What decides which checkpoint is the best.
+      metrics: The names of all metrics of an evaluation, in the order of its tables.
+      shown: The metrics that a person sees after a validation.
+    """
+
+    name: str
+    model: nn.Module
+    metric: Metric
+    metrics: tuple[str, ...]
+    shown: tuple[str, ...]
+
+    def constants(self) -> dict[str, np.ndarray]:
+        """What `batch` needs beside the examples; placed on the devices once."""
+        ...
+
+    def batch(self, key: Array, examples: Examples) -> Batch:
+        """Masks and corrupts: a pure function."""
+        ...
+
+    def loss(
+        self, params: Any, batch: Batch, rngs: Mapping[str, Array]
+    ) -> tuple[Array, Metrics]:
+        """This device's part of the loss, and its metrics; devices' parts are added.
+
+        The loss is divided by constants, not by what a batch happens to hold, so that grouping
+        examples by length leaves its expectation as it is.
+        """
+        ...
+
+    def queries(self, split: Any, masking: str) -> Queries:
+        """What an evaluation asks about a split."""
+        ...
+
+    def predict(
+        self, params: Any, columns: dict[str, Any], query: dict[str, Array]
+    ) -> dict[str, Array]:
+        """The predictions of Q queries; both arguments have their rows aligned.
+
+        Args:
+          params: The parameters.
+          columns: The columns of each query's example, `[Q, ...]`.
+          query: The queries' own columns.
+
+        Returns:
+          Name to values `[Q]`.
+        """
+        ...
+
+    def metric_values(self, predictions: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Every metric of every query, `float64 [Q]`."""
+        ...
+
+    def slices(self, split: Any) -> dict[str, dict[str, np.ndarray]]:
+        """Name of a partition to its slices: a label to `bool [M]`, over the examples."""
+        ...
+
+    def table(self, split: Any, queries: Any) -> dict[str, Any]:
+        """The columns of an evaluation's table that say what each query asked."""
+        ...

@@ -1,0 +1,236 @@
+"""The paper's task: items of a set or sequence are masked, and the model names them.
+
+Legend: B examples, L positions, P masked positions, Q queries, V real items, D model dimension.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+
+from cbert.data import context_dropout
+from cbert.data.columns import Split
+from cbert.data.masking import Masking, expected_count, mask
+from cbert.data.splits import uniform
+from cbert.errors import UserError
+from cbert.model import sampled_softmax
+from cbert.model.contextual_bert import ContextualBert
+from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy, score
+from cbert.model.layers import takes_fast
+from cbert.schema import MASK_ITEM, Schema
+from cbert.tasks import ranking
+from cbert.tasks.base import Batch, Examples, Metric, Metrics
+
+Array = jax.Array
+EACH, ONE = "each", "one"
+
+
+@dataclasses.dataclass(frozen=True)
+class ItemQueries:
+    """Q masked items of a split.
+
+    Attributes:
+      rows: `int32 [Q]`, the example.
+      positions: `int32 [Q]`, the masked position.
+      items: `int32 [Q]`, the item that stands there.
+      skipped: Items that cannot be predicted, because they are not in the vocabulary.
+    """
+
+    rows: np.ndarray
+    positions: np.ndarray
+    items: np.ndarray
+    skipped: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        return {"positions": self.positions}
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedItem:
+    """Masks items, scores them against the vocabulary, and ranks them.
+
+    Attributes:
+      model: The model.
+      schema: The data's schema.
+      masking: How items are masked in training.
+      context_dropout: Fraction of context features dropped in training.
+      expected_count: Mean number of masked items an example in the whole training split. The
+        loss is divided by this constant, so grouping by length leaves its expectation as it is.
+      sampled_items: Items that stand for the whole vocabulary in the loss; 0 uses all.
+    """
+
+    model: ContextualBert
+    schema: Schema
+    masking: Masking
+    context_dropout: float = 0.0
+    expected_count: float = 1.0
+    sampled_items: int = 0
+
+    name = "masked_item"
+    metric = Metric("cross_entropy", "min")
+    metrics = ranking.NAMES
+    shown = ("cross_entropy", "recall@5")
+
+    @classmethod
+    def create(
+        cls,
+        config: ml_collections.ConfigDict,
+        model: ContextualBert,
+        schema: Schema,
+        train: Split | None = None,
+    ) -> "MaskedItem":
+        """The task of a checked config; see `tasks.create`."""
+        chosen = config.train
+        masking = Masking(chosen.masking, chosen.mask_rate, chosen.corrupt)
+        expected = expected_count(train.items, masking) if train else 1.0
+        if not expected:
+            raise UserError(
+                "no training item is in the schema's vocabulary; prepare the data with a "
+                "lower min_count"
+            )
+        return cls(
+            model, schema, masking, chosen.context_dropout, expected, chosen.sampled_items
+        )
+
+    def constants(self) -> dict[str, np.ndarray]:
+        """The distribution that the sampled softmax draws from."""
+        if not self.sampled_items:
+            return {}
+        return {"cumulative": sampled_softmax.cumulative(self.schema.counts)}
+
+    def batch(self, key: Array, examples: Examples) -> Batch:
+        """Masks items and drops context features; see `data/masking.py`."""
+        mask_key, context_key = key
+        codes, positions, targets, weights = mask(
+            mask_key,
+            examples.columns["items"],
+            examples.index,
+            examples.batch_size,
+            self.masking,
+            len(self.schema.items),
+        )
+        context = context_dropout.drop_features(
+            context_key,
+            examples.columns["context"],
+            examples.index,
+            examples.batch_size,
+            self.context_dropout,
+            self.schema,
+        )
+        batch = {
+            "codes": codes,
+            "context": context,
+            "positions": positions,
+            "targets": targets,
+            "weights": weights,
+            "normaliser": examples.batch_size * self.expected_count,
+        }
+        if self.sampled_items:
+            # Every device draws the same items.
+            cumulative = examples.constants["cumulative"]
+            sample_key = jax.random.fold_in(mask_key, 3)
+            batch["sampled"] = sampled_softmax.draw(sample_key, cumulative, self.sampled_items)
+            batch["cumulative"] = cumulative
+        return batch
+
+    def loss(
+        self, params: Any, batch: Batch, rngs: Mapping[str, Array]
+    ) -> tuple[Array, Metrics]:
+        """Cross-entropy of the masked items in nats, divided by the constant."""
+        vectors, table, bias = self.model.apply(
+            {"params": params},
+            batch["codes"],
+            batch["context"],
+            batch["positions"],
+            rngs=dict(rngs),
+        )
+        vectors = vectors.reshape(-1, vectors.shape[-1])
+        targets, weights = batch["targets"].reshape(-1), batch["weights"].reshape(-1)
+        if self.sampled_items:
+            losses = sampled_softmax.sampled_cross_entropy(
+                vectors, table, bias, targets, batch["sampled"], batch["cumulative"]
+            )
+        elif takes_fast(self.model.encoder.config):
+            losses = cross_entropy(vectors, table, bias, targets)
+        else:
+            losses = plain_cross_entropy(vectors, table, bias, targets)
+        total = (losses * weights).sum()
+        return total / batch["normaliser"], {"loss": (total, weights.sum())}
+
+    def queries(self, split: Split, masking: str) -> ItemQueries:
+        """Every item of an example in turn (`each`) or one of them (`one`).
+
+        Raises:
+          UserError: no item of the split is in the vocabulary.
+        """
+        queries = query_each(split) if masking == EACH else query_one(split)
+        if not len(queries):
+            raise UserError(
+                "no item of the split is in the schema's vocabulary; evaluate another split"
+            )
+        return queries
+
+    def predict(
+        self, params: Any, columns: dict[str, Any], query: dict[str, Array]
+    ) -> dict[str, Array]:
+        """Log-probability (nats) and rank, from 1, of each masked item among all items."""
+        codes, positions = columns["items"], query["positions"]
+        row = jnp.arange(len(codes))
+        items = codes[row, positions]
+        codes = codes.at[row, positions].set(MASK_ITEM)
+        vectors, table, bias = self.model.apply(
+            {"params": params}, codes, columns["context"], positions[:, None]
+        )
+        log_probability, rank = score(vectors[:, 0], table, bias, items)
+        return {"log_probability": log_probability, "rank": rank}
+
+    def metric_values(self, predictions: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Cross-entropy, recall, MRR and NDCG of each query."""
+        return ranking.metric_values(predictions["log_probability"], predictions["rank"])
+
+    def slices(self, split: Split) -> dict[str, dict[str, np.ndarray]]:
+        """The examples by their number of visible items, when one item is masked."""
+        visible = split.lengths - 1
+        counts = sorted(set(visible.tolist()))
+        return {"visible_items": {str(count): visible == count for count in counts}}
+
+    def table(self, split: Split, queries: ItemQueries) -> dict[str, Any]:
+        """The masked position, its item, and how many items are visible."""
+        return {
+            "position": queries.positions,
+            "item": [self.schema.items[item] for item in queries.items],
+            "visible_items": split.lengths[queries.rows] - 1,
+        }
+
+
+def query_each(split: Split) -> ItemQueries:
+    """Every real item of every example is masked once."""
+    rows, positions = np.nonzero(split.items >= 0)
+    return _queries(split, rows, positions, int(split.lengths.sum()) - len(rows))
+
+
+def query_one(split: Split) -> ItemQueries:
+    """One real item an example, chosen by a stable hash of its id."""
+    real = split.items >= 0
+    known = real.sum(axis=1)
+    chosen = np.array(
+        [int(uniform(f"question {name}") * n) for name, n in zip(split.ids, known, strict=True)]
+    )
+    positions = np.argmax(np.cumsum(real, axis=1) > chosen[:, None], axis=1)
+    rows = np.nonzero(known)[0]
+    return _queries(split, rows, positions[rows], int((known == 0).sum()))
+
+
+def _queries(
+    split: Split, rows: np.ndarray, positions: np.ndarray, skipped: int
+) -> ItemQueries:
+    items = split.items[rows, positions]
+    return ItemQueries(rows.astype(np.int32), positions.astype(np.int32), items, skipped)

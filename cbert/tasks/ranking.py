@@ -1,0 +1,25 @@
+"""Metrics of a ranked target: the log-probability and the rank that a model gives it.
+
+Legend: Q queries.
+"""
+
+import numpy as np
+
+NAMES = ("cross_entropy", "recall@1", "recall@5", "recall@250", "mrr", "ndcg@10")
+
+
+def metric_values(log_probability: np.ndarray, rank: np.ndarray) -> dict[str, np.ndarray]:
+    """Each metric of each query, `float64 [Q]`.
+
+    Args:
+      log_probability: `[Q]`, nats.
+      rank: `[Q]`, from 1.
+    """
+    rank = np.asarray(rank, np.float64)
+    recall = {f"recall@{r}": (rank <= r).astype(np.float64) for r in (1, 5, 250)}
+    return {
+        "cross_entropy": -np.asarray(log_probability, np.float64),
+        **recall,
+        "mrr": 1 / rank,
+        "ndcg@10": np.where(rank <= 10, 1 / np.log2(rank + 1), 0.0),
+    }

@@ -1,0 +1,103 @@
+"""What the loop keeps for each seed: its files, and its metrics until they are written."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from cbert.errors import UserError
+from cbert.training.checkpoint import Checkpoints
+from cbert.training.run import Run
+from cbert.training.state import Progress
+from cbert.training.writer import Writer
+
+
+@dataclasses.dataclass
+class SeedRun:
+    """What one seed of a run has of its own.
+
+    Attributes:
+      name: Written before what a person sees of it; empty for a single seed.
+      workdir: Its directory.
+      progress: What it knows beside its state.
+      checkpoints: Its checkpoints.
+      writer: Its metrics.
+    """
+
+    name: str
+    workdir: pathlib.Path
+    progress: Progress
+    checkpoints: Checkpoints
+    writer: Writer
+
+
+class MetricAccumulator:
+    """Metrics summed since the last row; they wait on the device until they are needed."""
+
+    def __init__(self, run: Run, seed_runs: Sequence[SeedRun], step: int) -> None:
+        self._run, self._seed_runs, self._step = run, seed_runs, step
+        self._pending: list[dict[str, jax.Array]] = []
+
+    def add(self, metrics: dict[str, jax.Array], steps: int) -> None:
+        """Takes the metrics of a dispatch, each `[steps]` or `[steps, seeds]`."""
+        counted = np.ones((steps, len(self._seed_runs)))
+        self._pending.append({**metrics, "steps": counted})
+
+    def save(self) -> None:
+        """Moves the sums into each seed's progress, where a checkpoint takes them along."""
+        for metrics in jax.device_get(self._pending):
+            steps = len(metrics["steps"])
+            columns = {name: value.reshape(steps, -1) for name, value in metrics.items()}
+            for index in range(steps):  # In order, however many steps a dispatch holds.
+                self._step += 1
+                for seed, seed_run in enumerate(self._seed_runs):
+                    row = {name: float(value[index, seed]) for name, value in columns.items()}
+                    self._add(seed, seed_run, row)
+        self._pending = []
+
+    def _add(self, seed: int, seed_run: SeedRun, row: dict[str, float]) -> None:
+        if not np.isfinite(list(row.values())).all():
+            rows, _ = self._run.batches[seed](self._step - 1)
+            ids = ", ".join(str(self._run.ids[row]) for row in rows[:3])
+            raise UserError(f"{not_finite(seed_run, self._step, row)}; its batch begins {ids}")
+        sums = seed_run.progress.sums
+        for name, value in row.items():
+            sums[name] = sums.get(name, 0.0) + value
+
+    def close(self) -> list[dict[str, float]]:
+        """The means of every seed; after it nothing is accumulated."""
+        self.save()
+        return [_means(seed_run.progress) for seed_run in self._seed_runs]
+
+
+def _means(progress: Progress) -> dict[str, float]:
+    """Sums by their own counts, or by the number of steps; skipped steps stay a sum."""
+    sums, progress.sums = progress.sums, {}
+    row = {}
+    for name, total in sums.items():
+        if name == "steps" or name.endswith("_count"):
+            continue
+        if name == "skipped":
+            row[name] = total
+        elif f"{name}_count" in sums:
+            row[name] = total / max(sums[f"{name}_count"], 1.0)
+        else:
+            row[name] = total / sums["steps"]
+    return row
+
+
+def not_finite(seed_run: SeedRun, step: int, row: dict[str, float]) -> str:
+    """One line for a number that is not finite: where, which, and what can be done."""
+    kept = (seed_run.checkpoints.steps() or ["none"])[-1]
+    numbers = ", ".join(
+        f"{name} {value:g}"
+        for name, value in row.items()
+        if name != "steps" and not name.endswith("_count")
+    )
+    return (
+        f"{seed_run.workdir}: a number is not finite at step {step} ({numbers}); the last "
+        f"checkpoint is of step {kept}; lower optimizer.learning_rate, or set "
+        "train.on_nonfinite=skip and train in a fresh work directory"
+    )

@@ -1,0 +1,108 @@
+"""The fast kernels equal the libraries' plain ones, gradients included."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cbert.model import attention
+from cbert.model.attention import Attention
+from cbert.model.conditioning import NAMES
+from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy
+from cbert.model.layers import Dropout
+from cbert.schema import MASK_ITEM
+from tests.models import SMALL, batch, build, made
+
+
+def forms(config=SMALL):
+    return [dataclasses.replace(config, kernels=kernels) for kernels in ("fast", "plain")]
+
+
+def assert_equal(one, other):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), one, other)
+
+
+@pytest.mark.parametrize("short", [0, 32])
+@pytest.mark.parametrize("shape", [None, (4, 1, 1), (4, 5, 7), (1, 5, 7), (4, 1, 7)])
+def test_attention_with_and_without_a_bias(monkeypatch, short, shape):
+    monkeypatch.setattr(attention, "SHORT", short)
+    numbers = np.random.default_rng(0)
+    queries, x = (numbers.normal(size=(3, n, 16)).astype(np.float32) for n in (5, 7))
+    mask = np.arange(7) < np.array([[7], [4], [1]])
+    bias = None if shape is None else numbers.normal(size=shape).astype(np.float32)
+    weights = numbers.normal(size=(3, 5, 16)).astype(np.float32)
+    results = []
+    for config in forms():
+        module = Attention(config)
+        params = module.init(jax.random.key(0), queries, x, mask, bias)
+
+        def loss(params, queries, x, bias, module=module):
+            return (module.apply(params, queries, x, mask, bias) * weights).sum()
+
+        over = (0, 1, 2) if bias is None else (0, 1, 2, 3)
+        results.append(jax.value_and_grad(loss, over)(params, queries, x, bias))
+    assert_equal(*results)
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_a_whole_model(schema, train_split, method):
+    codes, context = batch(train_split)
+    codes = codes.copy()
+    codes[:, 0] = MASK_ITEM
+    queries = np.zeros((6, 1), np.int32)
+    results = []
+    for config in forms():
+        model, params = build(schema, method, config), made(schema, method)[1]
+        loss = cross_entropy if config.kernels == "fast" else plain_cross_entropy
+
+        def total(params, model=model, loss=loss):
+            vectors, *output = model.apply({"params": params}, codes, context, queries)
+            return loss(vectors[:, 0], *output, np.arange(6)).sum()
+
+        results.append(jax.jit(jax.value_and_grad(total))(params))
+    assert_equal(*results)
+
+
+def test_cross_entropy_with_chunks_that_overlap():
+    numbers = np.random.default_rng(0)
+    hidden, table = (numbers.normal(size=(n, 8)).astype(np.float32) for n in (6, 50))
+    bias, targets = numbers.normal(size=50).astype(np.float32), numbers.integers(50, size=6)
+    scale = jnp.arange(1.0, 7.0)
+    fast, plain = (
+        jax.value_and_grad(lambda *own, f=f: (f(*own, targets) * scale).sum(), (0, 1, 2))(
+            hidden, table, bias
+        )
+        for f in (lambda *own: cross_entropy(*own, 16), plain_cross_entropy)
+    )
+    assert_equal(fast, plain)
+
+
+def test_both_dropouts_keep_the_mean_and_drop_the_rate():
+    x = jnp.ones((200, 500))
+    for config in forms(dataclasses.replace(SMALL, dropout=0.3)):
+        module = Dropout(config)
+        assert (module.apply({}, x) == x).all()
+        one, other = (
+            module.apply({}, x, rngs={"dropout": jax.random.key(seed)}) for seed in (0, 1)
+        )
+        assert abs(float((one == 0).mean()) - 0.3) < 4 * (0.3 * 0.7 / x.size) ** 0.5
+        np.testing.assert_allclose(one[one > 0], 1 / 0.7, rtol=1e-6)
+        assert 0.4 < float((one != other).mean()) < 0.44  # 2 * 0.3 * 0.7
+
+
+def test_attention_dropout_drops_weights_only_with_a_key():
+    config = dataclasses.replace(SMALL, attention_dropout=0.5, kernels="plain")
+    x, mask = jnp.ones((2, 6, 16)), jnp.ones((2, 6), bool)
+    module, without = Attention(config), Attention(SMALL)
+    params = module.init(jax.random.key(0), x, x, mask)
+    plain = module.apply(params, x, x, mask)
+    np.testing.assert_allclose(plain, without.apply(params, x, x, mask), atol=1e-5)
+    # Equal values: what is read is scaled by the sum of the kept weights alone.
+    dropped = module.apply(params, x, x, mask, rngs={"dropout": jax.random.key(0)})
+    out = params["params"]["out"]["bias"]
+    ratio = (dropped - out) / (plain - out)
+    sums = np.unique(np.round(np.asarray(ratio) * 3, 3))
+    assert set(sums.tolist()) <= {0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
+    assert len(sums) > 2
