@@ -99,9 +99,8 @@ def test_train_and_evaluate(disk, trained, schema):
     flags = (
         "--config=configs/base.py:gsu",
         *(
-            f"--config.{section}.{name}={value}"
-            for section in ("data", "model", "train", "optimizer", "eval")
-            for name, value in config[section].items()
+            f"--config.{name}={value}"
+            for name, value in config_lib.flat(config.to_dict()).items()
         ),
     )
     # Room for one checkpoint and a half, in blocks of 4 KiB a file.

@@ -9,12 +9,12 @@ PACKAGE = pathlib.Path(cbert.__file__).parent
 # A module may import its own package and lower layers.
 LAYERS = [
     {"errors"},
-    {"files", "parallel"},
+    {"files", "parallel", "processes"},
     {"config", "schema"},
     {"data", "model"},
     {"training"},
     {"evaluation", "predict", "export"},
-    {"study", "sweep", "serving", "benchmark"},
+    {"report", "sweep", "serving", "benchmark"},
 ]
 RANKS = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
 # These import nothing of the layers above, and any part may import them.

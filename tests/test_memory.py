@@ -21,19 +21,18 @@ def test_parameters_of_a_deep_model_are_counted_without_building_it(schema, meth
     assert memory.parameter_count(config, schema) == sum(sizes.values())
 
 
-def test_the_estimate_is_the_sum_of_what_is_held(schema):
-    config = small(train__batch_size=64, eval__batch_size=1, model__layers=2)
+def test_the_estimate_of_several_seeds(schema):
+    config = small(train__batch_size=6400, eval__batch_size=1, model__layers=2)
     needs = memory.estimate(config, schema, 10, 3)
     parameters = memory.parameter_count(config, schema)
     devices = parallel.device_count()
-    # Items [64 / devices, 10, 32] in the feed-forward layer, one masked item of 80 logits each.
-    rows = 64 // devices * 3
+    # Three seeds of items [6400 / devices, 10, 32] in the feed-forward layer.
+    activation = 4 * 3 * (6400 // devices) * 10 * 32
+    assert activation > 4 * parameters * 3
     assert [need.size for need in needs] == [
         4 * parameters * 3,
         8 * parameters * 3,
-        4 * parameters * 3,
-        4 * rows * 10 * 32,
-        4 * rows * 80,
+        activation,
     ]
 
 
@@ -45,11 +44,18 @@ def test_the_estimate_of_the_state_is_its_real_size(schema, data_dir):
     assert estimated <= held < estimated + 100  # Adam counts its steps, too.
 
 
-def test_evaluation_decides_where_it_needs_more(schema):
-    config = small(eval__batch_size=10_000_000, model__layers=1, model__feed_forward=4)
-    largest = max(memory.estimate(config, schema, 10, 1), key=lambda need: need.size)
-    assert largest.fields[0] == "eval.batch_size"
-    assert largest.size == 4 * 10 * 16 * -(-10_000_000 // parallel.here_count())
+def test_whatever_is_largest_counts_beside_the_state(schema):
+    def largest(**overrides):
+        config = small(**{"model__layers": 1, "model__feed_forward": 4, **overrides})
+        return memory.estimate(config, schema, 10, 1)[-1]
+
+    assert largest().part == "gradients"
+    evaluated = largest(eval__batch_size=10_000_000)
+    assert evaluated.fields[0] == "eval.batch_size"
+    assert evaluated.size == 4 * 10 * 16 * -(-10_000_000 // parallel.here_count())
+    sampled = largest(train__sampled_items=10_000_000)
+    assert sampled.fields == ("train.batch_size", "train.sampled_items")
+    assert sampled.size == 4 * (32 // parallel.device_count()) * 10_000_000
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def check(config: ml_collections.ConfigDict, schema: Schema, longest: int, seeds
 def estimate(
     config: ml_collections.ConfigDict, schema: Schema, longest: int, seeds: int
 ) -> list[Need]:
-    """What a run holds at once at the least; what is left out is small or may be fused."""
+    """What a run holds at the least: its state, and the largest array beside it."""
     parameters = _FLOAT * parameter_count(config, schema) * seeds
     sizes = ("model.dimension", "model.feed_forward", "model.layers")
     state = [
@@ -82,17 +82,15 @@ def estimate(
     train_batch = -(-config.train.batch_size // parallel.device_count())
     masked = int(config_lib.masking(config).count(np.array(longest)))
     sampled = config.train.sampled_items
-    training = [
+    eval_batch = -(-config.eval.batch_size // parallel.local_device_count())
+    beside = [
         Need("gradients", parameters, sizes),
         _activations(config, train_batch * seeds, longest, masked, "train.batch_size"),
         _logits(train_batch * seeds * masked, schema, "train.batch_size", sampled),
-    ]
-    eval_batch = -(-config.eval.batch_size // parallel.local_device_count())
-    evaluation = [
         _activations(config, eval_batch, longest, 1, "eval.batch_size"),
         _logits(eval_batch, schema, "eval.batch_size"),
     ]
-    return state + max(training, evaluation, key=lambda needs: sum(n.size for n in needs))
+    return [*state, max(beside, key=lambda need: need.size)]
 
 
 def parameter_count(config: ml_collections.ConfigDict, schema: Schema) -> int:
