@@ -6,7 +6,7 @@ Legend: M examples, K entries of a coded row.
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
+from typing import ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 import numpy as np
 
@@ -162,7 +162,7 @@ class Feature(abc.ABC, Generic[V]):
         raise NotImplementedError(f"{self.kind} is not discrete")
 
     @abc.abstractmethod
-    def form(self) -> dict[str, Any]:
+    def form(self) -> dict[str, object]:
         """How a form asks for it, as JSON: `control` and what that control needs."""
 
     def example(self) -> V | None:
