@@ -31,7 +31,8 @@ class Accumulator(Protocol[V_contra]):
 class Feature(abc.ABC, Generic[V]):
     """One feature of the context, whose values are of type V.
 
-    The methods that take a class see values before there is a feature; the others know it.
+    The class methods look at values before a feature is inferred from them; the other methods
+    belong to one feature of a schema.
 
     Attributes:
       name: Its key in a record's `context`.
