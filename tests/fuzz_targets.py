@@ -124,7 +124,7 @@ def schemas(folder: pathlib.Path) -> Callable:
     return attempt
 
 
-SCHEMA = stylist.schema(20, [])
+SCHEMA = stylist.schema(80, [])
 
 
 def configs(folder: pathlib.Path) -> Callable:
