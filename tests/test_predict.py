@@ -19,6 +19,7 @@ from cbert.schema import (
     SEQUENCE,
     UNKNOWN_ITEM,
     Categorical,
+    History,
     MultiValued,
     Numerical,
     Schema,
@@ -77,6 +78,7 @@ def sequences():
         MultiValued("tags", 2, ("p", "q", "r"), 2),
         Numerical("year", 2, 2000.0, 10.0, (1990.0, 2010.0)),
         Vector("image", 2, dimension=2),
+        History("heard", 2, max_items=3),
     )
     schema = Schema(SEQUENCE, 20, letters, (1,) * len(letters), features)
     return assemble(schema, model__positions=True)
@@ -229,13 +231,18 @@ def test_hidden_positions_of_a_sequence(sequences):
 
 def test_the_context_vector_holds_each_features_embedding(sequences):
     tables = sequences.program.params["context_encoder"]
-    vector = sequences.context_vector({"author": "y", "tags": ["r", "p"], "year": 1990})
+    vector = sequences.context_vector(
+        {"author": "y", "tags": ["r", "p"], "year": 1990, "heard": ["c", "a"]}
+    )
+    items = np.asarray(sequences.program.params["embedding"]["items"])
+    heard = tables["feature_heard"]
     tags = np.asarray(tables["feature_tags"]["embedding"])
     expected = [
         tables["feature_author"]["embedding"][4],
         (tags[3] + tags[5]) / 2,
         tables["feature_year"]["embedding"][2],
         tables["feature_image"]["missing"][0],
+        (items[2] + items[0]) / 2 @ heard["kernel"] + heard["bias"],
     ]
     np.testing.assert_allclose(vector, np.concatenate(expected), rtol=1e-6)
 
@@ -261,7 +268,7 @@ def test_every_length_is_exported(sequences, tmp_path):
     written = [path.name for path in (tmp_path / "exported").glob("logits-*")]
     assert sorted(written) == ["logits-16.stablehlo", "logits-20.stablehlo"]
     other = cbert.load_exported(tmp_path / "exported", batch_sizes=(2,))
-    context = {"author": "y", "tags": [], "year": 1980}
+    context = {"author": "y", "tags": [], "year": 1980, "heard": ["b", "z"]}
     for length in (3, 19):
         pair = [p.score([*"abcdefgh" * 3][:length], context) for p in (sequences, other)]
         one, expected = ([score.log_probability for score in found.scores] for found in pair)

@@ -199,6 +199,7 @@ def test_the_page_data(served, schema):
     assert age == {
         "name": "age",
         "kind": "numerical",
+        "control": "slider",
         "low": 20,
         "high": 68,
         "step": 1,
@@ -242,9 +243,8 @@ def test_names_that_begin_with_the_query_come_first():
     ],
 )
 def test_sliders(mean, scale, edges, wanted):
-    form = Numerical("x", 4, mean, scale, edges).form()
-    assert form.pop("control") == "slider"
-    assert tuple(form.values()) == pytest.approx(wanted, rel=1e-9)
+    slider = Numerical("x", 4, mean, scale, edges).slider()
+    assert tuple(slider.values()) == pytest.approx(wanted, rel=1e-9)
 
 
 def test_a_port_in_use_and_a_missing_directory_are_one_line(served, trained, tmp_path):

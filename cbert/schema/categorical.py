@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -43,7 +43,7 @@ class Categorical(TokenFeature[str]):
     def slices(self, column: Sequence[str | None]) -> dict[str, np.ndarray]:
         return by_value([[] if value is None else [value] for value in column])
 
-    def form(self) -> dict[str, Any]:
+    def form(self) -> dict[str, object]:
         return {"control": "select", "values": self.values}
 
     def example(self) -> str | None:

@@ -6,7 +6,7 @@ Legend: M examples, K entries of a coded row.
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
+from typing import ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 import numpy as np
 
@@ -31,7 +31,8 @@ class Accumulator(Protocol[V_contra]):
 class Feature(abc.ABC, Generic[V]):
     """One feature of the context, whose values are of type V.
 
-    The methods that take a class see values before there is a feature; the others know it.
+    The class methods look at values before a feature is inferred from them; the other methods
+    belong to one feature of a schema.
 
     Attributes:
       name: Its key in a record's `context`.
@@ -162,7 +163,7 @@ class Feature(abc.ABC, Generic[V]):
         raise NotImplementedError(f"{self.kind} is not discrete")
 
     @abc.abstractmethod
-    def form(self) -> dict[str, Any]:
+    def form(self) -> dict[str, object]:
         """How a form asks for it, as JSON: `control` and what that control needs."""
 
     def example(self) -> V | None:

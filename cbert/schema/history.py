@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -100,7 +100,7 @@ class History(Feature[list[str]]):
         again[:, 1:] = level[:, 1:] == level[:, :-1]
         return np.where((level > 0) & (level <= most) & ~again, level, 0), most
 
-    def form(self) -> dict[str, Any]:
+    def form(self) -> dict[str, object]:
         return {"control": "note", "note": "over HTTP it is a list of items"}
 
 

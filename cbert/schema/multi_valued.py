@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -80,5 +80,5 @@ class MultiValued(TokenFeature[list[str]]):
     def slices(self, column: Sequence[list[str] | None]) -> dict[str, np.ndarray]:
         return by_value([value or [] for value in column])
 
-    def form(self) -> dict[str, Any]:
+    def form(self) -> dict[str, object]:
         return {"control": "checkboxes", "values": self.values, "max_values": self.max_values}

@@ -4,7 +4,7 @@ import array
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -70,8 +70,14 @@ class Numerical(NumberFeature[float]):
         index = np.searchsorted(edges, coded[:, 1:], side="right")
         return np.where(coded[:, :1] > 0, index + 1, 0), len(edges) + 1
 
-    def form(self) -> dict[str, Any]:
-        """A slider over nearly all of training's values, with a round step of about 1/50."""
+    def form(self) -> dict[str, object]:
+        return {"control": "slider", **self.slider()}
+
+    def example(self) -> float:
+        return self.slider()["middle"]
+
+    def slider(self) -> dict[str, float]:
+        """A range that holds nearly all of training's values; a round step of about 1/50."""
         low, high = self.mean - 2 * self.scale, self.mean + 2 * self.scale
         if self.edges:
             low = min(low, self.edges[0]) if self.edges[0] < 0 else self.edges[0]
@@ -80,15 +86,11 @@ class Numerical(NumberFeature[float]):
         step = next(n * magnitude for n in (1, 2, 5, 10) if n * magnitude * 50 >= high - low)
         digits = max(0, -math.floor(math.log10(step)))
         return {
-            "control": "slider",
             "low": round(math.floor(low / step) * step, digits),
             "high": round(math.ceil(high / step) * step, digits),
             "step": round(step, digits),
             "middle": round(round(self.mean / step) * step, digits),
         }
-
-    def example(self) -> float:
-        return self.form()["middle"]
 
 
 class NumberList:

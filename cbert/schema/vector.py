@@ -3,7 +3,7 @@
 import array
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -66,7 +66,7 @@ class Vector(NumberFeature[list[float]]):
     ) -> np.ndarray:
         return self._rows(column)
 
-    def form(self) -> dict[str, Any]:
+    def form(self) -> dict[str, object]:
         return {
             "control": "note",
             "dimension": self.dimension,
