@@ -1,4 +1,7 @@
-"""Slices of a split: by number of visible items, and by the values of a context feature."""
+"""Slices of a split: by the number of visible items, and by the values of a context feature.
+
+Legend: M examples.
+"""
 
 import json
 
@@ -12,25 +15,25 @@ MISSING = "(missing)"
 
 
 def by_visible_items(split: Split) -> dict[str, np.ndarray]:
-    """Label to `bool [M]`, for questions that hide one item."""
+    """The examples with each number of items beside a masked one: label to `bool [M]`."""
     visible = split.lengths - 1
     return {str(count): visible == count for count in sorted(set(visible.tolist()))}
 
 
 def check(feature: Feature) -> None:
-    """Raises `UserError` for a feature such as a vector, which has no values to list."""
+    """Raises `UserError` for a feature, such as a vector, that has no values to list."""
     if not feature.discrete:
-        raise UserError(f"--by={feature.name}: a {feature.kind} has no values to list")
+        raise UserError(f"{feature.name}: a {feature.kind} has no values to list; use another")
 
 
 def by_feature(contexts: list[str], feature: Feature) -> dict[str, np.ndarray]:
-    """Label to `bool [M]`: the feature's slices, and where it is missing.
+    """The examples in each slice of a feature, missing values in one: label to `bool [M]`.
 
-    An example with several values is in the slice of each.
+    An example with several values is in the slice of each value.
 
     Args:
       contexts: `[M]`, as JSON text.
-      feature: The feature that decides; it must be discrete.
+      feature: The feature to slice by; it must be discrete.
     """
     column = [json.loads(context).get(feature.name) for context in contexts]
     missing = np.array([value is None for value in column], bool)
