@@ -133,11 +133,7 @@ def small(method: str = "gsu", **overrides):
     config.optimizer.warmup_steps = 2
     config.eval.batch_size = 64
     for field, value in overrides.items():
-        section, _, name = field.partition("__")
-        if name:
-            config[section][name] = value
-        else:
-            config[section] = value
+        config.update_from_flattened_dict({field.replace("__", "."): value})
     return config
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cbert.data import builder, columns, source
-from cbert.data.source import Batches, bucket_bounds
+from cbert.data.batching import Batches, bucket_bounds
 from cbert.errors import UserError
 
 LENGTHS = np.random.default_rng(0).choice([3, 4, 5, 6, 7, 9, 12, 15, 20, 31], size=1003)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from cbert.data.source import Split
+from cbert.errors import UserError
 from cbert.evaluation import baselines, breakdown, metrics
-from cbert.schema import SET, UNKNOWN_ITEM, Categorical, Numerical, Schema
+from cbert.schema import SET, UNKNOWN_ITEM, Categorical, Numerical, Schema, Vector
 from cbert.tasks import ranking
 from cbert.tasks.masked_item import query_each, query_one
 
@@ -57,6 +58,11 @@ def test_numbers_are_sliced_at_their_quarters(numbers, wanted):
     feature = Numerical("children", 4)
     parts = breakdown.by_feature(contexts, feature)
     assert {name: int(inside.sum()) for name, inside in parts.items()} == wanted
+
+
+def test_a_vector_cannot_be_sliced():
+    with pytest.raises(UserError, match="colour: a vector has no values to list; use another"):
+        breakdown.check(Vector("colour", 4, dimension=2))
 
 
 SCHEMA = Schema(SET, 3, ("a", "b", "c"), (3, 2, 2), (Categorical("day", 4, ("mon", "tue")),))

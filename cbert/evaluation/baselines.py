@@ -94,8 +94,8 @@ class GivenContext:
     r(i, v) = (n_iv + s) / (n_i N_v / N + s) says how much more often i occurs with v than it
     would by chance. The ratio is one for a missing value, for an unknown value, and for a value
     that is not among the `MOST_VALUES` most frequent of its feature. Numbers are counted by
-    their bins, and vectors are left out. The smoothing s and the exponent e are tuned on the
-    validation split.
+    their bins, and features without values to list, such as vectors, are left out. The
+    smoothing s and the exponent e are tuned on the validation split.
     """
 
     def __init__(self, train: Split, validation: Split | None, schema: Schema) -> None:
@@ -138,7 +138,7 @@ class GivenContext:
         rows, columns = np.nonzero(train.items >= 0)
         items, vocabulary = train.items[rows, columns], len(self._log_popularity)
         tables = [np.zeros((0, vocabulary), np.float32)]
-        for values, size in self._shown(train):
+        for values, size in self._observed(train):
             table = np.zeros((size + 1) * vocabulary, np.float32)
             for column in values.T.astype(np.int64):
                 table += np.bincount(column[rows] * vocabulary + items, minlength=table.size)
@@ -148,7 +148,8 @@ class GivenContext:
         fraction = counts.sum(axis=1, keepdims=True) / len(items)
         return counts, (fraction * totals).astype(np.float32)
 
-    def _shown(self, split: Split) -> list[tuple[np.ndarray, int]]:
+    def _observed(self, split: Split) -> list[tuple[np.ndarray, int]]:
+        """For each feature, the levels that examples show, and how many levels there are."""
         return [
             feature.levels(split.context[feature.name], MOST_VALUES)
             for feature in self._features
@@ -156,11 +157,11 @@ class GivenContext:
 
     def _indicator(self, split: Split) -> Callable[[np.ndarray], np.ndarray]:
         """A function from rows of the split to `float32 [rows, K]`, 1 for observed values."""
-        shown = self._shown(split)
+        observed = self._observed(split)
 
         def indicate(rows: np.ndarray) -> np.ndarray:
             parts = [np.zeros((len(rows), 0), np.float32)]
-            for values, size in shown:
+            for values, size in observed:
                 part = np.zeros((len(rows), size + 1), np.float32)
                 np.put_along_axis(part, values[rows], 1.0, axis=1)
                 parts.append(part[:, 1:])

@@ -14,19 +14,19 @@ MISSING = "(missing)"
 
 
 def check(feature: Feature) -> None:
-    """Raises `UserError` for a feature such as a vector, which has no values to list."""
+    """Raises `UserError` for a feature, such as a vector, that has no values to list."""
     if not feature.discrete:
-        raise UserError(f"--by={feature.name}: a {feature.kind} has no values to list")
+        raise UserError(f"{feature.name}: a {feature.kind} has no values to list; use another")
 
 
 def by_feature(contexts: list[str], feature: Feature) -> dict[str, np.ndarray]:
-    """Label to `bool [M]`: the feature's slices, and where it is missing.
+    """The examples in each slice of a feature, missing values in one: label to `bool [M]`.
 
-    An example with several values is in the slice of each.
+    An example with several values is in the slice of each value.
 
     Args:
       contexts: `[M]`, as JSON text.
-      feature: The feature that decides; it must be discrete.
+      feature: The feature to slice by; it must be discrete.
     """
     column = [json.loads(context).get(feature.name) for context in contexts]
     missing = np.array([value is None for value in column], bool)

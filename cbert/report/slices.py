@@ -46,7 +46,7 @@ def by_visible_items(data: ReportData) -> Gains:
 
 
 def by_features(data: ReportData) -> dict[str, Gains]:
-    """Gains by each token feature with few values, and by the quarters of each number."""
+    """Gains by the slices of every discrete feature that has few of them."""
     features = next(iter(data.variants[data.base].runs.values())).schema.features
     gains = {}
     for feature in features:

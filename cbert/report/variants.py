@@ -113,7 +113,8 @@ def _text(value: Any) -> str:
 
 def _order(name: str, fields: Fields) -> tuple:
     method = fields[METHOD]
-    known = conditioning.NAMES.index(method) if method in conditioning.NAMES else 99
+    order = list(conditioning.NAMES)
+    known = order.index(method) if method in order else len(order)
     numbers = [
         (0, value, "") if isinstance(value, int | float) else (1, 0, str(value))
         for _, value in sorted(fields.items())
