@@ -213,6 +213,7 @@ def test_the_page_data(served, schema):
     assert age == {
         "name": "age",
         "kind": "numerical",
+        "control": "slider",
         "low": 20,
         "high": 68,
         "step": 1,
