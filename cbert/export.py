@@ -23,10 +23,10 @@ import ml_collections
 import numpy as np
 
 from cbert.errors import UserError
+from cbert.inference.checks import Checker
+from cbert.inference.predictor import Predictor
+from cbert.inference.program import BATCH_SIZES, Functions, Program
 from cbert.schema import Schema, schema_file
-from cbert.serving.checks import Checker
-from cbert.serving.predictor import Predictor
-from cbert.serving.program import BATCH_SIZES, Functions, Program
 
 PLATFORMS = ("cpu", "cuda")
 FORMAT = 1

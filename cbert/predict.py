@@ -12,12 +12,12 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
+from cbert.inference.checks import Checker
+from cbert.inference.predictor import Predictor
+from cbert.inference.program import BATCH_SIZES, Functions, Program
+from cbert.inference.queries import Completion, Explanation, Prediction, Query, Score, Scores
 from cbert.model import contextual_bert
 from cbert.schema import schema_file
-from cbert.serving.answers import Completion, Explanation, Prediction, Query, Score, Scores
-from cbert.serving.checks import Checker
-from cbert.serving.predictor import Predictor
-from cbert.serving.program import BATCH_SIZES, Functions, Program
 from cbert.training import checkpoint as checkpoint_lib
 from cbert.training import config as config_lib
 

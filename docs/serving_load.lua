@@ -1,8 +1,8 @@
 -- For wrk: POST /complete with the bodies in bodies.jsonl, one a line, in turn.
-local bodies, place = {}, 0
+local bodies, index = {}, 0
 for line in io.lines("bodies.jsonl") do bodies[#bodies + 1] = line end
 
 request = function()
-  place = place % #bodies + 1
-  return wrk.format("POST", "/complete", {["Content-Type"] = "application/json"}, bodies[place])
+  index = index % #bodies + 1
+  return wrk.format("POST", "/complete", {["Content-Type"] = "application/json"}, bodies[index])
 end

@@ -9,7 +9,7 @@ from absl import flags
 
 import cbert
 from cbert import export
-from cbert.serving import card
+from cbert.inference import card
 from experiments import command
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's directory.", required=True)

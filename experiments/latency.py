@@ -1,4 +1,4 @@
-"""Measures how long a predictor takes to answer, after warming up.
+"""Measures how long predictions take, after warming up.
 
 python -m experiments.latency --workdir=runs/stylist-gsu
 """
@@ -13,17 +13,17 @@ from absl import flags
 
 import cbert
 from cbert.evaluation.compare import align
-from cbert.serving.answers import Query
-from cbert.serving.predictor import Predictor
+from cbert.inference.predictor import Predictor
+from cbert.inference.queries import Query
 from experiments import command
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "A run's directory.", required=True)
 _EXPORTED = flags.DEFINE_bool("exported", False, "The directory holds an exported model.")
-_ROUNDS = flags.DEFINE_integer("rounds", 100, "Answers of each kind.", lower_bound=2)
+_ROUNDS = flags.DEFINE_integer("rounds", 100, "How many calls of each kind.", lower_bound=2)
 
 
 def main() -> None:
-    """Prints the median and the 95th percentile of each kind of question, in milliseconds."""
+    """Prints the median and the 95th percentile of each kind of call, in milliseconds."""
     started = time.perf_counter()
     load = cbert.load_exported if _EXPORTED.value else cbert.load
     predictor = load(_WORKDIR.value)
@@ -37,21 +37,21 @@ def main() -> None:
         f"{warm - loaded:.1f} s\n"
     )
     rows = [["", "median ms", "95 % ms", "a query"]]
-    for name, count, ask in _kinds(predictor):
-        times = [_milliseconds(ask) for _ in range(_ROUNDS.value)]
+    for name, count, call in _kinds(predictor):
+        times = [_milliseconds(call) for _ in range(_ROUNDS.value)]
         median, slow = statistics.median(times), float(np.quantile(times, 0.95))
         rows.append([name, f"{median:.2f}", f"{slow:.2f}", f"{median / count:.2f}"])
     print(align(rows))
 
 
 def _kinds(predictor: Predictor) -> list[tuple[str, int, Callable[[], object]]]:
-    """Name, number of queries, and a call that answers them: sets of four, one item hidden."""
+    """Name, number of queries, and a call that predicts them, on sets of four items."""
     random = np.random.default_rng(0)
     names, size = predictor.schema.items, min(4, predictor.schema.max_items)
-    most = predictor.program.batch_sizes[-1]
+    largest = predictor.program.batch_sizes[-1]
     sets = [
         [names[code] for code in random.choice(len(names), size, replace=False)]
-        for _ in range(most)
+        for _ in range(largest)
     ]
     queries = [Query(items) for items in sets]
     kinds = [
@@ -61,9 +61,9 @@ def _kinds(predictor: Predictor) -> list[tuple[str, int, Callable[[], object]]]:
     return [*kinds, (f"score {size} items", 1, functools.partial(predictor.score, sets[0]))]
 
 
-def _milliseconds(ask: Callable[[], object]) -> float:
+def _milliseconds(call: Callable[[], object]) -> float:
     started = time.perf_counter()
-    ask()
+    call()
     return (time.perf_counter() - started) * 1e3
 
 

@@ -8,11 +8,12 @@ from absl import flags
 
 import cbert
 from cbert.errors import UserError
+from cbert.inference.predictor import Predictor
 from experiments import command
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's directory.", required=True)
 _COMPARE = flags.DEFINE_string(
-    "compare", "", "A second run on the same data, to be seen beside the first."
+    "compare", "", "A second run on the same data, shown beside the first."
 )
 _CHECKPOINT = flags.DEFINE_string("checkpoint", "best", "best, last or a step.")
 _HOST = flags.DEFINE_string("host", "127.0.0.1", "The address to listen on.")
@@ -20,31 +21,45 @@ _PORT = flags.DEFINE_integer(
     "port", 8000, "The port; 0 takes a free one.", lower_bound=0, upper_bound=65535
 )
 _BATCH = flags.DEFINE_integer(
-    "batch", 32, "The most questions to answer in one call.", lower_bound=1, upper_bound=1024
+    "batch", 32, "The most queries of one call.", lower_bound=1, upper_bound=1024
 )
 _READ_SECONDS = flags.DEFINE_float(
     "read_seconds", 10.0, "How long a request may take to arrive.", lower_bound=0.1
 )
-_ANSWER_SECONDS = flags.DEFINE_float(
-    "answer_seconds", 10.0, "How long a request may take to be answered.", lower_bound=0.1
+_RESPONSE_SECONDS = flags.DEFINE_float(
+    "response_seconds", 10.0, "How long a response may take to compute.", lower_bound=0.1
+)
+_WRITE_SECONDS = flags.DEFINE_float(
+    "write_seconds", 10.0, "How long a client may take to read its response.", lower_bound=0.1
+)
+_ALLOWED_HOSTS = flags.DEFINE_list(
+    "allowed_hosts", [], "Names of this server beside localhost and --host."
 )
 
 
 def main() -> None:
-    """Loads and compiles the models, then answers until it is told to end."""
+    """Loads and compiles the models, then serves them until a signal."""
     try:
-        from cbert.serving import app, batching, limits, server
+        from cbert.serving import app, batching, guard, limits, server
     except ModuleNotFoundError as error:
         raise UserError(f'{error}; the server needs pip install ".[serve]"') from None
     bounds = limits.Limits(
-        read_seconds=_READ_SECONDS.value, answer_seconds=_ANSWER_SECONDS.value
+        read_seconds=_READ_SECONDS.value,
+        response_seconds=_RESPONSE_SECONDS.value,
+        write_seconds=_WRITE_SECONDS.value,
     )
+    allowed_hosts = tuple(map(guard.host_name, _ALLOWED_HOSTS.value))
     listening = server.listen(_HOST.value, _PORT.value)
     models = _load()
     for model in models.values():
         model.warm_up()
     batcher = batching.Batcher(_BATCH.value)
-    application = app.make_app(models, batcher, bounds)
+    application = guard.Guard(
+        app.make_app(models, batcher, bounds),
+        bounds,
+        _HOST.value,
+        allowed_hosts,
+    )
     print(
         f"serving {_WORKDIR.value} at {server.address(listening)}; Ctrl-C ends it", flush=True
     )
@@ -53,7 +68,7 @@ def main() -> None:
     print("ended", flush=True)
 
 
-def _load() -> dict:
+def _load() -> dict[str, Predictor]:
     # Few sizes, for each takes seconds to compile.
     sizes = sorted({size for size in (1, 8, 32) if size < _BATCH.value} | {_BATCH.value})
     models = {"main": cbert.load(_WORKDIR.value, _CHECKPOINT.value, sizes)}

@@ -1,5 +1,6 @@
 """Small prepared data and small models, made once a session."""
 
+import contextlib
 import json
 import os
 import tempfile
@@ -38,7 +39,10 @@ LONG = ("test_sweep", "test_stopping", "test_commands")
 
 # Tests of one of these share what takes long to make, and run in one process.
 TOGETHER = {
-    **dict.fromkeys(("complete", "export", "page", "predict", "serving"), "a trained model"),
+    **dict.fromkeys(
+        ("complete", "export", "page", "predict", "serving", "serving_limits"),
+        "a trained model",
+    ),
     "stopping": "an unbroken run",
     "sweep": "sweeps",
     "commands": "a run directory",
@@ -174,28 +178,34 @@ def predictor(trained):
     return cbert.load(trained, batch_sizes=(4,))
 
 
-@pytest.fixture(scope="session")
-def served(trained) -> Iterator[str]:
-    """The address of a server of that run, beside itself; it must end when it is told to."""
+@contextlib.contextmanager
+def serving(*flags: str) -> Iterator[tuple[subprocess.Popen, str]]:
+    """A server in a process of its own, and its address."""
     process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "experiments.serve", "--port=0", "--batch=4"),
-            *(f"--workdir={trained}", f"--compare={trained}"),
-            *("--read_seconds=2", "--answer_seconds=120"),
-        ],
+        [sys.executable, "-m", "experiments.serve", "--port=0", "--batch=4", *flags],
         cwd=ROOT,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
     try:
         line = process.stdout.readline()
-        assert line.startswith(f"serving {trained} at http://127.0.0.1:"), line
-        yield line.split(" at ")[1].split(";")[0]
-        process.terminate()
-        assert process.communicate(timeout=30)[0] == "ended\n"
-        assert process.returncode == 0
+        assert " at http://127.0.0.1:" in line, process.stderr.read()
+        yield process, line.split(" at ")[1].split(";")[0]
     finally:
         process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="session")
+def served(trained) -> Iterator[str]:
+    """The address of a server of that run, beside itself; it must end quietly."""
+    flags = ("--read_seconds=2", "--write_seconds=2", "--response_seconds=120")
+    with serving(f"--workdir={trained}", f"--compare={trained}", *flags) as (process, address):
+        yield address
+        process.terminate()
+        assert process.communicate(timeout=30) == ("ended\n", "")
+        assert process.returncode == 0
 
 
 @pytest.fixture

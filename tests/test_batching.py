@@ -26,7 +26,7 @@ class Gate:
 
 
 def test_questions_that_wait_share_a_call_and_dropped_ones_cost_nothing():
-    batcher, gate = Batcher(most=4, capacity=8), Gate()
+    batcher, gate = Batcher(max_batch=4, capacity=8), Gate()
     (first,) = batcher.submit(gate, [1])
     assert gate.entered.wait(20)
     several = batcher.submit(gate, [2, 3, 4])
@@ -42,14 +42,14 @@ def test_questions_that_wait_share_a_call_and_dropped_ones_cost_nothing():
     assert [future.result(20) for future in others] == [36, 49, 64]
     batcher.close()
     assert gate.calls == [[1], [2, 4, 6], [7, 8]]
-    assert (batcher.answered, batcher.dropped) == (7, 1)
+    assert (batcher.completed, batcher.dropped) == (7, 1)
     with pytest.raises(BusyError):
         batcher.submit(gate, [1])
 
 
 def test_time_that_runs_out_and_askers_that_leave_drop_their_questions():
     batcher, gate = Batcher(), Gate()
-    service = Service({}, batcher, Limits(answer_seconds=0.2))
+    service = Service({}, batcher, Limits(response_seconds=0.2))
 
     async def stay():
         await asyncio.Event().wait()
@@ -61,8 +61,8 @@ def test_time_that_runs_out_and_askers_that_leave_drop_their_questions():
     assert gate.entered.wait(20)
     for receive, status in ((stay, 503), (leave, 499)):
         with pytest.raises(RefusalError) as refusal:
-            asyncio.run(service.ask(Request({"type": "http"}, receive), gate, [status]))
-        assert refusal.value.status == status
+            asyncio.run(service.compute(Request({"type": "http"}, receive), gate, [status]))
+        assert refusal.value.status_code == status
     (last,) = batcher.submit(gate, [3])
     gate.open.set()
     assert (first.result(20), last.result(20)) == (1, 9)

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from cbert.errors import UserError
-from cbert.serving import files
-from cbert.serving.answers import Query
+from cbert.inference import completion_file
+from cbert.inference.queries import Query
 from tests.conftest import lines, refused, run
 
 
@@ -19,9 +19,9 @@ def test_the_command(trained, predictor):
     expected = predictor.complete(
         [names[0], "kilt\x1b[2J"], {"occasion": "regatta"}, 3, 2, names[1:2]
     )
-    for place, (table, ranked) in enumerate(zip(tables, expected.predictions, strict=False), 1):
+    for slot, (table, ranked) in enumerate(zip(tables, expected.predictions, strict=False), 1):
         head, *rows = table.splitlines()
-        assert head.split() == ["slot", str(place), "probability"]
+        assert head.split() == ["slot", str(slot), "probability"]
         assert [row.split("  ")[0] for row in rows] == [one.item for one in ranked]
         assert [row.split()[-1] for row in rows] == [f"{one.probability:.2%}" for one in ranked]
     assert tables[2].splitlines()[:2] == [
@@ -35,7 +35,7 @@ def test_the_command(trained, predictor):
 
 
 def test_a_file_of_queries(predictor, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "BLOCK", 4)
+    monkeypatch.setattr(completion_file, "BLOCK", 4)
     names = predictor.schema.items
     rows = [
         {"id": f"r{n}", "items": names[n : n + 1 + n % 3], "group": "g", "context": {"age": n}}
@@ -44,25 +44,28 @@ def test_a_file_of_queries(predictor, tmp_path, monkeypatch):
     rows.append({"id": None, "items": [names[0], None], "k": 2, "only": names[3:9]})
     source, target = tmp_path / "queries.jsonl", tmp_path / "answers.jsonl"
     source.write_text(lines(*rows[:3], "", *rows[3:]))
-    assert files.complete(predictor, source, target, Query([], k=3)) == (10, [])
-    answers = [json.loads(line) for line in target.read_text().splitlines()]
-    assert [answer["line"] for answer in answers] == [1, 2, 3, *range(5, 12)]
-    assert [answer.get("id") for answer in answers] == [*(f"r{n}" for n in range(9)), None]
-    for row, answer in zip(rows, answers, strict=True):
+    assert completion_file.complete(predictor, source, target, Query([], k=3)) == (10, [])
+    completions = [json.loads(line) for line in target.read_text().splitlines()]
+    assert [completion["line"] for completion in completions] == [1, 2, 3, *range(5, 12)]
+    assert [completion.get("id") for completion in completions] == [
+        *(f"r{n}" for n in range(9)),
+        None,
+    ]
+    for row, completion in zip(rows, completions, strict=True):
         expected = predictor.complete(
             row["items"], row.get("context"), row.get("k", 3), only=row.get("only")
         ).to_dict()
-        (found,), (ranked,) = answer["predictions"], expected["predictions"]
-        assert [one["item"] for one in found] == [one["item"] for one in ranked]
-        for one, other in zip(found, ranked, strict=True):
+        (predictions,), (ranked,) = completion["predictions"], expected["predictions"]
+        assert [one["item"] for one in predictions] == [one["item"] for one in ranked]
+        for one, other in zip(predictions, ranked, strict=True):
             assert one["probability"] == pytest.approx(other["probability"], rel=1e-4)
         for name in ("unknown_items", "unknown_context", "missing_context"):
-            assert answer[name] == expected[name]
-    # Cut off from its file, the answers stay those of before.
+            assert completion[name] == expected[name]
+    # A mistake in the file leaves the completions as they were.
     before = target.read_text()
     source.write_text(lines(*rows, {"items": "shirt"}))
     with pytest.raises(UserError, match=r"queries\.jsonl:11: items must be a list"):
-        files.complete(predictor, source, target, Query([]))
+        completion_file.complete(predictor, source, target, Query([]))
     assert target.read_text() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == [target.name, source.name]
 
@@ -84,14 +87,16 @@ def test_bad_lines_are_named_or_skipped(predictor, tmp_path):
     for row, message in BAD_LINES.values():
         source.write_text(lines(good, row, good))
         with pytest.raises(UserError) as error:
-            files.complete(predictor, source, target, Query([]))
+            completion_file.complete(predictor, source, target, Query([]))
         assert str(error.value).startswith(f"{source}:2: ")
         assert message in str(error.value)
         assert [path.name for path in tmp_path.iterdir()] == [source.name]
     source.write_text(lines(good, *(row for row, _ in BAD_LINES.values()), good))
     with pytest.raises(UserError, match=r":3: .*\(after 1 skipped rows\)"):
-        files.complete(predictor, source, target, Query([]), skip_bad_rows=1)
-    count, skipped = files.complete(predictor, source, target, Query([]), skip_bad_rows=7)
+        completion_file.complete(predictor, source, target, Query([]), skip_bad_rows=1)
+    count, skipped = completion_file.complete(
+        predictor, source, target, Query([]), skip_bad_rows=7
+    )
     assert (count, len(skipped)) == (2, 7)
     assert skipped[0].startswith(f"{source}:2: not JSON")
     assert [json.loads(line)["line"] for line in target.read_text().splitlines()] == [1, 9]
@@ -103,7 +108,7 @@ def test_files_that_cannot_be_used(predictor, tmp_path):
 
     def refusal(*paths):
         with pytest.raises(UserError) as error:
-            files.complete(predictor, *paths, Query([]))
+            completion_file.complete(predictor, *paths, Query([]))
         return str(error.value)
 
     assert "no queries" in refusal(source, tmp_path / "answers.jsonl")

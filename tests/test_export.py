@@ -13,8 +13,8 @@ import pytest
 import cbert
 from cbert import export
 from cbert.errors import UserError
+from cbert.inference import card
 from cbert.predict import Query
-from cbert.serving import card
 from tests.conftest import ROOT
 
 # Run where the model's code cannot be imported.

@@ -1,10 +1,14 @@
 """The page, in a real browser."""
 
+import contextlib
 import json
+import os
 import shutil
 import urllib.parse
 
 import pytest
+
+from tests.conftest import lines, run, serving
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -14,21 +18,24 @@ MARKUP = '<img src=x onerror="document.title=1">'
 
 @pytest.fixture(scope="module")
 def browser():
-    api = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed: tests/requirements.txt"
-    )
+    # Where the tests must run, as in .ci/run, nothing is skipped.
+    skip = pytest.fail if os.environ.get("CBERT_TEST_BROWSER") == "required" else pytest.skip
+    try:
+        from playwright import sync_api
+    except ModuleNotFoundError:
+        skip("playwright is not installed: tests/requirements.txt")
     if not BROWSER:
-        pytest.skip("no browser found: apt-get install chromium")
-    with api.sync_playwright() as playwright:
-        found = playwright.chromium.launch(
+        skip("no browser is installed: apt-get install chromium")
+    with sync_api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
             executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"]
         )
-        yield found
-        found.close()
+        yield launched
+        launched.close()
 
 
-@pytest.fixture
-def page(browser, served):
+@contextlib.contextmanager
+def watched(browser, address):
     """A page that must fetch from its own server alone and report no error of its own."""
     opened = browser.new_page(viewport={"width": 1200, "height": 900})
     opened.set_default_timeout(20_000)
@@ -41,14 +48,20 @@ def page(browser, served):
     )
     yield opened
     opened.close()
-    assert [url for url in fetched if not url.startswith(served)] == []
-    # The browser itself reports every refusal it is answered with.
+    assert [url for url in fetched if not url.startswith(address)] == []
+    # The browser itself reports every refusal.
     assert [text for text in complaints if "status of 400" not in text] == []
 
 
+@pytest.fixture
+def page(browser, served):
+    with watched(browser, served) as opened:
+        yield opened
+
+
 def settled(page):
-    """Waits for the newest answer; returns the first panel's ranking as shown."""
-    page.locator("body[data-state=answered]").wait_for()
+    """Waits for the newest predictions; returns the first panel's ranking as shown."""
+    page.locator("body[data-state=settled]").wait_for()
     rows = page.locator('[data-model="main"] .prediction')
     return list(
         zip(
@@ -63,7 +76,7 @@ def link(served, **state):
     return f"{served}/#{urllib.parse.quote(json.dumps(state))}"
 
 
-def test_a_click_hides_a_card(page, served, schema):
+def test_a_click_masks_a_card(page, served, schema):
     items = list(schema.items[:3])
     page.goto(link(served, items=items, context={}))
     before = settled(page)
@@ -167,3 +180,60 @@ def test_a_phone_needs_no_sideways_scrolling(page, served):
         "!(one.ariaLabel || one.labels?.length || one.textContent.trim())).length"
     )
     assert unnamed == 0
+
+
+NAMES_OF_PROTOTYPES = ("constructor", "__proto__", "toString")
+
+
+@pytest.fixture(scope="module")
+def strange(tmp_path_factory):
+    """A server of legal data with names that objects of JavaScript have, and one number."""
+    folder = tmp_path_factory.mktemp("strange")
+    names = [f"{name} {name}, a, b, c, {n}" for n in range(2) for name in NAMES_OF_PROTOTYPES]
+    rows = [
+        {
+            "items": [names[n % 6], names[(n + 1 + n // 6) % 6]],
+            "context": {
+                **({"weight": 1e17} if n % 3 else {}),
+                **dict.fromkeys(NAMES_OF_PROTOTYPES, "xy"[n % 2]),
+            },
+        }
+        for n in range(90)
+        if (n + 1 + n // 6) % 6 != n % 6
+    ]
+    (folder / "strange.jsonl").write_text(lines(*rows))
+    data = f"--data_dir={folder}/data"
+    run("prepare", f"--input={folder}/strange.jsonl", "--name=strange", data)
+    sizes = ("dimension=16", "heads=2", "layers=1", "feed_forward=16")
+    run(
+        *("train", "--config=configs/base.py:gsu", f"--workdir={folder}/run"),
+        *(f"--config.data.dir={folder}/data", "--config.data.name=strange"),
+        *("--config.train.steps=1", "--config.train.batch_size=8"),
+        *(f"--config.model.{size}" for size in sizes),
+    )
+    with serving(f"--workdir={folder}/run") as (_, address):
+        yield address
+
+
+def test_names_that_every_object_has_are_names_like_others(browser, strange):
+    with watched(browser, strange) as page:
+        page.goto(strange)
+        settled(page)
+        slider = page.get_by_role("slider", name="weight")
+        low, high = (float(slider.get_attribute(bound)) for bound in ("min", "max"))
+        assert low < 1e17 < high
+        page.goto(link(strange, items=["constructor constructor, a, b, c, 1"], context={}))
+        settled(page)
+        assert page.locator(".card .title").inner_text() == "constructor constructor"
+        assert page.locator(".card svg text").text_content() == "C"
+        for name in NAMES_OF_PROTOTYPES:
+            control = page.get_by_label(name.replace("_", " "), exact=True)
+            assert control.input_value() == ""
+            control.select_option("y")
+        settled(page)
+        context = json.loads(urllib.parse.unquote(page.url.partition("#")[2]))["context"]
+        assert context == dict.fromkeys(NAMES_OF_PROTOTYPES, "y")
+        assert page.locator("#error").is_hidden()
+        page.reload()
+        settled(page)
+        assert page.get_by_label("constructor", exact=True).input_value() == "y"

@@ -12,6 +12,8 @@ import cbert
 from cbert import export, parallel, predict, tasks
 from cbert.data import source
 from cbert.errors import UserError
+from cbert.inference.checks import Checker
+from cbert.inference.program import Program, padded_lengths
 from cbert.model import contextual_bert
 from cbert.predict import Query
 from cbert.schema import (
@@ -25,8 +27,6 @@ from cbert.schema import (
     Schema,
     Vector,
 )
-from cbert.serving.checks import Checker
-from cbert.serving.program import Program, padded_lengths
 from cbert.tasks.masked_item import query_each
 from cbert.tasks.prediction import predict_all
 from cbert.training import config as config_lib
@@ -41,17 +41,17 @@ def applied(predictor):
     return jax.jit(model.apply)
 
 
-def logits(predictor, codes, place, context):
-    """All logits of one hidden position, without padding or a batch; float64."""
+def logits(predictor, codes, position, context):
+    """All logits of one masked position, without padding or a batch; float64."""
     columns = predictor.schema.encode_contexts([context])
-    found, table, bias = applied(predictor)(
+    encoded, table, bias = applied(predictor)(
         {"params": predictor.program.params},
         np.array([codes], np.int32),
         columns,
-        np.array([[place]]),
+        np.array([[position]]),
     )
-    found, table, bias = (np.asarray(x, np.float64) for x in (found, table, bias))
-    return found[0, 0] @ table.T + bias
+    encoded, table, bias = (np.asarray(x, np.float64) for x in (encoded, table, bias))
+    return encoded[0, 0] @ table.T + bias
 
 
 def softmax(x):
@@ -87,15 +87,19 @@ def sequences():
 def test_a_completion_is_the_models_softmax(predictor):
     items = list(predictor.schema.items[3:6])
     expected = softmax(logits(predictor, [3, 4, 5, MASK_ITEM], 3, CONTEXT))
-    answer = predictor.complete(items, CONTEXT, k=77)
+    completion = predictor.complete(items, CONTEXT, k=77)
     listed = [code for code in np.argsort(-expected) if code not in (3, 4, 5)]
-    (found,) = answer.predictions
-    assert [one.item for one in found] == [predictor.schema.items[code] for code in listed]
-    assert [one.rank for one in found] == list(range(1, 78))
-    np.testing.assert_allclose([one.probability for one in found], expected[listed], rtol=1e-4)
-    assert (answer.unknown_items, answer.unknown_context) == ([], {})
+    (predictions,) = completion.predictions
+    assert [one.item for one in predictions] == [
+        predictor.schema.items[code] for code in listed
+    ]
+    assert [one.rank for one in predictions] == list(range(1, 78))
+    np.testing.assert_allclose(
+        [one.probability for one in predictions], expected[listed], rtol=1e-4
+    )
+    assert (completion.unknown_items, completion.unknown_context) == ([], {})
     given = set(CONTEXT)
-    assert answer.missing_context == [
+    assert completion.missing_context == [
         f.name for f in predictor.schema.features if f.name not in given
     ]
 
@@ -103,14 +107,14 @@ def test_a_completion_is_the_models_softmax(predictor):
 def test_restricted_candidates_are_renormalised(predictor):
     names = predictor.schema.items
     logit = logits(predictor, [3, MASK_ITEM], 1, {})
-    answer = predictor.complete([names[3]], only=names[3:13], exclude=[names[7]], k=80)
-    (found,) = answer.predictions
+    completion = predictor.complete([names[3]], only=names[3:13], exclude=[names[7]], k=80)
+    (predictions,) = completion.predictions
     allowed = [code for code in range(4, 13) if code != 7]
-    assert {one.item for one in found} == {names[code] for code in allowed}
+    assert {one.item for one in predictions} == {names[code] for code in allowed}
     expected = dict(zip(allowed, softmax(logit[allowed]), strict=True))
-    for one in found:
+    for one in predictions:
         assert one.probability == pytest.approx(expected[names.index(one.item)], rel=1e-4)
-    assert sum(one.probability for one in found) == pytest.approx(1, abs=1e-6)
+    assert sum(one.probability for one in predictions) == pytest.approx(1, abs=1e-6)
 
 
 def test_a_batch_is_its_queries_one_by_one(predictor):
@@ -120,10 +124,10 @@ def test_a_batch_is_its_queries_one_by_one(predictor):
         for n in range(7)  # Ten rows, batches of four.
     ]
     together = predictor.complete_batch(queries)
-    for query, answer in zip(queries, together, strict=True):
+    for query, completion in zip(queries, together, strict=True):
         alone = predictor.complete_batch([query])[0]
-        assert [len(one) for one in answer.predictions] == [query.k] * query.slots
-        for one, other in zip(answer.predictions, alone.predictions, strict=True):
+        assert [len(one) for one in completion.predictions] == [query.k] * query.slots
+        for one, other in zip(completion.predictions, alone.predictions, strict=True):
             assert [p.item for p in one] == [p.item for p in other]
             np.testing.assert_allclose(
                 [p.probability for p in one], [p.probability for p in other], rtol=1e-4
@@ -149,15 +153,15 @@ def test_scores_are_those_of_evaluation(predictor, data_dir):
     rows, log_probability, rank = asked.rows, *predictions.values()
     for row in range(4):
         items = [predictor.schema.items[code] for code in split.items[row] if code >= 0]
-        found = predictor.score(items, json.loads(split.contexts[row]))
-        assert [one.item for one in found.scores] == items
+        scores = predictor.score(items, json.loads(split.contexts[row]))
+        assert [one.item for one in scores.scores] == items
         mine = rows == row
         np.testing.assert_allclose(
-            [one.log_probability for one in found.scores],
+            [one.log_probability for one in scores.scores],
             log_probability.reshape(-1)[mine],
             atol=1e-5,
         )
-        assert [one.rank for one in found.scores] == rank.reshape(-1)[mine].tolist()
+        assert [one.rank for one in scores.scores] == rank.reshape(-1)[mine].tolist()
 
 
 def test_an_explanation_is_a_difference_of_log_odds(predictor):
@@ -167,23 +171,25 @@ def test_an_explanation_is_a_difference_of_log_odds(predictor):
         p = softmax(logits(predictor, [3, 4, MASK_ITEM], 2, context))[9]
         return np.log(p / (1 - p))
 
-    found = predictor.explain([names[3], names[4]], CONTEXT, names[9])
-    assert found.log_odds == pytest.approx(log_odds(CONTEXT), abs=1e-4)
-    assert found.probability == pytest.approx(1 / (1 + np.exp(-found.log_odds)), rel=1e-4)
-    assert set(found.features) == {f.name for f in predictor.schema.features}
-    for name, difference in found.features.items():
+    explanation = predictor.explain([names[3], names[4]], CONTEXT, names[9])
+    assert explanation.log_odds == pytest.approx(log_odds(CONTEXT), abs=1e-4)
+    assert explanation.probability == pytest.approx(
+        1 / (1 + np.exp(-explanation.log_odds)), rel=1e-4
+    )
+    assert set(explanation.features) == {f.name for f in predictor.schema.features}
+    for name, difference in explanation.features.items():
         without = log_odds({**CONTEXT, name: None})
         assert difference == pytest.approx(log_odds(CONTEXT) - without, abs=1e-4)
-    assert any(abs(found.features[name]) > 1e-3 for name in CONTEXT)
-    assert [found.features[name] for name in found.missing_context] == [0.0] * 9
-    assert (found.outside_training, found.uses_context) == (True, True)
+    assert any(abs(explanation.features[name]) > 1e-3 for name in CONTEXT)
+    assert [explanation.features[name] for name in explanation.missing_context] == [0.0] * 9
+    assert (explanation.outside_training, explanation.uses_context) == (True, True)
 
 
 def test_what_explanations_say_of_the_model(sequences):
     plain = assemble(sequences.schema, "none", train__context_dropout=0.1, model__layers=1)
-    found = plain.explain([], {"author": "x", "year": 2000}, "a")
-    assert (found.outside_training, found.uses_context) == (False, False)
-    assert set(found.features.values()) == {0.0}
+    explanation = plain.explain([], {"author": "x", "year": 2000}, "a")
+    assert (explanation.outside_training, explanation.uses_context) == (False, False)
+    assert set(explanation.features.values()) == {0.0}
     constant = assemble(sequences.schema, "gs", model__constant_context=True, model__layers=1)
     assert not constant.explain([], {"author": "x"}, "a").uses_context
     # Fewer items than are listed where nothing else is said.
@@ -191,34 +197,34 @@ def test_what_explanations_say_of_the_model(sequences):
     assert assemble(few, "none", model__layers=1).explain([], {}, "a").log_odds < 5
 
 
-def test_unknown_and_missing_are_reported_and_answered(predictor):
+def test_unknown_and_missing_are_reported_and_completed(predictor):
     context = {"occasion": "regatta", "colours": ["blue", "octarine"], "age": None}
-    answer = predictor.complete(["kilt", "kilt-pin"], context)
-    assert len(answer.predictions[0]) == 5
-    assert answer.unknown_items == ["kilt", "kilt-pin"]
-    assert answer.unknown_context == {"occasion": ["regatta"], "colours": ["octarine"]}
-    assert "age" in answer.missing_context
+    completion = predictor.complete(["kilt", "kilt-pin"], context)
+    assert len(completion.predictions[0]) == 5
+    assert completion.unknown_items == ["kilt", "kilt-pin"]
+    assert completion.unknown_context == {"occasion": ["regatta"], "colours": ["octarine"]}
+    assert "age" in completion.missing_context
     known = predictor.schema.items[0]
-    found = predictor.score(["kilt", known], context)
-    assert (found.scores[0].log_probability, found.scores[0].rank) == (None, None)
+    scores = predictor.score(["kilt", known], context)
+    assert (scores.scores[0].log_probability, scores.scores[0].rank) == (None, None)
     expected = softmax(logits(predictor, [UNKNOWN_ITEM, MASK_ITEM], 1, context))[0]
-    assert found.scores[1].log_probability == pytest.approx(np.log(expected), abs=1e-4)
-    assert json.loads(json.dumps(found.to_dict())) == found.to_dict()
+    assert scores.scores[1].log_probability == pytest.approx(np.log(expected), abs=1e-4)
+    assert json.loads(json.dumps(scores.to_dict())) == scores.to_dict()
     assert predictor.score(["kilt"]).scores[0].rank is None
 
 
-def test_hidden_positions_of_a_sequence(sequences):
+def test_masked_positions_of_a_sequence(sequences):
     context = {"author": "x", "tags": ["q", "r"], "year": 1995, "image": [0.5, -1]}
     items = ["a", None, "b", "c", None]
-    found = sequences.complete(items, context, k=8)
+    completion = sequences.complete(items, context, k=8)
     codes = [0, MASK_ITEM, 1, 2, MASK_ITEM]
-    for place, ranked in zip((1, 4), found.predictions, strict=True):
-        expected = softmax(logits(sequences, codes, place, context))
+    for position, ranked in zip((1, 4), completion.predictions, strict=True):
+        expected = softmax(logits(sequences, codes, position, context))
         assert {one.item for one in ranked} == set("abcdefgh")  # Repeats are allowed.
         for one in ranked:
             code = "abcdefgh".index(one.item)
             assert one.probability == pytest.approx(expected[code], rel=1e-4)
-    assert found.predictions[0] != found.predictions[1]
+    assert completion.predictions[0] != completion.predictions[1]
     # A longer sequence is padded to another length.
     long = sequences.complete([*"abcabcabcabcabcabc", None, "d"], context, k=1)
     codes = [0, 1, 2] * 6 + [MASK_ITEM, 3]
@@ -271,7 +277,7 @@ def test_every_length_is_exported(sequences, tmp_path):
     context = {"author": "y", "tags": [], "year": 1980, "heard": ["b", "z"]}
     for length in (3, 19):
         pair = [p.score([*"abcdefgh" * 3][:length], context) for p in (sequences, other)]
-        one, expected = ([score.log_probability for score in found.scores] for found in pair)
+        one, expected = ([score.log_probability for score in scores.scores] for scores in pair)
         np.testing.assert_allclose(one, expected, atol=1e-5)
 
 
@@ -288,7 +294,7 @@ def test_other_refusals(predictor, sequences):
     assert "item names 'kilt'" in refusal(predictor.explain, [names[0]], {}, "kilt")
     assert "item holds ['a']" in refusal(predictor.explain, [names[0]], {}, ["a"])
     assert "is among the items" in refusal(predictor.explain, [names[0]], {}, names[0])
-    assert "explain asks about one" in refusal(sequences.explain, [None, None], {}, "a")
+    assert "explain takes at most one" in refusal(sequences.explain, [None, None], {}, "a")
     assert "a list of as many" in refusal(predictor.complete, [["a"], ["b"]], [{}])
     assert "a list of as many" in refusal(predictor.complete, [["a"], ["b"]], {"age": 3})
     full = list(names[:8])

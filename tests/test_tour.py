@@ -83,7 +83,7 @@ def test_the_tour_with_other_data(tmp_path, data, request):
     printed = run_all(found, tmp_path)
     assert "popularity given context" in printed[3]
     assert "unknown items: blini" in printed[4]
-    assert "2,000 queries answered" in printed[5]
+    assert "2,000 queries completed" in printed[5]
     assert "Explanation(item=" in printed[6]
     assert (tmp_path / "exported/mine/card.json").exists()
 
@@ -100,7 +100,7 @@ def test_every_command_of_the_page(tmp_path):
     for item in ("bagel", "egg", "jam", "juice", "wine", "pasta"):
         breakfast = item not in ("wine", "pasta")
         assert (item in printed[5]) <= breakfast
-    assert "1,000 queries answered" in printed[6]
+    assert "1,000 queries completed" in printed[6]
     assert "Explanation(item=" in printed[7]
     answers = [json.loads(line) for line in (tmp_path / "answers.jsonl").open()]
     assert len(answers) == 1000

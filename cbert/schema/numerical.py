@@ -82,6 +82,10 @@ class Numerical(NumberFeature[float]):
         if self.edges:
             low = min(low, self.edges[0]) if self.edges[0] < 0 else self.edges[0]
             high = max(high, self.edges[-1])
+        # Wide enough beside a single large value that float64 tells the ends apart.
+        lacking = 1e-6 * max(abs(low), abs(high)) - (high - low)
+        if lacking > 0:
+            low, high = low - lacking / 2, high + lacking / 2
         magnitude = 10.0 ** math.floor(math.log10((high - low) / 50))
         step = next(n * magnitude for n in (1, 2, 5, 10) if n * magnitude * 50 >= high - low)
         digits = max(0, -math.floor(math.log10(step)))

@@ -1,4 +1,4 @@
-"""One thread in front of the device: questions that wait together are answered in one call."""
+"""One thread in front of the device: inputs that wait together are computed in one call."""
 
 import collections
 import dataclasses
@@ -7,36 +7,36 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-Answer = Callable[[list[Any]], list[Any]]
+Compute = Callable[[list[Any]], Sequence[Any]]
 
 
 class BusyError(Exception):
-    """Too many questions wait already."""
+    """The queue is full."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Job:
-    answer: Answer
-    question: Any
+    compute: Compute
+    input: Any
     future: Future
 
 
 class Batcher:
-    """Answers questions in the order they come, on a thread of its own.
+    """Computes inputs in the order they come, on a thread of its own.
 
-    The thread never waits for a batch to fill: while the device is busy others arrive, and
-    they are the next batch.
+    The thread never waits for a batch to fill: other inputs arrive while the device is busy,
+    and they are the next batch.
 
     Attributes:
-      most: The most questions of one call.
-      capacity: The most questions that may wait.
-      answered: Questions answered so far, or refused.
-      dropped: Questions whose asker had left before their turn.
+      max_batch: The most inputs of one call.
+      capacity: The most inputs that may wait.
+      completed: How many inputs have been computed so far, failures included.
+      dropped: How many inputs were cancelled before their turn.
     """
 
-    def __init__(self, most: int = 32, capacity: int = 1024) -> None:
-        self.most, self.capacity = most, capacity
-        self.answered = self.dropped = 0
+    def __init__(self, max_batch: int = 32, capacity: int = 1024) -> None:
+        self.max_batch, self.capacity = max_batch, capacity
+        self.completed = self.dropped = 0
         self._jobs: collections.deque[_Job] = collections.deque()
         self._closed = False
         self._changed = threading.Condition()
@@ -45,21 +45,21 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """Questions that wait for their turn."""
+        """How many inputs wait for their turn."""
         return len(self._jobs)
 
-    def submit(self, answer: Answer, questions: Sequence[Any]) -> list[Future]:
-        """Puts questions in line; a future that is cancelled before its turn is dropped.
+    def submit(self, compute: Compute, inputs: Sequence[Any]) -> list[Future]:
+        """Queues inputs; one whose future is cancelled before its turn is dropped.
 
         Args:
-          answer: Takes a list of questions to as many answers. Questions that wait with an
-            equal `answer` share a call, and its exception if it raises one.
-          questions: One or several, which come in line together or not at all.
+          compute: Takes a list of inputs to as many results. Waiting inputs with an equal
+            `compute` share a call, and its exception if it raises one.
+          inputs: One or several, which are queued together or not at all.
 
         Raises:
-          BusyError: the line is full.
+          BusyError: the queue is full.
         """
-        jobs = [_Job(answer, question, Future()) for question in questions]
+        jobs = [_Job(compute, one, Future()) for one in inputs]
         with self._changed:
             if self._closed or len(self._jobs) + len(jobs) > self.capacity:
                 raise BusyError
@@ -68,7 +68,7 @@ class Batcher:
         return [job.future for job in jobs]
 
     def close(self) -> None:
-        """Ends the thread after the call under way; what still waits is cancelled."""
+        """Ends the thread after the call under way, and cancels the inputs that wait."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -81,29 +81,30 @@ class Batcher:
             started = [job for job in jobs if job.future.set_running_or_notify_cancel()]
             self.dropped += len(jobs) - len(started)
             if started:
-                _answer(started)
-                self.answered += len(started)
+                _compute(started)
+                self.completed += len(started)
 
     def _next(self) -> list[_Job]:
-        """The first that waits and those that can share its call; none once closed."""
+        """The first job that waits and those that can share its call; none once closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._jobs or self._closed)
             if self._closed:
                 return []
-            answer = self._jobs[0].answer
-            taken, left = [], collections.deque()
+            compute = self._jobs[0].compute
+            batch: list[_Job] = []
+            left: collections.deque[_Job] = collections.deque()
             for job in self._jobs:
-                fits = job.answer == answer and len(taken) < self.most
-                (taken if fits else left).append(job)
+                fits = job.compute == compute and len(batch) < self.max_batch
+                (batch if fits else left).append(job)
             self._jobs = left
-            return taken
+            return batch
 
 
-def _answer(jobs: list[_Job]) -> None:
+def _compute(jobs: list[_Job]) -> None:
     try:
-        answers = jobs[0].answer([job.question for job in jobs])
-        for job, found in zip(jobs, answers, strict=True):
-            job.future.set_result(found)
+        results = jobs[0].compute([job.input for job in jobs])
+        for job, result in zip(jobs, results, strict=True):
+            job.future.set_result(result)
     except Exception as error:
         for job in jobs:
             if not job.future.done():

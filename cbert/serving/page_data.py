@@ -1,42 +1,47 @@
-"""What the page needs to know: the features of its form, item names, a set to start from."""
+"""The data of the page: the features of its form, item names, a set to start from."""
 
-from typing import Any
+import itertools
 
+from cbert.errors import UserError
+from cbert.inference.predictor import Predictor
+from cbert.inference.queries import Query
 from cbert.schema import Schema
-from cbert.serving.predictor import Predictor
+from cbert.serving import messages
 
 EXAMPLE_ITEMS = 5
+MAX_SEARCH, MAX_WORDS = 200, 16
 
 
-def describe(models: dict[str, Predictor]) -> dict[str, Any]:
-    """The models, and the schema they share, as JSON; of the items only their number."""
+def describe(models: dict[str, Predictor]) -> messages.Description:
+    """The models, and the schema they share; of the items only their number."""
     schema = models["main"].schema
-    return {
-        "models": [
-            {"model": name, "method": predictor.method, "step": predictor.step}
+    return messages.Description(
+        models=[
+            messages.ServedModel(model=name, method=predictor.method, step=predictor.step)
             for name, predictor in models.items()
         ],
-        "kind": schema.kind,
-        "max_items": schema.max_items,
-        "items": len(schema.items),
-        "features": [
-            {"name": feature.name, "kind": feature.kind, **feature.form()}
+        kind=schema.kind,
+        max_items=schema.max_items,
+        items=len(schema.items),
+        features=[
+            messages.FeatureDescription(name=feature.name, kind=feature.kind, **feature.form())
             for feature in schema.features
         ],
-    }
+        example=example(models["main"]),
+    )
 
 
-def example(predictor: Predictor) -> dict[str, Any]:
-    """A set to start from: what the model itself puts together for an average context."""
+def example(predictor: Predictor) -> messages.Example:
+    """A set to start from: the model's own most probable items for an average context."""
     schema = predictor.schema
     examples = {feature.name: feature.example() for feature in schema.features}
     context = {name: value for name, value in examples.items() if value is not None}
     items: list[str] = []
     room = predictor.program.lengths[-1] - 1
     while len(items) < min(EXAMPLE_ITEMS, schema.max_items, room, len(schema.items) - 1):
-        (listed,) = predictor.complete(items, context, k=1).predictions
-        items.append(listed[0].item)
-    return {"items": items, "context": context}
+        (predictions,) = predictor.complete_batch([Query(items, context, k=1)])[0].predictions
+        items.append(predictions[0].item)
+    return messages.Example(items=items, context=context)
 
 
 class Names:
@@ -44,26 +49,37 @@ class Names:
 
     def __init__(self, schema: Schema) -> None:
         pairs = zip(schema.items, schema.counts, strict=True)
-        self._names = sorted(pairs, key=lambda pair: -pair[1])
-        self._folded = [name.casefold() for name, _ in self._names]
+        self._items = sorted(pairs, key=lambda pair: -pair[1])
+        self._folded = [name.casefold() for name, _ in self._items]
 
-    def search(self, query: str, limit: int) -> dict[str, Any]:
-        """Names that hold every word of the query, those that begin with it first.
+    def search(self, query: str, limit: int) -> messages.Matches:
+        """At most `limit` names that hold every word, those that begin with the query first.
 
-        Returns:
-          `items`, at most `limit` of them with their counts in training, and `found`, how
-          many there are.
+        Raises:
+          UserError: the query has too many words.
         """
         query = query.casefold().strip()
-        words = query.split()
-        found = [
-            place
-            for place, name in enumerate(self._folded)
-            if all(word in name for word in words)
-        ]
-        found.sort(key=lambda place: not self._folded[place].startswith(query))
-        listed = [self._names[place] for place in found[:limit]]
-        return {
-            "items": [{"name": name, "count": count} for name, count in listed],
-            "found": len(found),
-        }
+        matches = self._matching(query)
+        begin, others = [], []
+        for index in matches:
+            if self._folded[index].startswith(query):
+                begin.append(index)
+                if len(begin) == limit:
+                    break
+            elif len(others) < limit:
+                others.append(index)
+        listed = [self._items[index] for index in itertools.islice((*begin, *others), limit)]
+        return messages.Matches(
+            items=[messages.NamedItem(name=name, count=count) for name, count in listed],
+            total=len(matches),
+        )
+
+    def _matching(self, query: str) -> list[int] | range:
+        """Indices of the names that hold every word."""
+        words = sorted(set(query.split()), key=len, reverse=True)
+        if len(words) > MAX_WORDS:
+            raise UserError(f"query has {len(words)} words; give at most {MAX_WORDS}")
+        matches: list[int] | range = range(len(self._folded))
+        for word in words:  # The longest first, for it leaves the fewest names.
+            matches = [index for index in matches if word in self._folded[index]]
+        return matches

@@ -5,19 +5,19 @@ import { describe, picture } from "./garments.js";
 import { get } from "./server.js";
 
 const MATCHES = 8;
-const MOST = 100; // What the server lists at once.
+const MAX_MATCHES = 100; // The server lists no more at once.
 
-// items: [{name, hidden}]. changed() is called after each change.
+// items: [{name, masked}]. changed() is called after each change.
 export function showCards(list, items, changed) {
   const cards = items.map((item) => card(item, {
     toggle() {
-      item.hidden = !item.hidden;
+      item.masked = !item.masked;
       changed();
     },
-    remove(place) {
+    remove(index) {
       items.splice(items.indexOf(item), 1);
       changed();
-      const next = list.children[Math.min(place, items.length - 1)];
+      const next = list.children[Math.min(index, items.length - 1)];
       (next?.querySelector("button") ?? document.getElementById("search")).focus();
     },
   }));
@@ -30,11 +30,11 @@ function card(item, { toggle, remove }) {
   const { title, detail } = describe(item.name);
   const face = element(
     "button",
-    { type: "button", class: "face", "aria-pressed": String(item.hidden), title: item.name, onclick: toggle },
-    element("span", { class: "art" }, picture(item.name), element("span", { class: "question", "aria-hidden": "true" }, "?")),
+    { type: "button", class: "face", "aria-pressed": String(item.masked), title: item.name, onclick: toggle },
+    element("span", { class: "art" }, picture(item.name), element("span", { class: "mask", "aria-hidden": "true" }, "?")),
     element("span", { class: "title" }, title),
     element("span", { class: "detail" }, detail),
-    element("span", { class: "visually-hidden" }, item.hidden ? ", hidden" : ", visible"),
+    element("span", { class: "visually-hidden" }, item.masked ? ", masked" : ", visible"),
   );
   const cross = element(
     "button",
@@ -44,10 +44,10 @@ function card(item, { toggle, remove }) {
     },
     "×",
   );
-  return element("li", { class: item.hidden ? "card hidden-card" : "card" }, face, cross);
+  return element("li", { class: item.masked ? "card masked" : "card" }, face, cross);
 }
 
-// Calls add(name) with an item that was found; taken() gives the names not to offer.
+// Calls add(name) with the item chosen; taken() gives the names not to offer.
 export function makeSearch(form, { add, taken, failed }) {
   const input = form.querySelector("input");
   const list = form.querySelector("ul");
@@ -67,7 +67,7 @@ export function makeSearch(form, { add, taken, failed }) {
   const search = debounce(150, async () => {
     const own = ++newest;
     try {
-      const { items } = await get(`items?limit=${Math.min(MOST, MATCHES + taken().length)}&query=${encodeURIComponent(input.value)}`);
+      const { items } = await get(`items?limit=${Math.min(MAX_MATCHES, MATCHES + taken().length)}&query=${encodeURIComponent(input.value)}`);
       if (own !== newest) return;
       const offered = items.map(({ name }) => name).filter((name) => !taken().includes(name));
       list.replaceChildren(...offered.slice(0, MATCHES).map((name) => match(name, choose)));

@@ -1,4 +1,4 @@
-// Elements out of plain values: text is always text, never markup.
+// Makes elements from plain values; text is always text, never markup.
 
 export function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
@@ -19,7 +19,7 @@ export function drawing(tag, attributes = {}, ...children) {
   return made;
 }
 
-// Calls the function once, when calls have stopped for a while.
+// Calls the function once, after calls have stopped for a while.
 export function debounce(delay, call) {
   let timer;
   return (...values) => {
@@ -29,6 +29,6 @@ export function debounce(delay, call) {
 }
 
 export function percent(probability) {
-  const share = 100 * probability;
-  return `${share >= 10 ? share.toFixed(0) : share >= 0.1 ? share.toFixed(1) : share.toPrecision(1)} %`;
+  const value = 100 * probability;
+  return `${value >= 10 ? value.toFixed(0) : value >= 0.1 ? value.toFixed(1) : value.toPrecision(1)} %`;
 }

@@ -1,20 +1,22 @@
-// The context as a form made from the schema's features; each value may also be not known.
+// The context as a form made from the schema's features; each may also be missing.
 
 import { element } from "./elements.js";
 
-// Makes a control for each feature. changed(name, value) gets undefined for not known.
-// Returns show(context), which sets every control.
+// Makes a control for each feature; changed(name, value) gets undefined for a missing one.
+// Returns show(context), which sets every control from a Map.
 export function makeForm(form, features, changed) {
   form.addEventListener("submit", (event) => event.preventDefault());
   const setters = features.map((feature) => {
-    const [made, set] = CONTROLS[feature.control](feature, (value) => changed(feature.name, value));
+    const [made, set] = CONTROLS.get(feature.control)(feature, (value) => changed(feature.name, value));
     form.append(made);
-    return (context) => set(context[feature.name] ?? undefined);
+    return (context) => set(context.get(feature.name) ?? undefined);
   });
   return (context) => setters.forEach((set) => set(context));
 }
 
-const CONTROLS = { select: categorical, checkboxes: multiValued, slider: numerical, note };
+const CONTROLS = new Map(Object.entries({
+  select: categorical, checkboxes: multiValued, slider: numerical, note,
+}));
 
 function label(name) {
   return name.replaceAll("_", " ");
@@ -29,8 +31,8 @@ function categorical({ name, values }, changed) {
   ];
   select.append(...options(values));
   const set = (value) => {
-    const strange = value !== undefined && !values.includes(value);
-    select.replaceChildren(...options(strange ? [...values, String(value)] : values));
+    const unseen = value !== undefined && !values.includes(value);
+    select.replaceChildren(...options(unseen ? [...values, String(value)] : values));
     select.value = value ?? "";
   };
   return [element("div", { class: "feature" }, element("label", { for: id }, label(name)), select), set];
@@ -57,9 +59,9 @@ function multiValued({ name, values, max_values: most }, changed) {
   }
   function set(value) {
     const chosen = Array.isArray(value) ? value.map(String) : [];
-    const strange = chosen.filter((one) => !values.includes(one));
+    const unseen = chosen.filter((one) => !values.includes(one));
     unknown.checked = value === undefined;
-    chips.replaceChildren(...[...values, ...strange].map((one) => chip(one, chosen)));
+    chips.replaceChildren(...[...values, ...unseen].map((one) => chip(one, chosen)));
   }
   return [
     element(

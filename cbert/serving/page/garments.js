@@ -1,15 +1,16 @@
-// Items as they are shown: a name in two parts, and for the stylist data a drawn garment.
+// Shows items: a name in two parts, and a drawn garment for the stylist data.
 
 import { drawing } from "./elements.js";
 
-const COLOURS = {
+// Maps, for an item may be called "constructor".
+const COLOURS = new Map(Object.entries({
   black: "#2a2a30", white: "#f8f7f3", grey: "#9b9da4", navy: "#25345f", blue: "#4179c8",
   green: "#43895d", red: "#c24545", pink: "#e9a4bd", beige: "#d9c6a3", brown: "#7b5438",
-};
+}));
 const DARK = new Set(["black", "navy", "brown", "green", "red", "blue"]);
 
 // For each type: the outline, then the lines drawn upon it.
-const SHAPES = {
+const SHAPES = new Map(Object.entries({
   "t-shirt": ["M23 11 10 18l5 12 5-3v27h24V27l5 3 5-12-13-7q-9 8-18 0Z", "M23 11q9 12 18 0"],
   shirt: [
     "M24 9 13 14 8 46l8 2 4-20v28h24V28l4 20 8-2-5-32-11-5-8 6Z",
@@ -61,13 +62,13 @@ const SHAPES = {
     "M18 17q13 10 28 0M31 30l8-2M34 52h9M38 57v-5",
   ],
   belt: ["M5 27h54v11H5Z", "M23 24h13v17H23ZM30 32h9M46 32h.1M50 32h.1M54 32h.1"],
-};
+}));
 
-// The name in two parts, and what is drawn: {title, detail, colour, type}.
+// The name in two parts, and the garment to draw: {title, detail, colour, type}.
 export function describe(name) {
   const [title, ...rest] = name.split(", ");
   const [, colour, type] = /^(\S+) (\S+)$/.exec(title) ?? [];
-  const drawn = COLOURS[colour] && SHAPES[type] && rest.length === 4;
+  const drawn = COLOURS.has(colour) && SHAPES.has(type) && rest.length === 4;
   return { title, detail: rest.join(drawn ? " · " : ", "), ...(drawn ? { colour, type } : {}) };
 }
 
@@ -76,9 +77,9 @@ export function picture(name) {
   const { title, colour, type } = describe(name);
   const frame = drawing("svg", { viewBox: "0 0 64 64", "aria-hidden": "true" });
   if (type) {
-    const [outline, lines] = SHAPES[type];
+    const [outline, lines] = SHAPES.get(type);
     frame.append(
-      drawing("path", { d: outline, fill: COLOURS[colour], class: "outline" }),
+      drawing("path", { d: outline, fill: COLOURS.get(colour), class: "outline" }),
       drawing("path", { d: lines, class: DARK.has(colour) ? "lines on-dark" : "lines" }),
     );
   } else {

@@ -1,9 +1,9 @@
-// The ranked predictions of one model, and what each feature does for the first of them.
+// The ranked predictions of one model, and how each feature changes the first of them.
 
 import { element, percent } from "./elements.js";
 import { describe, picture } from "./garments.js";
 
-// A panel for a model. Returns show(predictions, scale, hidden): bars are full at `scale`.
+// Makes a model's panel. Returns show(predictions, scale, masked): bars are full at `scale`.
 export function makePanel(panels, model, choose) {
   const list = element("ol", { class: "predictions", "aria-label": `Predictions of ${model.title}` });
   panels.append(element(
@@ -13,7 +13,7 @@ export function makePanel(panels, model, choose) {
     list,
   ));
   const rows = new Map();
-  return (predictions, scale, hidden) => {
+  return (predictions, scale, masked) => {
     const before = new Map([...rows].map(([name, row]) => [name, row.item.offsetTop]));
     for (const name of [...rows.keys()]) {
       if (!predictions.some(({ item }) => item === name)) {
@@ -26,7 +26,7 @@ export function makePanel(panels, model, choose) {
       const row = rows.get(item);
       row.rank.textContent = rank;
       row.number.textContent = percent(probability);
-      row.badge.hidden = !hidden.includes(item);
+      row.badge.hidden = !masked.includes(item);
       if (list.children[rank - 1] !== row.item) list.insertBefore(row.item, list.children[rank - 1] ?? null);
       requestAnimationFrame(() => { row.bar.style.width = `${Math.min(100, (100 * probability) / scale)}%`; });
     }
@@ -45,7 +45,7 @@ function makeRow(name, choose) {
   const rank = element("span", { class: "rank" });
   const number = element("span", { class: "probability" });
   const bar = element("span", { class: "bar" });
-  const badge = element("span", { class: "badge", hidden: true }, "hidden");
+  const badge = element("span", { class: "badge", hidden: true }, "masked");
   const item = element(
     "li",
     { class: "prediction" },
@@ -61,19 +61,19 @@ function makeRow(name, choose) {
 }
 
 // Bars to the right raise the probability of the item, bars to the left lower it.
-export function showEffects(list, features) {
-  const effects = Object.entries(features).filter(([, effect]) => effect !== 0);
-  effects.sort(([, one], [, other]) => Math.abs(other) - Math.abs(one));
-  const scale = Math.max(0.5, ...effects.map(([, effect]) => Math.abs(effect)));
-  list.replaceChildren(...effects.map(([name, effect]) => {
-    const bar = element("span", { class: effect > 0 ? "bar raises" : "bar lowers" });
-    bar.style.width = `${(50 * Math.abs(effect)) / scale}%`;
+export function showImportance(list, features) {
+  const rows = Object.entries(features).filter(([, difference]) => difference !== 0);
+  rows.sort(([, one], [, other]) => Math.abs(other) - Math.abs(one));
+  const scale = Math.max(0.5, ...rows.map(([, difference]) => Math.abs(difference)));
+  list.replaceChildren(...rows.map(([name, difference]) => {
+    const bar = element("span", { class: difference > 0 ? "bar raises" : "bar lowers" });
+    bar.style.width = `${(50 * Math.abs(difference)) / scale}%`;
     return element(
       "li",
       {},
       element("span", { class: "title" }, name.replaceAll("_", " ")),
       element("span", { class: "track", "aria-hidden": "true" }, bar),
-      element("span", { class: "probability" }, `${effect > 0 ? "+" : "−"}${Math.abs(effect).toFixed(2)}`),
+      element("span", { class: "probability" }, `${difference > 0 ? "+" : "−"}${Math.abs(difference).toFixed(2)}`),
     );
   }));
 }

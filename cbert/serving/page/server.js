@@ -1,11 +1,11 @@
-// Questions to the server; what it refuses is an Error with its sentence.
+// Requests to the server; a refusal is an Error with the server's sentence.
 
 export async function get(path) {
-  return answer(() => fetch(path));
+  return responseOf(() => fetch(path));
 }
 
 export async function post(path, body, signal) {
-  return answer(() => fetch(path, {
+  return responseOf(() => fetch(path, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify(body),
@@ -13,15 +13,15 @@ export async function post(path, body, signal) {
   }));
 }
 
-async function answer(ask) {
+async function responseOf(request) {
   let response;
   try {
-    response = await ask();
+    response = await request();
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Error("the server cannot be reached; is it still running?");
   }
-  const found = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Error(found.error ?? `the server answered ${response.status}`);
-  return found;
+  const body = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(body.error ?? `the server answered ${response.status}`);
+  return body;
 }

@@ -1,7 +1,7 @@
 """A model's functions on one device, compiled for a few sizes.
 
-Legend: R rows (questions), L positions, V real items, K items listed, C width of the context
-vector.
+Legend: R rows (one masked position each), S queries, L positions, V real items, K items
+listed, C width of the context vector.
 """
 
 import dataclasses
@@ -20,18 +20,18 @@ from cbert.schema import PAD_ITEM, Schema
 Array = jax.Array
 
 BATCH_SIZES = (1, 4, 16, 64)
-# So many logits are made at once; a larger vocabulary gets smaller batches.
-MOST_LOGITS = 2**26
-_LISTED = (16, 128, 1024, 8192)
+# The most logits of one call; a larger vocabulary gets smaller batches.
+MAX_LOGITS = 2**26
+_LIST_LENGTHS = (16, 128, 1024, 8192)
 
 
 @dataclasses.dataclass(frozen=True)
 class Functions:
-    """All that answering needs of a model, to be traced.
+    """The functions of a model that predictions need, to be traced.
 
     Attributes:
-      logits: `(params, codes int32 [R, L], context, places int32 [R])` to `float32 [R, V]`:
-        each row's item at its place, over all real items.
+      logits: `(params, codes int32 [R, L], context, positions int32 [R])` to
+        `float32 [R, V]`: each row's item at its position, over all real items.
       context_vector: `(params, context)` to `float32 [R, C]`.
     """
 
@@ -41,16 +41,16 @@ class Functions:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """R questions: an item hidden at one place of some items, in a context.
+    """R masked positions, each with its items and its context.
 
     Attributes:
-      codes: The item codes of each row, hidden ones masked.
-      places: The position asked for.
+      codes: The item codes of each row, `MASK_ITEM` at masked positions.
+      positions: The masked position to predict.
       context: Feature name to one value a row.
     """
 
     codes: Sequence[Sequence[int]]
-    places: Sequence[int]
+    positions: Sequence[int]
     context: dict[str, list[Any]]
 
     def __len__(self) -> int:
@@ -58,7 +58,7 @@ class Rows:
 
 
 class Program:
-    """Answers rows in batches of a few sizes, padded to a few lengths."""
+    """Predicts rows in batches of a few sizes, padded to a few lengths."""
 
     def __init__(
         self,
@@ -70,10 +70,10 @@ class Program:
     ) -> None:
         self.functions, self.params = functions, params
         self._schema = schema
-        most = max(1, MOST_LOGITS // len(schema.items))
-        self.batch_sizes = sorted({min(size, most) for size in batch_sizes})
+        largest = max(1, MAX_LOGITS // len(schema.items))
+        self.batch_sizes = sorted({min(size, largest) for size in batch_sizes})
         self.lengths = padded_lengths(longest)
-        # Apart from what is done with them, for they take nearly all of the time to compile.
+        # Compiled apart from ranking and scoring, because it takes nearly all of the time.
         self._logits = jax.jit(functions.logits)
         self._rank = jax.jit(_rank, static_argnames="k")
         self._score = jax.jit(_score)
@@ -90,8 +90,8 @@ class Program:
         """The most probable candidates of each row.
 
         Args:
-          rows: R questions.
-          owners: `int [R]`, which of S lists of candidates is each row's.
+          rows: R masked positions.
+          owners: `int [R]`, the query of each row.
           candidates: `bool [S, V]`, the items that may be listed.
           restricted: `bool [S]`, whether probabilities are among the candidates alone.
           k: K.
@@ -100,13 +100,15 @@ class Program:
           Log-probability (nats) `float32 [R, K]`, -inf where candidates are fewer, and item
           codes `int32 [R, K]`.
         """
-        padded = min(next((size for size in _LISTED if size >= k), k), len(self._schema.items))
+        padded = min(
+            next((size for size in _LIST_LENGTHS if size >= k), k), len(self._schema.items)
+        )
 
-        def listed(found: Array, owner: np.ndarray) -> tuple[Array, Array]:
-            return self._rank(found, candidates[owner], restricted[owner], k=padded)
+        def listed(logits: Array, owner: np.ndarray) -> tuple[Array, Array]:
+            return self._rank(logits, candidates[owner], restricted[owner], k=padded)
 
-        found, items = self._run(listed, rows, owners)
-        return found[:, :k], items[:, :k]
+        log_probabilities, items = self._run(listed, rows, owners)
+        return log_probabilities[:, :k], items[:, :k]
 
     def score(
         self, rows: Rows, targets: np.ndarray
@@ -122,7 +124,7 @@ class Program:
         return np.asarray(self._context_vector(self.params, self._encode(context)))[0]
 
     def warm_up(self) -> Iterator[str]:
-        """Compiles for every batch size and length; yields the name of what comes next."""
+        """Compiles for every batch size and length; yields the name of each shape first."""
         blank = {feature.name: [None] for feature in self._schema.features}
         for length in self.lengths:
             for size in self.batch_sizes:
@@ -139,15 +141,16 @@ class Program:
         codes = np.full((len(rows), length), PAD_ITEM, np.int32)
         for row, given in zip(codes, rows.codes, strict=True):
             row[: len(given)] = given
-        arrays = (codes, self._encode(rows.context), np.array(rows.places, np.int32))
-        pending, most = [], self.batch_sizes[-1]
-        for start in range(0, len(rows), most):
-            count = min(most, len(rows) - start)
+        arrays = (codes, self._encode(rows.context), np.array(rows.positions, np.int32))
+        pending: list[tuple] = []
+        largest = self.batch_sizes[-1]
+        for start in range(0, len(rows), largest):
+            count = min(largest, len(rows) - start)
             size = next(size for size in self.batch_sizes if size >= count)
             take = functools.partial(_take, start=start, count=count, size=size)
-            found = self._logits(self.params, *jax.tree.map(take, arrays))
-            pending.append((function(found, *map(take, columns)), count))
-        parts = [[np.asarray(part)[:count] for part in found] for found, count in pending]
+            logits = self._logits(self.params, *jax.tree.map(take, arrays))
+            pending.append((function(logits, *map(take, columns)), count))
+        parts = [[np.asarray(part)[:count] for part in results] for results, count in pending]
         return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
     def _encode(self, context: dict[str, list[Any]]) -> dict[str, np.ndarray]:
@@ -171,17 +174,17 @@ def _take(array: np.ndarray, start: int, count: int, size: int) -> np.ndarray:
     return array[start + np.minimum(np.arange(size), count - 1)]
 
 
-def _rank(found: Array, candidates: Array, restricted: Array, k: int) -> tuple[Array, Array]:
-    listed = jnp.where(candidates, found, -jnp.inf)
-    counted = jnp.where(restricted[:, None], listed, found)
+def _rank(logits: Array, candidates: Array, restricted: Array, k: int) -> tuple[Array, Array]:
+    listed = jnp.where(candidates, logits, -jnp.inf)
+    counted = jnp.where(restricted[:, None], listed, logits)
     best, items = lax.top_k(listed, k)
     return best - logsumexp(counted, axis=1, keepdims=True), items
 
 
-def _score(found: Array, targets: Array) -> tuple[Array, Array, Array]:
-    own = jnp.take_along_axis(found, targets[:, None], axis=1)
-    other = jnp.arange(found.shape[1]) != targets[:, None]
-    others = logsumexp(jnp.where(other, found, -jnp.inf), axis=1)
-    ahead = ((found >= own) & other).sum(axis=1)
+def _score(logits: Array, targets: Array) -> tuple[Array, Array, Array]:
+    own = jnp.take_along_axis(logits, targets[:, None], axis=1)
+    other = jnp.arange(logits.shape[1]) != targets[:, None]
+    others = logsumexp(jnp.where(other, logits, -jnp.inf), axis=1)
+    ahead = ((logits >= own) & other).sum(axis=1)
     own = own[:, 0]
     return own - jnp.logaddexp(own, others), own - others, ahead + 1

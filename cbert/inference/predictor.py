@@ -1,4 +1,4 @@
-"""A model that answers: completes sets and sequences, scores items, explains itself."""
+"""A model that completes sets and sequences, scores items and explains its predictions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -8,8 +8,9 @@ import numpy as np
 
 from cbert import progress
 from cbert.errors import UserError
-from cbert.schema import MASK_ITEM, Schema
-from cbert.serving.answers import (
+from cbert.inference.checks import Checker, Context, EncodedQuery
+from cbert.inference.program import Program, Rows
+from cbert.inference.queries import (
     Completion,
     Explanation,
     Prediction,
@@ -17,18 +18,17 @@ from cbert.serving.answers import (
     Score,
     Scores,
 )
-from cbert.serving.checks import Checker, Context, Question
-from cbert.serving.program import Program, Rows
+from cbert.schema import MASK_ITEM, Schema
 
 WITHOUT_CONTEXT = "none"
 
 
 class Predictor:
-    """Answers questions with one model on one device; safe to call from several threads.
+    """Predicts with one model on one device; safe to call from several threads.
 
-    All questions are checked before anything is computed; what cannot be answered raises
-    `UserError`, one line that names the value and the fix. Items and values that training
-    never saw are no mistake: they are answered, and reported with the answer.
+    All queries are checked before anything is computed; a wrong one raises `UserError`, one
+    line that names the value and the fix. Items and values that training never saw are no
+    mistake: the predictions take them as unknown, and name them.
 
     Attributes:
       schema: Vocabulary and features.
@@ -61,8 +61,8 @@ class Predictor:
                 bar.set_postfix_str(shape)
                 bar.update()
 
-    def check(self, query: Query) -> Question:
-        """Raises `UserError` where `complete` would; what it returns, `answer` answers."""
+    def check(self, query: Query) -> EncodedQuery:
+        """Encodes a query for `predict`; raises `UserError` where `complete` would."""
         return self._checker.query(query)
 
     def complete(
@@ -74,7 +74,7 @@ class Predictor:
         exclude: Sequence[str] = (),
         only: Sequence[str] | None = None,
     ) -> Completion | list[Completion]:
-        """Ranks items for each hidden position, given the visible items and the context.
+        """Ranks items for each masked position, given the visible items and the context.
 
         A probability is the model's among all real items. With `only` or `exclude` it is the
         probability among the items that may then still be listed, so that these sum to 1. In
@@ -82,13 +82,13 @@ class Predictor:
         probability. A set's appended positions are alike, and so are their lists.
 
         Args:
-          items: Visible items; None at a position says that its item is hidden. A list of
-            such lists is a batch.
-          context: Feature name to value; what is absent or None is missing. For a batch a
-            list of them, one for each list of items.
+          items: Visible items; None stands for a masked item. A list of such lists is a
+            batch.
+          context: Feature name to value; a feature is missing where it is absent or None. A
+            batch takes a list of contexts, one for each list of items.
           k: How many items to list; fewer are listed where fewer may be.
-          slots: Hidden positions to append; without effect where an item is None.
-          exclude: Items not to list.
+          slots: How many masked positions to append; without effect where an item is None.
+          exclude: Items that are not listed.
           only: The items to choose from; None for all.
 
         Returns:
@@ -109,41 +109,43 @@ class Predictor:
         )
 
     def complete_batch(self, queries: Sequence[Query]) -> list[Completion]:
-        """Answers queries of any lengths together, in one call of the device where they fit.
+        """Completes queries of any lengths together, in one call of the device where they fit.
 
-        One query that is refused refuses all: `check` them before they are put together.
+        One refused query refuses all: `check` each before you put them together.
         """
-        return self.answer([self.check(query) for query in queries])
+        return self.predict([self.check(query) for query in queries])
 
-    def answer(self, asked: Sequence[Question]) -> list[Completion]:
-        """Answers what `check` has let through, all together."""
-        if not asked:
+    def predict(self, queries: Sequence[EncodedQuery]) -> list[Completion]:
+        """Completes queries that `check` has encoded, all together."""
+        if not queries:
             return []
-        owners = [place for place, one in enumerate(asked) for _ in one.hidden]
+        owners = [index for index, query in enumerate(queries) for _ in query.masked]
         rows = Rows(
-            [asked[owner].codes for owner in owners],
-            [place for one in asked for place in one.hidden],
-            self._columns(asked[owner].context for owner in owners),
+            [queries[owner].codes for owner in owners],
+            [position for query in queries for position in query.masked],
+            self._columns(queries[owner].context for owner in owners),
         )
         log_probabilities, items = self.program.rank(
             rows,
             np.array(owners),
-            np.stack([one.candidates for one in asked]),
-            np.array([one.restricted for one in asked]),
-            max(one.k for one in asked),
+            np.stack([query.candidates for query in queries]),
+            np.array([query.restricted for query in queries]),
+            max(query.k for query in queries),
         )
-        lists: list[list] = [[] for _ in asked]
+        lists: list[list[list[Prediction]]] = [[] for _ in queries]
         for owner, values, codes in zip(owners, log_probabilities, items, strict=True):
-            lists[owner].append(self._predictions(asked[owner], values, codes))
+            lists[owner].append(self._predictions(queries[owner], values, codes))
         return [
-            Completion(found, one.unknown_items, one.context.unknown, list(one.context.missing))
-            for one, found in zip(asked, lists, strict=True)
+            Completion(
+                predictions, query.unknown_items, query.context.unknown, query.context.missing
+            )
+            for query, predictions in zip(queries, lists, strict=True)
         ]
 
     def _predictions(
-        self, asked: Question, log_probabilities: np.ndarray, codes: np.ndarray
+        self, query: EncodedQuery, log_probabilities: np.ndarray, codes: np.ndarray
     ) -> list[Prediction]:
-        count = min(asked.k, int(asked.candidates.sum()))
+        count = min(query.k, int(query.candidates.sum()))
         probabilities = np.exp(log_probabilities[:count]).tolist()
         pairs = zip(probabilities, codes[:count].tolist(), strict=True)
         return [
@@ -152,70 +154,72 @@ class Predictor:
         ]
 
     def score(self, items: Sequence[str], context: Mapping[str, Any] | None = None) -> Scores:
-        """How each item fits: hidden in turn, and asked for given the others.
+        """How each item fits: each is masked in turn, and scored given the others.
 
         Ranks are among all real items, as in evaluation, visible ones included.
         """
         codes, unknown = self._checker.visible(items)
         given = self._checker.context(context)
-        known = [place for place, code in enumerate(codes) if code >= 0]
+        known = [position for position, code in enumerate(codes) if code >= 0]
         scores = [Score(item, None, None) for item in items]
         if known:
-            hidden = [[*codes[:place], MASK_ITEM, *codes[place + 1 :]] for place in known]
-            rows = Rows(hidden, known, self._columns([given] * len(known)))
-            targets = np.array([codes[place] for place in known], np.int32)
+            masked = [[*codes[:n], MASK_ITEM, *codes[n + 1 :]] for n in known]
+            rows = Rows(masked, known, self._columns([given] * len(known)))
+            targets = np.array([codes[position] for position in known], np.int32)
             values, _, ranks = self.program.score(rows, targets)
-            for place, value, rank in zip(known, values.tolist(), ranks.tolist(), strict=True):
-                scores[place] = Score(items[place], value, rank)
+            triples = zip(known, values.tolist(), ranks.tolist(), strict=True)
+            for position, value, rank in triples:
+                scores[position] = Score(items[position], value, rank)
         return Scores(scores, unknown, given.unknown, given.missing)
 
     def explain(
         self, items: Sequence[str | None], context: Mapping[str, Any] | None, item: str
     ) -> Explanation:
-        """What each feature of the context does for one item at the hidden position.
+        """How each feature of the context changes the prediction of one item.
 
         Args:
           items: Visible items; at most one may be None, else a position is appended.
           context: Feature name to value.
-          item: The item asked about.
+          item: The item to explain.
         """
-        asked = self._checker.query(Query(items, context, k=1))
-        if len(asked.hidden) > 1:
+        query = self._checker.query(Query(items, context, k=1))
+        if len(query.masked) > 1:
             raise UserError(
-                f"items has {len(asked.hidden)} that are None; explain asks about one"
+                f"items has {len(query.masked)} that are None; explain takes at most one"
             )
         target = self._checker.code(item)
-        if self.schema.kind == "set" and target in asked.codes:
+        if self.schema.kind == "set" and target in query.codes:
             raise UserError(f"item {item!r:.60} is among the items; a set has no repeats")
-        given = asked.context
+        given = query.context
         observed = [name for name in given.values if name not in given.missing]
         contexts = [given.values, *({**given.values, name: None} for name in observed)]
         rows = Rows(
-            [asked.codes] * len(contexts),
-            asked.hidden * len(contexts),
+            [query.codes] * len(contexts),
+            query.masked * len(contexts),
             {name: [values[name] for values in contexts] for name in given.values},
         )
         targets = np.full(len(contexts), target, np.int32)
         log_probability, log_odds, _ = self.program.score(rows, targets)
         constant = self.config.model.constant_context
         uses_context = self.method != WITHOUT_CONTEXT and not constant
-        effects = dict(zip(observed, (log_odds[0] - log_odds[1:]).tolist(), strict=True))
+        importance = dict(zip(observed, (log_odds[0] - log_odds[1:]).tolist(), strict=True))
         return Explanation(
             item=item,
             probability=float(np.exp(log_probability[0])),
             log_odds=float(log_odds[0]),
             features={
-                name: effects.get(name, 0.0) if uses_context else 0.0 for name in given.values
+                name: importance.get(name, 0.0) if uses_context else 0.0
+                for name in given.values
             },
             outside_training=self.config.train.context_dropout == 0,
             uses_context=uses_context,
-            unknown_items=asked.unknown_items,
+            unknown_items=query.unknown_items,
             unknown_context=given.unknown,
             missing_context=given.missing,
         )
 
     def context_vector(self, context: Mapping[str, Any] | None) -> np.ndarray:
-        """What the model is conditioned on, `float32 [C]`: each feature's embedding in turn."""
+        """Each feature's embedding in turn, `float32 [C]`; it conditions the model."""
         return self.program.context_vector(self._columns([self._checker.context(context)]))
 
     def _columns(self, contexts: Iterable[Context]) -> dict[str, list[Any]]:

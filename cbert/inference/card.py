@@ -1,4 +1,4 @@
-"""What a model's card tells people: data, method, metrics, intended use, limits."""
+"""The facts on a model's card: data, method, metrics, intended use, limits."""
 
 import json
 import pathlib
@@ -6,8 +6,8 @@ import subprocess
 from typing import Any
 
 from cbert.errors import UserError
+from cbert.inference.predictor import Predictor
 from cbert.schema import schema_file
-from cbert.serving.predictor import Predictor
 
 _SETTINGS = ("data", "masking", "questions", "groups", "standard_errors")
 
@@ -45,24 +45,24 @@ def facts(
 
 
 def _metrics(workdir: pathlib.Path, step: int) -> dict[str, Any]:
-    """By split, what evaluation measured of this step; of another it would mislead."""
-    found = {}
+    """Each split's metrics of this very step; those of another step would mislead."""
+    metrics: dict[str, Any] = {}
     for path in sorted(workdir.glob("eval/*.json")):
         try:
             measured = json.loads(path.read_text(encoding="utf-8"))
             if measured["step"] == step:
                 settings = {name: measured[name] for name in _SETTINGS}
-                found[path.stem] = {**settings, **measured["results"]["model"]}
+                metrics[path.stem] = {**settings, **measured["results"]["model"]}
         except (ValueError, KeyError, TypeError):
             raise UserError(f"{path}: not a result; run experiments.evaluate again") from None
-    return found
+    return metrics
 
 
 def _limits(predictor: Predictor) -> list[str]:
     schema = predictor.schema
     limits = [
-        f"It knows the {len(schema.items)} items of schema.json; others are unknown to it, and "
-        "are never proposed.",
+        f"It knows the {len(schema.items)} items of schema.json; it takes others as unknown "
+        "and never proposes them.",
         f"Its data had at most {schema.max_items} items at a time.",
         "Its probabilities say what occurred together in the training data, not what is good, "
         "safe or available, and they repeat whatever bias those data have.",
@@ -70,7 +70,7 @@ def _limits(predictor: Predictor) -> list[str]:
     if predictor.config.train.context_dropout == 0:
         limits.append(
             "It was trained without context dropout: with features missing that were given "
-            "throughout training, its answers are extrapolations."
+            "throughout training, its predictions are extrapolations."
         )
     return limits
 

@@ -1,6 +1,6 @@
-"""What users ask, checked and coded; every refusal is one line that names value and fix.
+"""Checks and encodes queries; every refusal is one line that names the value and the fix.
 
-Legend: V real items, L positions, P hidden positions.
+Legend: V real items, L positions, P masked positions.
 """
 
 import dataclasses
@@ -12,8 +12,8 @@ import numpy as np
 
 from cbert.data.records import check_text, plain_value
 from cbert.errors import UserError
+from cbert.inference.queries import Query
 from cbert.schema import MASK_ITEM, SET, UNKNOWN_ITEM, Schema, recognise
-from cbert.serving.answers import Query
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,21 +26,21 @@ class Context:
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
-    """A query that can be answered.
+class EncodedQuery:
+    """A query that has passed its checks, ready for the model.
 
     Attributes:
-      codes: Item codes `[L]`, hidden ones masked.
-      hidden: The hidden positions `[P]`.
+      codes: Item codes `[L]`, `MASK_ITEM` at masked positions.
+      masked: The masked positions `[P]`.
       context: The checked context.
       candidates: `bool [V]`, the items that may be listed.
-      restricted: Whether the user has restricted them.
-      k: Items to list.
+      restricted: Whether the user has restricted the candidates.
+      k: How many items to list.
       unknown_items: Visible items that are not in the vocabulary.
     """
 
     codes: list[int]
-    hidden: list[int]
+    masked: list[int]
     context: Context
     candidates: np.ndarray
     restricted: bool
@@ -49,7 +49,7 @@ class Question:
 
 
 class Checker:
-    """Holds queries against a schema.
+    """Checks queries against a schema.
 
     Args:
       schema: The model's schema.
@@ -61,17 +61,17 @@ class Checker:
         # Where there is no order, a set as long as any in training can be extended by one.
         self.longest = schema.max_items if positions else schema.max_items + 1
 
-    def query(self, query: Query) -> Question:
-        """Checks and codes a query; raises `UserError`."""
-        items = self._items(query.items, hidden=True)
+    def query(self, query: Query) -> EncodedQuery:
+        """Checks and encodes a query; raises `UserError`."""
+        items = self._items(query.items, may_be_masked=True)
         _check_number("slots", query.slots, 0, self.longest)
         _check_number("k", query.k, 1, len(self._schema.items))
-        hidden = [place for place, item in enumerate(items) if item is None]
-        if not hidden:
-            hidden = list(range(len(items), len(items) + query.slots))
+        masked = [position for position, item in enumerate(items) if item is None]
+        if not masked:
+            masked = list(range(len(items), len(items) + query.slots))
             items = items + [None] * query.slots
-        if not hidden:
-            raise UserError("slots is 0 and no item is None; nothing is asked, use slots=1")
+        if not masked:
+            raise UserError("slots is 0 and no item is None: nothing is masked; use slots=1")
         if len(items) > self.longest:
             raise UserError(
                 f"items and slots make {len(items)} positions; the model takes at most "
@@ -81,11 +81,11 @@ class Checker:
         codes = self._codes(items)
         candidates, restricted = self._candidates(query, codes)
         unknown = _unknown(items, codes)
-        return Question(codes, hidden, context, candidates, restricted, query.k, unknown)
+        return EncodedQuery(codes, masked, context, candidates, restricted, query.k, unknown)
 
     def visible(self, items: Any) -> tuple[list[int], list[str]]:
         """Codes of items that are all visible, at least one, and the unknown ones."""
-        items = self._items(items, hidden=False)
+        items = self._items(items, may_be_masked=False)
         if not items:
             raise UserError("items is empty; give at least one item")
         codes = self._codes(items)
@@ -96,7 +96,7 @@ class Checker:
         return self._known([item], "item")[0]
 
     def context(self, context: Any) -> Context:
-        """Checks a context; None is one that says nothing."""
+        """Checks a context; in None all features are missing."""
         if context is None:
             context = {}
         if not isinstance(context, Mapping):
@@ -112,7 +112,7 @@ class Checker:
             values[feature.name] = value
         return Context(
             values,
-            {name: found for name, found in unknown.items() if found},
+            {name: unseen for name, unseen in unknown.items() if unseen},
             [name for name, value in values.items() if value is None],
         )
 
@@ -120,16 +120,16 @@ class Checker:
         known = [feature.name for feature in self._schema.features]
         if name in known:
             return
-        near = difflib.get_close_matches(str(name), known, 1, 0.5)
+        near = difflib.get_close_matches(str(name)[:100], known, 1, 0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(known) or 'none'}"
         raise UserError(f"the model has no context feature {name!r:.60}; {hint}")
 
-    def _items(self, items: Any, hidden: bool) -> list[str | None]:
+    def _items(self, items: Any, may_be_masked: bool) -> list[str | None]:
         if not isinstance(items, list | tuple):
             raise UserError(f"items must be a list of strings, not {items!r:.60}")
         seen = set()
         for item in items:
-            if item is None and hidden:
+            if item is None and may_be_masked:
                 continue
             if not isinstance(item, str):
                 raise UserError(f"item {item!r:.60} is not a string")

@@ -1,4 +1,4 @@
-"""What a predictor is asked and what it answers, as plain values."""
+"""Queries to a predictor and what it predicts, as plain values."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -7,14 +7,15 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Query:
-    """What `Predictor.complete` is asked.
+    """A set or a sequence to complete, given a context.
 
     Attributes:
-      items: The visible items; None says that the item at this position is hidden.
-      context: Feature name to value, as in a record; what is absent or None is missing.
-      k: How many items to list for each hidden position.
-      slots: Hidden positions to append where no item is None.
-      exclude: Items not to list.
+      items: The visible items; None stands for a masked item.
+      context: Feature name to value, as in a record; a feature is missing where it is absent
+        or None.
+      k: How many items to list for each masked position.
+      slots: How many masked positions to append where no item is None.
+      exclude: Items that are not listed.
       only: The items to choose from; None for the whole vocabulary.
     """
 
@@ -26,15 +27,15 @@ class Query:
     only: Sequence[str] | None = None
 
 
-class _Answer:
-    """An answer is also JSON."""
+class _Jsonable:
+    """A result that can be written as JSON."""
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        return dataclasses.asdict(self)  # type: ignore[call-overload]
 
 
 @dataclasses.dataclass(frozen=True)
-class Prediction(_Answer):
+class Prediction(_Jsonable):
     """One item of a ranked list; `rank` counts from 1 among the items that may be listed."""
 
     item: str
@@ -43,11 +44,11 @@ class Prediction(_Answer):
 
 
 @dataclasses.dataclass(frozen=True)
-class Completion(_Answer):
-    """A ranked list for each hidden position, in the order of the positions.
+class Completion(_Jsonable):
+    """A ranked list for each masked position, in the order of the positions.
 
     Attributes:
-      predictions: For each hidden position at most k items, the most probable first.
+      predictions: For each masked position at most k items, the most probable first.
       unknown_items: Visible items that are not in the vocabulary.
       unknown_context: Feature name to its values that were never seen in training.
       missing_context: Features that the context does not give.
@@ -60,7 +61,7 @@ class Completion(_Answer):
 
 
 @dataclasses.dataclass(frozen=True)
-class Score(_Answer):
+class Score(_Jsonable):
     """How an item fits the others: its log-probability (nats) and rank among all real items.
 
     Both are None for an item that is not in the vocabulary.
@@ -72,7 +73,7 @@ class Score(_Answer):
 
 
 @dataclasses.dataclass(frozen=True)
-class Scores(_Answer):
+class Scores(_Jsonable):
     """A score for each item, in the order given; the rest as in `Completion`."""
 
     scores: list[Score]
@@ -82,18 +83,18 @@ class Scores(_Answer):
 
 
 @dataclasses.dataclass(frozen=True)
-class Explanation(_Answer):
-    """What each feature of the context does for one item.
+class Explanation(_Jsonable):
+    """How each feature of the context changes the prediction of one item.
 
     Attributes:
-      item: The item asked about.
+      item: The item to explain.
       probability: Its probability with the context as given, among all real items.
-      log_odds: log(p / (1 - p)) of it, in nats.
+      log_odds: Its log(p / (1 - p)), in nats.
       features: Feature name to the log-odds with the context as given minus the log-odds with
         this feature missing; 0 for a feature that is missing anyway.
-      outside_training: Whether the model was trained without context dropout: then a feature
-        that is withheld may be unlike anything it has seen, and the differences may mislead.
-      uses_context: Whether the method conditions on the context; without, all are 0.
+      outside_training: Whether the model was trained without context dropout: then a context
+        with a feature dropped may be unlike any it has seen, and the differences may mislead.
+      uses_context: Whether the method conditions on the context; if it does not, all are 0.
       unknown_items, unknown_context, missing_context: As in `Completion`.
     """
 

@@ -1,0 +1,166 @@
+"""The bodies of requests and responses, from which /openapi.json is made."""
+
+from typing import Annotated, Any, Literal
+
+import pydantic
+from pydantic_core import PydanticCustomError
+
+from cbert.inference.queries import Completion, Query
+from cbert.serving.refusals import UNKNOWN_FIELD
+
+MAX_QUERIES = 64
+MAX_K = 128
+
+_VALUE_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        *({"type": kind} for kind in ("string", "number", "boolean", "null")),
+        {"type": "array", "items": {"type": "string"}},
+        {"type": "array", "items": {"type": "number"}},
+    ]
+}
+# Which kind a feature takes is for the model's schema to say; the predictor checks it.
+Value = Annotated[Any, pydantic.WithJsonSchema(_VALUE_SCHEMA)]
+Context = Annotated[
+    dict[str, Value] | None,
+    pydantic.Field(
+        description="Feature name to value; a feature may be missing.",
+        max_length=10_000,
+        fail_fast=True,
+    ),
+]
+Item = Annotated[str, pydantic.Field(description="An item's name.")]
+# The predictor checks lower bounds: it names the vocabulary's size, too.
+_K_SCHEMA: dict[str, Any] = {"minimum": 1, "description": "Items to list."}
+_SLOTS_SCHEMA: dict[str, Any] = {"minimum": 0, "description": "Masked positions to append."}
+_short = pydantic.Field(max_length=10_000, fail_fast=True)
+_long = pydantic.Field(max_length=100_000, fail_fast=True)
+
+
+class _Body(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _stop_at_the_first_unknown_field(cls, body: Any) -> Any:
+        """Pydantic alone would report each of a hundred thousand."""
+        if isinstance(body, dict):
+            for name in body:
+                if name not in cls.model_fields:
+                    raise PydanticCustomError(UNKNOWN_FIELD, "unknown", {"name": name[:80]})
+        return body
+
+
+class QueryBody(_Body):
+    """A set or a sequence to complete."""
+
+    items: Annotated[list[Item | None], _short]
+    context: Context = None
+    k: Annotated[int, pydantic.Field(le=MAX_K, json_schema_extra=_K_SCHEMA)] = 5
+    slots: Annotated[int, pydantic.Field(json_schema_extra=_SLOTS_SCHEMA)] = 1
+    exclude: Annotated[list[Item], _long] = []
+    only: Annotated[list[Item], _long] | None = None
+
+    def query(self) -> Query:
+        return Query(self.items, self.context, self.k, self.slots, self.exclude, self.only)
+
+
+class _ModelBody(_Body):
+    model: Literal["main", "compare"] = "main"
+
+
+class CompleteBody(QueryBody, _ModelBody):
+    """A set or a sequence to complete with one model."""
+
+
+class CompleteBatchBody(_ModelBody):
+    """Several queries, completed together."""
+
+    queries: Annotated[
+        list[QueryBody], pydantic.Field(min_length=1, max_length=MAX_QUERIES, fail_fast=True)
+    ]
+
+
+class ScoreBody(_ModelBody):
+    """Items to score, each given the others."""
+
+    items: Annotated[list[Item], _short]
+    context: Context = None
+
+
+class ExplainBody(_ModelBody):
+    """An item whose prediction is to be explained."""
+
+    items: Annotated[list[Item | None], _short]
+    context: Context = None
+    item: Item
+
+
+class Completions(pydantic.BaseModel):
+    """A completion for each query, in their order."""
+
+    completions: list[Completion]
+
+
+class Refusal(pydantic.BaseModel):
+    """The reason for a status of 400 or more."""
+
+    error: str
+
+
+class Health(pydantic.BaseModel):
+    """The state of the queue in front of the model."""
+
+    status: Literal["ok"] = "ok"
+    completed: int
+    dropped: int
+    waiting: int
+
+
+class ServedModel(pydantic.BaseModel):
+    """One of the models served."""
+
+    model: Literal["main", "compare"]
+    method: str
+    step: int
+
+
+class FeatureDescription(pydantic.BaseModel):
+    """A feature of the context, and the fields that its control on the page needs."""
+
+    model_config = pydantic.ConfigDict(extra="allow")
+
+    name: str
+    kind: str
+    control: str
+
+
+class Example(pydantic.BaseModel):
+    """A set or a sequence to start from."""
+
+    items: list[str]
+    context: dict[str, Value]
+
+
+class Description(pydantic.BaseModel):
+    """The models served and the schema that they share."""
+
+    models: list[ServedModel]
+    kind: str
+    max_items: int
+    items: int
+    features: list[FeatureDescription]
+    example: Example
+
+
+class NamedItem(pydantic.BaseModel):
+    """An item of the vocabulary and its count in the training data."""
+
+    name: str
+    count: int
+
+
+class Matches(pydantic.BaseModel):
+    """Items whose names hold every word of a search, and how many there are in all."""
+
+    items: list[NamedItem]
+    total: int

@@ -1,0 +1,342 @@
+"""A server under attack: no request holds it up, and none is kept for ever."""
+
+import asyncio
+import concurrent.futures
+import http.client
+import json
+import multiprocessing
+import select
+import socket
+import string
+import time
+import urllib.parse
+
+import pytest
+from starlette.requests import Request
+
+from cbert.errors import UserError
+from cbert.inference.queries import Query
+from cbert.schema import SET, Schema
+from cbert.serving import app, server
+from cbert.serving.batching import Batcher
+from cbert.serving.guard import Guard, host_name
+from cbert.serving.limits import Limits, RefusalError
+from cbert.serving.service import Service
+from tests.conftest import serving
+from tests.test_predict import assemble
+from tests.test_serving import HEAD, ask, open_socket
+
+MIB = 2**20
+HELD_SECONDS = 0.05
+
+
+def fill(begin, element, end):
+    """A body of almost 1 MiB that repeats an element."""
+    return begin + element * ((MIB - len(begin + end)) // len(element)) + end
+
+
+def keys(begin, value, end):
+    """A body of almost 1 MiB with as many keys as fit."""
+    count = (MIB - len(begin + end)) // len(b'"12345":,' + value)
+    return begin + b",".join(b'"%05x":%s' % (n, value) for n in range(count)) + end
+
+
+HOSTILE = {
+    "numbers": fill(b'{"items":[', b"1,", b"1]}"),
+    "lists": fill(b'{"items":[', b"[],", b"1]}"),
+    "full lists": fill(b'{"items":[', b"[1],", b"1]}"),
+    "objects": fill(b'{"items":[', b"{},", b"1]}"),
+    "fields": keys(b'{"items":[],', b"1", b"}"),
+    "features": keys(b'{"items":[],"context":{', b"1", b"}}"),
+    "values": keys(b'{"items":[],"context":{', b"{}", b"}}"),
+    "a vector": fill(b'{"items":[],"context":{"age":[', b"1,", b"1]}}"),
+    "nested values": fill(b'{"items":[],"context":{"age":[', b"[1],", b"1]}}"),
+    "exclude": fill(b'{"items":[],"exclude":[', b'"a",', b'"a"]}'),
+    "queries": fill(b'{"queries":[', b'{"items":[]},', b"1]}"),
+    "depth": b"[" * MIB,
+    "a long name": fill(b'{"items":["', b"a", b'"]}'),
+    "a long feature": fill(b'{"items":[],"context":{"', b"a", b'":1}}'),
+    "a long number": fill(b'{"items":[],"k":', b"9", b"}"),
+    "escapes": fill(b'{"items":["', b"\\u00e9", b'"]}'),
+    # As many values as a body may hold.
+    "99 000 numbers": b'{"items":[' + b"1," * 99_000 + b"1]}",
+    "19 000 full lists": b'{"items":[' + b"[1]," * 19_000 + b"1]}",
+    "19 000 fields": b'{"items":[],' + b",".join(b'"%x":1' % n for n in range(19_000)) + b"}",
+    "9 000 values": b'{"items":[],"context":{'
+    + b",".join(b'"%x":[]' % n for n in range(9_000))
+    + b"}}",
+}  # fmt: skip
+
+
+def longest_wait(address, bodies, path="/complete"):
+    """Asks /health for as long as the bodies are under way: its slowest response, seconds."""
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(address).netloc, timeout=60)
+    connection.connect()
+    connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    longest = 0.0
+    with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
+        pending = [pool.submit(ask, address, path, body) for body in bodies]
+        while not all(future.done() for future in pending):
+            started = time.perf_counter()
+            connection.request("GET", "/health")
+            assert connection.getresponse().read()
+            longest = max(longest, time.perf_counter() - started)
+    connection.close()
+    return longest, [future.result() for future in pending]
+
+
+def assert_never_held(address, bodies, path="/complete", rounds=10):
+    """The machine may be busy with other things, but not in every round."""
+    waits = []
+    for _ in range(rounds):
+        wait, responses = longest_wait(address, bodies, path)
+        waits.append(wait)
+        if wait < HELD_SECONDS:
+            return responses
+    pytest.fail(f"/health took {min(waits):.3f} s in the best of {rounds} rounds")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_body_holds_the_event_loop(served, name):
+    for status, response in assert_never_held(served, [HOSTILE[name]] * 6):
+        assert (status, list(response)) == (400, ["error"])
+
+
+def test_no_batch_holds_the_event_loop(served, schema):
+    """The most queries, predictions and excluded names of one request."""
+    names = [{"items": [name], "k": 70} for name in schema.items[:64]]
+    for status, response in assert_never_held(served, [{"queries": names}], "/complete_batch"):
+        assert status == 200
+        assert [len(one["predictions"][0]) for one in response["completions"]] == [70] * 64
+    exclude = list(schema.items[:9]) * 2000
+    for status, response in assert_never_held(served, [{"items": [], "exclude": exclude}]):
+        assert status == 200
+        assert len(response["predictions"][0]) == 5
+    many = [{"items": [], "k": 80, "slots": 2}] * 52
+    status, response = ask(served, "/complete_batch", {"queries": many})
+    assert (status, list(response)) == (400, ["error"])
+    assert "make 8,320 predictions; one request takes at most 8,192" in response["error"]
+
+
+def test_responses_that_name_very_long_items_are_refused(predictor):
+    """Five items of 28 to 50 characters each are no response of 100 characters."""
+    service = Service({"main": predictor}, Batcher(), Limits(response_characters=100))
+
+    async def stay():
+        await asyncio.Event().wait()
+
+    def complete(k):
+        request = Request({"type": "http"}, stay)
+        return asyncio.run(service.complete(request, "main", [Query([], k=k)]))
+
+    assert len(complete(1)[0].predictions[0]) == 1
+    with pytest.raises(RefusalError, match=r"would name items of [12][0-9][0-9] characters"):
+        complete(5)
+    service.batcher.close()
+
+
+def test_bodies_in_chunks_are_refused_at_once(served):
+    """A chunk of one byte costs the server as much as one of 64 KiB."""
+    head = HEAD.replace(b"Content-Length: %d", b"Transfer-Encoding: chunked") % b"/complete"
+
+    def send():
+        with open_socket(served) as connection:
+            connection.sendall(head + b"1\r\n1\r\n" * 40_000)
+            return connection.makefile("rb").read()
+
+    waits = []
+    for _ in range(5):
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            pending = [pool.submit(send) for _ in range(6)]
+            waits.append(longest_wait(served, [{"items": []}])[0])
+            for future in pending:
+                try:
+                    response = future.result()
+                except ConnectionError:  # The refusal came before all was sent.
+                    continue
+                assert response.startswith(b"HTTP/1.1 411 ")
+                assert json.loads(response.partition(b"\r\n\r\n")[2])["error"].startswith(
+                    "the body comes in chunks"
+                )
+    assert min(waits) < HELD_SECONDS
+
+
+def stop_reading(address):
+    """A client that requests 14 MB and reads nothing."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(5)
+    parts = urllib.parse.urlsplit(address)
+    connection.connect((parts.hostname, parts.port))
+    connection.sendall(b"GET /page/page.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2000)
+    return connection
+
+
+def was_reset(connection, seconds):
+    poll = select.poll()
+    poll.register(connection, 0)
+    return bool(poll.poll(seconds * 1000))
+
+
+def test_clients_that_do_not_read_are_cut_off(served):
+    clients = [stop_reading(served) for _ in range(4)]
+    started = time.monotonic()
+    assert [was_reset(client, 20) for client in clients] == [True] * 4
+    assert 1.5 < time.monotonic() - started < 10
+    for client in clients:
+        client.close()
+
+
+def test_the_server_ends_beside_clients_that_do_not_read(trained):
+    with serving(f"--workdir={trained}") as (process, address):
+        clients = [stop_reading(address) for _ in range(4)]
+        clients.append(open_socket(address))  # One is idle, one does not finish its body.
+        clients.append(open_socket(address))
+        clients[-1].sendall(HEAD % (b"/complete", 50) + b"{")
+        time.sleep(1)
+        assert not any(was_reset(client, 0) for client in clients)
+        started = time.monotonic()
+        process.terminate()
+        assert process.communicate(timeout=30) == ("ended\n", "")
+        assert time.monotonic() - started < 10
+        assert process.returncode == 0
+        for client in clients:
+            client.close()
+
+
+def raw(address, request):
+    """The status, the headers and the body of a request that is sent as it is."""
+    with open_socket(address) as connection:
+        connection.sendall(request)
+        response = http.client.HTTPResponse(connection, method=request.split(b" ")[0].decode())
+        response.begin()
+        return response.status, response.headers, response.read()
+
+
+def test_protocol_errors_and_too_many_connections_are_refused_as_json(served):
+    for request in (
+        b"hello\r\n\r\n",
+        b"GET /health HTTP/1.1\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 70_000 + b"\r\n\r\n",
+    ):
+        status, headers, body = raw(served, request)
+        assert (status, headers["Content-Type"]) == (400, "application/json")
+        assert json.loads(body) == {"error": "the request is not HTTP as RFC 9112 has it"}
+        assert headers["X-Content-Type-Options"] == "nosniff"
+    clients = [open_socket(served) for _ in range(512)]
+    status, response = ask(served, "/health")
+    assert (status, response) == (
+        503,
+        {"error": "too many connections are open; try again later"},
+    )
+    for client in clients:
+        client.close()
+    deadline = time.monotonic() + 10
+    while ask(served, "/health")[0] != 200:
+        assert time.monotonic() < deadline
+
+
+def test_head_is_answered(served):
+    for path in ("/", "/schema", "/health", "/items", "/page/style.css", "/openapi.json"):
+        status, headers, body = raw(
+            served, b"HEAD %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path.encode()
+        )
+        assert (status, body) == (200, b"")
+        if path != "/health":
+            whole = raw(served, b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path.encode())
+            assert int(headers["Content-Length"]) == len(whole[2]) > 0
+    assert raw(served, b"HEAD /complete HTTP/1.1\r\nHost: localhost\r\n\r\n")[0] == 405
+
+
+def test_foreign_hosts_origins_and_types_are_refused(served):
+    port = urllib.parse.urlsplit(served).port
+    body = {"items": []}
+    own = (
+        {},
+        {"Host": "localhost"},
+        {"Host": f"LOCALHOST:{port}"},
+        {"Host": "[::1]"},
+        {"Host": "localhost", "Origin": "http://localhost:80"},
+        {"Host": "localhost", "Origin": "https://localhost"},
+        {"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}"},
+        {"Content-Type": "application/json; charset=utf-8"},
+    )  # fmt: skip
+    for headers in own:
+        assert ask(served, "/complete", body, **headers)[0] == 200, headers
+    foreign = (
+        (403, {"Host": "evil.example"}),
+        (403, {"Host": f"evil.example:{port}"}),
+        (403, {"Host": ""}),
+        (403, {"Host": "evil@localhost"}),
+        (403, {"Host": "localhost/evil.example"}),
+        (403, {"Host": "localhost:port"}),
+        (403, {"Host": "0.0.0.0"}),
+        (403, {"Origin": "null"}),
+        (403, {"Origin": "http://evil.example"}),
+        (403, {"Origin": "http://localhost:3000"}),
+        (403, {"Host": "localhost", "Origin": f"http://localhost:{port}"}),
+        (403, {"Origin": f"http://127.0.0.1:{port}.evil.example"}),
+        (403, {"Origin": f"ftp://127.0.0.1:{port}"}),
+        (415, {"Content-Type": "text/plain"}),
+        (415, {"Content-Type": "application/x-www-form-urlencoded"}),  # Curl's own.
+        (415, {"Content-Type": ""}),
+    )  # fmt: skip
+    for status, headers in foreign:
+        actual_status, response = ask(served, "/complete", body, **headers)
+        assert (actual_status, list(response)) == (status, ["error"]), headers
+    assert ask(served, "/health", Host="evil.example")[0] == 403
+    for path in (b"/page", b"//evil.example/", b"/schema/", b"/page//evil.example"):
+        status, headers, _ = raw(served, b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path)
+        assert (status, headers["Location"]) == (404, None)
+
+
+def test_hosts_that_are_allowed(trained):
+    names = "--allowed_hosts=cbert.example,Other.Example"
+    with serving(f"--workdir={trained}", names) as (_, address):
+        for headers in (
+            {"Host": "cbert.example"},
+            {"Host": "other.example:8000", "Origin": "https://other.example"},
+            {"Origin": "https://cbert.example"},
+            {"Host": "localhost"},
+        ):
+            assert ask(address, "/health", **headers)[0] == 200, headers
+        assert ask(address, "/health", Host="evil.example")[0] == 403
+        assert ask(address, "/health", Origin="https://evil.example")[0] == 403
+    for name in ("cbert.example:8000", "http://cbert.example", "cbert.example/a", "a@b"):
+        with pytest.raises(UserError, match="without a port"):
+            host_name(name)
+    assert host_name("[FE80::1]") == "fe80::1"
+
+
+def serve_many_names(addresses):
+    """In a process of its own: a server of 400 000 items, whose names hold all letters."""
+    names = tuple(f"{string.ascii_lowercase} {n}" for n in range(400_000))
+    schema = Schema(SET, 4, names, (1,) * len(names), ())
+    listening = server.listen("127.0.0.1", 0)
+    addresses.put(server.address(listening))
+    application = app.make_app({"main": assemble(schema, "none")}, Batcher(), Limits())
+    server.serve(Guard(application, Limits()), listening, Limits())
+
+
+def test_no_search_holds_the_event_loop():
+    context = multiprocessing.get_context("spawn")
+    addresses = context.Queue()
+    process = context.Process(target=serve_many_names, args=(addresses,))
+    process.start()
+    try:
+        address = addresses.get(timeout=60)
+        words = "+".join(string.ascii_lowercase[:16])
+        for query in ("", "a", "zyx", words, words.replace("+", "") + "+7", "399999"):
+            for status, response in assert_never_held(
+                address, [None] * 3, f"/items?query={query}"
+            ):
+                assert status == 200
+                assert len(response["items"]) == min(20, response["total"])
+        assert response["total"] == 1
+        letters = urllib.parse.quote(" ".join(string.printable[:95]))
+        status, response = ask(address, f"/items?query={letters}")
+        assert (status, list(response)) == (400, ["error"])
+        assert "words; give at most 16" in response["error"]
+    finally:
+        process.kill()
+        process.join()
