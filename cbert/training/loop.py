@@ -39,8 +39,11 @@ def train_seeds(
     config: ml_collections.ConfigDict,
     seeds: Sequence[int],
     workdirs: Sequence[str | pathlib.Path],
+    wait: bool = False,
 ) -> list[Progress]:
     """Trains the seeds of one config in one program, each in its own work directory.
+
+    With `wait`, a work directory in which another process trains is waited for, not refused.
 
     Raises:
       UserError: as `train`; or seeds and work directories do not match.
@@ -61,7 +64,7 @@ def train_seeds(
         run = run_lib.set_up(config, schema, seeds)
         for one, path in zip(configs, paths, strict=True):
             if parallel.is_first():
-                stack.enter_context(files.Lock(path, "--workdir"))
+                stack.enter_context(files.Lock(path, "--workdir", wait))
                 workdir_lib.claim(one, schema, path)
         with parallel.error_context():
             seed_runs = _open(stack, run, paths)
