@@ -81,7 +81,7 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def told_to_stop(dispatches: int) -> bool:
+def should_stop(dispatches: int) -> bool:
     """Whether the processes, each told to stop or not, all stop after this dispatch.
 
     JAX agrees on a number yet to come, and asks for every number: one that is left out is

@@ -107,7 +107,8 @@ def test_checkpoints_that_cannot_be_used(run_directory, tmp_path):
     config = json.loads((other / "config.json").read_text())
     config["model"]["layers"] = 3
     (other / "config.json").write_text(json.dumps(config))
-    assert "damaged or of another model" in refusal(other)
+    refused_for = "belongs to another run: model.layers (1 in the checkpoint, 3 in the run)"
+    assert refused_for in refusal(other)
 
 
 def test_a_run_evaluates_other_prepared_data(run_directory, tmp_path):

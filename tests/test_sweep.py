@@ -11,6 +11,7 @@ import time
 import pytest
 
 from cbert.errors import UserError
+from cbert.model import contextual_bert
 from cbert.sweep import jobs, points
 from cbert.training import config as config_lib
 from configs import base, stylist

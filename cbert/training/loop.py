@@ -18,11 +18,11 @@ from cbert.training import console
 from cbert.training import run as run_lib
 from cbert.training import state as state_lib
 from cbert.training import workdir as workdir_lib
-from cbert.training.checkpoint import Checkpoints, meet
+from cbert.training.checkpoint import Checkpoints, barrier
 from cbert.training.metric_accumulator import MetricAccumulator, SeedRun, not_finite
+from cbert.training.preemption import Stop
 from cbert.training.run import Run
 from cbert.training.state import Progress, TrainState
-from cbert.training.stop import Stop
 from cbert.training.writer import Writer
 
 
@@ -65,7 +65,7 @@ def train_seeds(
         for one, path in zip(configs, paths, strict=True):
             if parallel.is_first():
                 stack.enter_context(files.Lock(path, "--workdir", wait))
-                workdir_lib.claim(one, schema, path)
+                workdir_lib.initialise_workdir(one, schema, path)
         with parallel.error_context():
             seed_runs = _open(stack, run, paths)
             if not _ended(config, seed_runs, _step(run)):
@@ -103,10 +103,10 @@ def _open(
     """Restores every seed at the newest step that all of them have, and opens its files."""
     others = not parallel.is_first()
     if others:
-        meet("the first process has opened the directory")
+        barrier("the first process has opened the directory")
     opened = [stack.enter_context(Checkpoints(path, others)) for path in paths]
     if not others:
-        meet("the first process has opened the directory")
+        barrier("the first process has opened the directory")
     restored = _restore(run, opened)
     # A seed may have no checkpoint of the step that another has: then an earlier one is tried.
     while (first := min(steps := [int(state.step) for state, _ in restored])) < max(steps):
