@@ -103,6 +103,12 @@ def test_killed_and_told_to_stop_it_goes_on(data_dir, tmp_path, unbroken):
     time.sleep(random.uniform(0, 4))
     process.kill()
     process.communicate()
+    # A process that is killed while it writes leaves such files; this one has ended.
+    (workdir / "eval").mkdir()
+    for name in ("metrics.jsonl", "finished.json", "eval/test.parquet"):
+        (workdir / f"{name}.{process.pid}.tmp").write_text("a half")
+    alive = workdir / "eval" / f"test.json.{os.getpid()}.tmp"
+    alive.write_text("a half")
     for number in (signal.SIGTERM, signal.SIGINT):
         process = start(data_dir, workdir)
         wait_for_steps(process)
@@ -117,6 +123,7 @@ def test_killed_and_told_to_stop_it_goes_on(data_dir, tmp_path, unbroken):
     output, _ = process.communicate()
     assert process.returncode == 0, output
     assert_same(workdir, unbroken)
+    assert list(workdir.rglob("*.tmp")) == [alive]
 
 
 def test_tensorboard_hides_what_a_killed_process_wrote_later(tmp_path):

@@ -2,10 +2,12 @@
 
 import json
 import pathlib
+import re
 import shutil
 from typing import Any
 
 import ml_collections
+import psutil
 
 from cbert import files
 from cbert.errors import UserError
@@ -51,10 +53,25 @@ def _is_free(workdir: pathlib.Path) -> bool:
 def initialise_workdir(
     config: ml_collections.ConfigDict, schema: Schema, workdir: pathlib.Path
 ) -> None:
-    """Writes schema and config of a new run; `config.json` marks the directory as a run's."""
+    """Writes schema and config of a new run, and removes what killed processes have left.
+
+    The caller holds the directory's lock. `config.json` marks the directory as a run's.
+    """
+    _remove_left_by_the_dead(workdir)
     if not (workdir / "config.json").exists():
         schema_file.save(schema, workdir / "schema.json")
         config_lib.save(config, workdir / "config.json")
+
+
+def _remove_left_by_the_dead(workdir: pathlib.Path) -> None:
+    """Removes temporary files that are named after processes that have ended.
+
+    An evaluation needs no lock and may be writing at this moment, so its file has to stay.
+    """
+    for path in workdir.rglob("*.tmp"):
+        name = re.fullmatch(r".+\.([0-9]+)\.tmp", path.name)
+        if name and not psutil.pid_exists(int(name[1])):
+            path.unlink(missing_ok=True)
 
 
 def finish(workdir: pathlib.Path, result: dict[str, Any]) -> None:
