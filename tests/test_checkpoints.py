@@ -1,5 +1,6 @@
 """Damaged and foreign checkpoints: found, named, and never used in silence."""
 
+import json
 import os
 import random
 import shutil
@@ -197,13 +198,17 @@ def test_a_checkpoint_of_another_run_is_refused(saved, tmp_path, overrides, diff
 
 
 def test_what_changes_no_result_makes_no_other_run(saved, tmp_path):
-    """These are where the data lie, and fields that only another version has."""
+    """These are where the data lie, and fields that only one version knows."""
     workdir = shutil.copytree(saved, tmp_path / "run")
-    config = small(data__dir="elsewhere")
-    config.train.steps_per_dispatch = 4
-    with config.unlocked():
-        config.train.field_of_another_version = 1
+    config = small(data__dir="elsewhere", train__steps_per_dispatch=4)
     config_lib.save(config, workdir / "config.json")
+    assert restored(workdir) == 4
+    path = workdir / "checkpoints" / "4" / "config" / "metadata"
+    fields = json.loads(path.read_text())
+    assert fields["model.method"] == "gsu"
+    assert "data.dir" not in fields
+    path.write_text(json.dumps({**fields, "model.later": 1, "train.later": "a"}))
+    checksums.write(workdir / "checkpoints" / "4")
     assert restored(workdir) == 4
 
 
