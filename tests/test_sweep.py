@@ -153,6 +153,7 @@ def wait_for_checkpoint(run_dir, after, process):
         time.sleep(0.02)
 
 
+ALONE = ("--methods=gs", "--workers=1", "--nofeature_importance")
 BROKEN = ("--config.train.steps=200", "--config.train.checkpoint_every=10")
 
 
@@ -167,9 +168,7 @@ def whole(data_dir, tmp_path_factory):
     trained = subprocess.Popen(python("train", *flags), cwd=ROOT)
     wait_for_checkpoint(workdir, 0, trained)
     trained.send_signal(signal.SIGSTOP)
-    flags = sweep_command(
-        data_dir, workdir.parent, "--methods=gs", "--workers=1", "--nofeature_importance", *BROKEN
-    )
+    flags = sweep_command(data_dir, workdir.parent, *ALONE, *BROKEN)
     sweep = subprocess.Popen(python(*flags), cwd=ROOT, stdout=subprocess.PIPE, text=True)
     line = f"{workdir} is in use by process {trained.pid} on {os.uname().nodename}; waiting"
     log = workdir / "log.txt"
@@ -188,7 +187,7 @@ def test_a_sweep_killed_twice_and_started_at_once_equals_an_unbroken_run(
 ):
     """Nothing here waits for the processes of the killed sweep; the next one has to cope."""
     broken, step = tmp_path / "gs-seed0", 0
-    flags = sweep_command(data_dir, tmp_path, "--methods=gs", "--workers=1", "--nofeature_importance")
+    flags = sweep_command(data_dir, tmp_path, *ALONE)
     for _ in range(2):
         sweep = subprocess.Popen(python(*flags, *BROKEN), cwd=ROOT, stdout=subprocess.DEVNULL)
         step = wait_for_checkpoint(broken, step, sweep)
