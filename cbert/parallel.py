@@ -76,6 +76,11 @@ def process_count() -> int:
     return jax.process_count()
 
 
+def process_index() -> int:
+    """The number of this process among those that train together, from 0."""
+    return jax.process_index()
+
+
 def is_first() -> bool:
     """Whether this process writes for all."""
     return jax.process_index() == 0

@@ -302,7 +302,7 @@ def _single_process_options() -> ocp.options.MultiprocessingOptions:
     """
     if parallel.process_count() == 1:
         return ocp.options.MultiprocessingOptions()
-    here = jax.process_index()
+    here = parallel.process_index()
     return ocp.options.MultiprocessingOptions(
         primary_host=here, active_processes={here}, barrier_sync_key_prefix=f"process_{here}"
     )
@@ -311,6 +311,6 @@ def _single_process_options() -> ocp.options.MultiprocessingOptions:
 def _on_host(tree: Any) -> Any:
     """Copies arrays to the host if there are several processes.
 
-    Orbax then refuses to save arrays that live on the devices of one process alone.
+    Orbax would refuse to save arrays that are on the devices of one process alone.
     """
     return jax.device_get(tree) if parallel.process_count() > 1 else tree
