@@ -55,9 +55,15 @@ def replace(path: pathlib.Path, write_to: Callable[[pathlib.Path], Any]) -> None
 class Lock:
     """Held while a process works in a directory; the system releases it when that ends."""
 
-    def __init__(self, directory: pathlib.Path, flag: str) -> None:
-        """flag: The one that names another directory."""
-        self._directory, self._flag = directory, flag
+    def __init__(self, directory: pathlib.Path, flag: str, wait: bool = False) -> None:
+        """Does not take the lock yet.
+
+        Args:
+          directory: The directory to work in.
+          flag: The flag that names another directory.
+          wait: Whether to wait for a process that holds the lock, not to refuse.
+        """
+        self._directory, self._flag, self._wait = directory, flag, wait
 
     def __enter__(self) -> "Lock":
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -68,11 +74,12 @@ class Lock:
         except BlockingIOError:
             self._file.seek(0)
             owner = self._file.read().strip() or "another process"
-            self._file.close()
-            raise UserError(
-                f"{self._directory} is in use by {owner}; wait for it or use another "
-                f"{self._flag}"
-            ) from None
+            in_use = f"{self._directory} is in use by {owner}"
+            if not self._wait:
+                self._file.close()
+                raise UserError(f"{in_use}; wait for it or use another {self._flag}") from None
+            print(f"{in_use}; waiting for it to end", flush=True)
+            fcntl.flock(self._file, fcntl.LOCK_EX)
         self._file.truncate(0)
         self._file.write(f"process {os.getpid()} on {socket.gethostname()}")
         self._file.flush()

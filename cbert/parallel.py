@@ -76,12 +76,17 @@ def process_count() -> int:
     return jax.process_count()
 
 
+def process_index() -> int:
+    """The number of this process among those that train together, from 0."""
+    return jax.process_index()
+
+
 def is_first() -> bool:
     """Whether this process writes for all."""
     return jax.process_index() == 0
 
 
-def told_to_stop(dispatches: int) -> bool:
+def should_stop(dispatches: int) -> bool:
     """Whether the processes, each told to stop or not, all stop after this dispatch.
 
     JAX agrees on a number yet to come, and asks for every number: one that is left out is

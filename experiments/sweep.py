@@ -6,20 +6,23 @@ python -m experiments.sweep --config=configs/meals.py --workdir=runs/rates --met
 """
 
 import contextlib
+import functools
 import pathlib
 import shlex
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 from ml_collections import config_flags
 
+from cbert import processes
 from cbert.data import source
 from cbert.errors import UserError
 from cbert.sweep import jobs, launchers, points
-from cbert.sweep.running import Sweep, failures
+from cbert.sweep.running import Sweep, described
 from cbert.training import workdir as workdir_lib
 from experiments import command, config_flag
 
@@ -27,10 +30,12 @@ _CONFIG = config_flag.define()
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where the runs' directories go.", required=True
 )
-_METHODS = flags.DEFINE_list("methods", [], "Methods and controls; the config's own if empty.")
+_METHODS = flags.DEFINE_list("methods", [], "Methods and baselines; the config's own if empty.")
 _SEEDS = flags.DEFINE_integer("seeds", 1, "Seeds of each, counted from the config's.", 1)
 _SET = flags.DEFINE_multi_string("set", [], "field=value,value: every value of a field.")
-_SPLIT = flags.DEFINE_enum("split", "test", ["validation", "test"], "What to evaluate on.")
+_SPLIT = flags.DEFINE_enum(
+    "split", "test", ["validation", "test"], "The split to evaluate the runs on."
+)
 _FEATURE_IMPORTANCE = flags.DEFINE_bool(
     "feature_importance", True, "Measure the importance of each context feature."
 )
@@ -55,12 +60,13 @@ def main() -> None:
         print(sweep.table())
         return
     if not sweep.finished():
-        for number in (signal.SIGTERM, signal.SIGINT):  # A shell's `&` has SIGINT ignored.
+        # A shell makes a command that it starts with `&` ignore SIGINT.
+        for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _interrupt)
         sweep.run(_launcher(workdir), _Shown())
     print(sweep.table())
-    if sweep.failed:
-        print(failures(sweep.failed), file=sys.stderr)
+    if sweep.failures:
+        print(described(sweep.failures), file=sys.stderr)
         sys.exit(1)
     if sweep.finished():
         print(
@@ -72,27 +78,45 @@ def main() -> None:
 
 def _plan(workdir: pathlib.Path) -> tuple[list[jobs.Job], int]:
     """The jobs, checked against each other and against what lies in the directory."""
-    config, name = _CONFIG.value, flags.FLAGS["config"]
-    overrides = config_flags.get_override_values(name)
+    config, flag = _CONFIG.value, flags.FLAGS["config"]
     schema = source.load_schema(config.data.dir, config.data.name) if config.data.name else None
-    found = points.expand(
+    expanded = points.expand(
         config,
-        _own_sweep(config_flags.get_config_filename(name).partition(":")[0]),
+        _own_sweep(config_flags.get_config_filename(flag).partition(":")[0]),
         _METHODS.value,
         _SEEDS.value,
         _SET.value,
         schema,
     )
-    for point in found:
+    for point in expanded:
         workdir_lib.check(point.apply(config), schema, workdir / point.name)
     if _VMAP_SEEDS.value and config.train.patience:
         raise UserError("--vmap_seeds: train.patience ends each seed at its own step; set it 0")
-    path = config_flags.get_config_filename(name)
     importance = _FEATURE_IMPORTANCE.value and schema is not None and bool(schema.features)
-    made = jobs.make(
-        found, workdir, path, overrides, _SPLIT.value, _VMAP_SEEDS.value, importance
-    )
-    return made, config.train.steps
+    evaluate = functools.partial(_evaluate_command, importance)
+    todo = jobs.make(expanded, workdir, _VMAP_SEEDS.value, _train_command, evaluate)
+    return todo, config.train.steps
+
+
+def _train_command(
+    group: Sequence[points.Point], paths: Sequence[pathlib.Path]
+) -> tuple[str, ...]:
+    flag = flags.FLAGS["config"]
+    fields = {**config_flags.get_override_values(flag), **group[0].overrides}
+    arguments = {"config": config_flags.get_config_filename(flag)}
+    if len(group) > 1:
+        del fields[points.SEED]
+        arguments["seeds"] = ",".join(str(point.overrides[points.SEED]) for point in group)
+    arguments |= {f"config.{field}": value for field, value in fields.items()}
+    # A sweep that was killed may have left a process that still trains in the directory.
+    arguments |= {"workdir": ",".join(map(str, paths)), "wait": True}
+    return processes.command("experiments.train", arguments)
+
+
+def _evaluate_command(importance: bool, paths: Sequence[pathlib.Path]) -> tuple[str, ...]:
+    arguments = {"split": _SPLIT.value, "feature_importance": importance}
+    arguments["workdir"] = ",".join(map(str, paths))
+    return processes.command("experiments.evaluate", arguments)
 
 
 def _own_sweep(path: str) -> list[dict[str, Any]]:
@@ -128,7 +152,7 @@ def _interrupt(*_: object) -> None:
 
 
 class _Shown:
-    """The table, in place at a terminal, and now and then as lines elsewhere."""
+    """Shows the table: redrawn at a terminal, printed anew elsewhere, but seldom."""
 
     SECONDS = 60.0
 

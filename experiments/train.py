@@ -25,6 +25,9 @@ _WORKDIR = flags.DEFINE_list(
 _SEEDS = flags.DEFINE_list(
     "seeds", [], "Seeds to train in one program, each with its own --workdir."
 )
+_WAIT = flags.DEFINE_bool(
+    "wait", False, "Wait where another process trains in the directory, instead of ending."
+)
 _COORDINATOR = flags.DEFINE_string(
     "coordinator",
     "",
@@ -45,7 +48,7 @@ def main() -> None:
     config = _CONFIG.value
     seeds = _numbers(_SEEDS.value) if _SEEDS.value else [config.seed]
     workdirs = _WORKDIR.value
-    results = loop.train_seeds(config, seeds, workdirs)
+    results = loop.train_seeds(config, seeds, workdirs, _WAIT.value)
     if not parallel.is_first():
         return
     for workdir, progress in zip(workdirs, results, strict=True):

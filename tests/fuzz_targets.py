@@ -169,7 +169,7 @@ def queries(folder: pathlib.Path) -> Callable:
     config.model.update({"dimension": 16, "heads": 2, "layers": 1, "feed_forward": 32})
     (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     schema = _inferred(folder)
-    workdir.claim(config, schema, folder)
+    workdir.initialise_workdir(config, schema, folder)
     model = config_lib.build_model(config, schema)
     params = contextual_bert.initialize(model, jax.random.key(0))
     with Checkpoints(folder) as checkpoints:

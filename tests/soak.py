@@ -78,7 +78,7 @@ def kill_runs(data_dir: str, folder: pathlib.Path, kills: int, chance: random.Ra
                 killed[method] += 1
         else:
             subprocess.run(command(workdir), cwd=ROOT, check=True, **QUIET)
-        check_same(method, workdir, whole[method])
+        check_same(workdir, whole[method])
         number += 1
         print(f"{sum(killed.values())} kills survived, {number} runs: {killed}", flush=True)
 
@@ -88,9 +88,9 @@ def evaluate(workdir: pathlib.Path) -> None:
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
 
-def check_same(method: str, workdir: pathlib.Path, whole: pathlib.Path) -> None:
+def check_same(workdir: pathlib.Path, whole: pathlib.Path) -> None:
     """Parameters, metrics, TensorBoard's steps and per-example results, bit for bit."""
-    assert_same(workdir, whole, method)
+    assert_same(workdir, whole)
     evaluate(workdir)
     found, expected = ((path / "eval" / "test.parquet") for path in (workdir, whole))
     assert found.read_bytes() == expected.read_bytes()

@@ -1,5 +1,6 @@
-"""Damaged checkpoints: found, named, and passed over; never silently wrong weights."""
+"""Damaged and foreign checkpoints: found, named, and never used in silence."""
 
+import json
 import os
 import random
 import shutil
@@ -18,6 +19,7 @@ from cbert.training import config as config_lib
 from cbert.training import run as run_lib
 from cbert.training.checkpoint import Checkpoints
 from cbert.training.state import Progress, TrainState
+from tests.conftest import small
 
 
 def state(step: int) -> TrainState:
@@ -34,16 +36,17 @@ def progress(step: int) -> Progress:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A work directory with the steps 1, the best, and 3, the last."""
+    """A work directory with the steps 1, the best, and 3 and 4, the last two."""
     workdir = tmp_path_factory.mktemp("saved")
+    config_lib.save(small(), workdir / "config.json")
     with Checkpoints(workdir) as checkpoints:
-        for step in (1, 2, 3):
+        for step in (1, 2, 3, 4):
             checkpoints.save(state(step), progress(step))
-    assert checkpoints.steps() == [1, 3]
+    assert checkpoints.steps() == [1, 3, 4]
     return workdir
 
 
-def names(saved, step: int = 3) -> list[str]:
+def names(saved, step: int = 4) -> list[str]:
     folder = saved / "checkpoints" / str(step)
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
@@ -89,7 +92,7 @@ def warning(capsys) -> str:
 
 
 def test_whole_checkpoints_are_used_in_silence(saved, capsys):
-    assert restored(saved) == parameters(saved, "last") == parameters(saved, "3") == 3
+    assert restored(saved) == parameters(saved, "last") == parameters(saved, "4") == 4
     assert parameters(saved, "best") == parameters(saved, "1") == 1
     assert capsys.readouterr().err == ""
 
@@ -98,48 +101,49 @@ def test_whole_checkpoints_are_used_in_silence(saved, capsys):
 def test_every_file_is_guarded(saved, tmp_path, capsys, damage):
     files = names(saved)
     assert len(files) > 15
-    for place, name in enumerate(files):
-        workdir = tmp_path / str(place)
+    for index, name in enumerate(files):
+        workdir = tmp_path / str(index)
         shutil.copytree(saved, workdir)
-        damage(workdir / "checkpoints" / "3" / name)
-        assert parameters(workdir, "last") == 1
+        damage(workdir / "checkpoints" / "4" / name)
+        assert parameters(workdir, "last") == 3
         line = warning(capsys)
         assert f"{name}" in line
-        assert "step 1 is used" in line
+        assert "step 3 is used" in line
         if (damage, name) != (delete, checksums.NAME):
-            with pytest.raises(UserError, match=r"is damaged: .*best, last or one of: 1, 3"):
-                parameters(workdir, "3")
-        assert restored(workdir) == 1
+            with pytest.raises(UserError, match=r"is damaged: .*best, last or one of: 1, 3, 4"):
+                parameters(workdir, "4")
+        assert restored(workdir) == 3
         assert name in warning(capsys)
         left = {path.name for path in (workdir / "checkpoints").iterdir()}
-        assert left == {"1", "3.unusable"}
+        assert left == {"1", "3", "4.unusable"}
 
 
 def test_the_steps_set_aside_are_saved_again(saved, tmp_path, capsys):
     workdir = shutil.copytree(saved, tmp_path / "run")
     for _ in range(2):
-        flip(workdir / "checkpoints" / "3" / "params" / "_METADATA")
+        flip(workdir / "checkpoints" / "4" / "params" / "_METADATA")
         with Checkpoints(workdir) as checkpoints:
             checkpoints.restore(state(0))
-            checkpoints.save(state(3), progress(3))
+            checkpoints.save(state(4), progress(4))
         capsys.readouterr()
-        assert restored(workdir) == 3
+        assert restored(workdir) == 4
         assert capsys.readouterr().err == ""
 
 
 def test_the_best_is_never_replaced_by_another(saved, tmp_path, capsys):
     workdir = shutil.copytree(saved, tmp_path / "run")
     flip(workdir / "checkpoints" / "1" / "params" / "manifest.ocdbt")
-    with pytest.raises(UserError, match=r"manifest\.ocdbt is .*use --checkpoint=last, step 3"):
+    with pytest.raises(UserError, match=r"manifest\.ocdbt is .*checkpoint last, of step 4"):
         parameters(workdir, "best")
-    assert parameters(workdir, "last") == restored(workdir) == 3
+    assert parameters(workdir, "last") == restored(workdir) == 4
     assert capsys.readouterr().err == ""
-    # Nor is there anything left to go on from, once the last is damaged too.
-    flip(workdir / "checkpoints" / "3" / "progress" / "metadata")
+    # Once the last two are damaged as well, there is nothing to go on from.
+    for step in "34":
+        flip(workdir / "checkpoints" / step / "progress" / "metadata")
     for restore in (restored, lambda run: parameters(run, "last")):
-        with pytest.raises(UserError, match=r"no checkpoint is whole: step 3 .*; step 1 is"):
+        with pytest.raises(UserError, match=r"is whole: step 4 .*; step 3 .*; step 1 is"):
             restore(workdir)
-    assert {path.name for path in (workdir / "checkpoints").iterdir()} == {"1", "3"}
+    assert {path.name for path in (workdir / "checkpoints").iterdir()} == {"1", "3", "4"}
 
 
 def test_without_checksums_a_checkpoint_counts_for_less(saved, tmp_path, capsys):
@@ -147,13 +151,78 @@ def test_without_checksums_a_checkpoint_counts_for_less(saved, tmp_path, capsys)
     (workdir / "checkpoints" / "1" / checksums.NAME).unlink()
     assert parameters(workdir, "best") == 1
     assert f"has no {checksums.NAME}: not verified" in warning(capsys)
-    (workdir / "checkpoints" / "3" / checksums.NAME).unlink()
-    assert parameters(workdir, "last") == restored(workdir) == 3
-    assert capsys.readouterr().err.count(f"step 3 has no {checksums.NAME}") == 2
-    # One that does not even restore is passed over.
-    shutil.rmtree(workdir / "checkpoints" / "3" / "params")
+    shutil.rmtree(workdir / "checkpoints" / "3")
+    (workdir / "checkpoints" / "4" / checksums.NAME).unlink()
+    assert parameters(workdir, "last") == restored(workdir) == 4
+    assert capsys.readouterr().err.count(f"step 4 has no {checksums.NAME}") == 2
+    # One that cannot even be restored is passed over.
+    shutil.rmtree(workdir / "checkpoints" / "4" / "params")
     assert restored(workdir) == 1
     assert "step 1 is used" in warning(capsys)
+
+
+RATE = "optimizer.learning_rate (0.5 in the checkpoint, 0.001 in the run)"
+SEED = "seed (7 in the checkpoint, 0 in the run)"
+METHOD = "model.method ('c' in the checkpoint, 'gsu' in the run)"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "differences"),
+    [
+        ({"seed": 7}, SEED),
+        (
+            {"method": "c", "seed": 7, "optimizer__learning_rate": 0.5},
+            f"{METHOD}; {RATE}; {SEED}",
+        ),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(saved, tmp_path, overrides, differences):
+    workdir, other = shutil.copytree(saved, tmp_path / "run"), tmp_path / "other"
+    other.mkdir()
+    config_lib.save(small(**overrides), other / "config.json")
+    with Checkpoints(other) as checkpoints:
+        checkpoints.save(state(6), progress(6))
+    foreign = shutil.copytree(other / "checkpoints" / "6", workdir / "checkpoints" / "6")
+    for restore in (
+        restored,
+        lambda run: parameters(run, "last"),
+        lambda run: parameters(run, "6"),
+    ):
+        with pytest.raises(UserError) as refusal:
+            restore(workdir)
+        assert f"{foreign} belongs to another run: {differences}; " in str(refusal.value)
+    # The run's own checkpoints are as usable as before.
+    assert parameters(workdir, "4") == 4
+    shutil.rmtree(foreign)
+    assert restored(workdir) == 4
+
+
+def test_what_changes_no_result_makes_no_other_run(saved, tmp_path):
+    """These are where the data lie, and fields that only one version knows."""
+    workdir = shutil.copytree(saved, tmp_path / "run")
+    config = small(data__dir="elsewhere", train__steps_per_dispatch=4)
+    config_lib.save(config, workdir / "config.json")
+    assert restored(workdir) == 4
+    path = workdir / "checkpoints" / "4" / "config" / "metadata"
+    fields = json.loads(path.read_text())
+    assert fields["model.method"] == "gsu"
+    assert "data.dir" not in fields
+    path.write_text(json.dumps({**fields, "model.later": 1, "train.later": "a"}))
+    checksums.write(workdir / "checkpoints" / "4")
+    assert restored(workdir) == 4
+
+
+def test_a_checkpoint_without_a_config_is_used_with_a_warning(saved, tmp_path, capsys):
+    """Earlier versions wrote none."""
+    workdir = shutil.copytree(saved, tmp_path / "run")
+    folder = workdir / "checkpoints" / "4"
+    shutil.rmtree(folder / "config")
+    checksums.write(folder)
+    for restore in (restored, lambda run: parameters(run, "last")):
+        assert restore(workdir) == 4
+        assert (
+            warning(capsys) == f"warning: {folder} holds no config: it may be another run's\n"
+        )
 
 
 class KilledError(Exception):
@@ -163,7 +232,7 @@ class KilledError(Exception):
 def test_a_run_goes_on_from_the_newest_whole_checkpoint_bit_for_bit(
     trained, schema, tmp_path, capsys, monkeypatch
 ):
-    """Step 6 is damaged before step 4, which it replaces, was deleted."""
+    """Step 6 is damaged, and the run goes on from step 4."""
     config = config_lib.load(trained)
     batches = Batches.several
 
@@ -182,6 +251,8 @@ def test_a_run_goes_on_from_the_newest_whole_checkpoint_bit_for_bit(
     capsys.readouterr()
     loop.train(config, damaged)
     found = capsys.readouterr()
+    # The damaged one was set aside, and is gone since the run has finished.
+    assert not list((damaged / "checkpoints").glob("*.unusable"))
     assert "opt_state/manifest.ocdbt is damaged" in found.err
     assert f"resuming {damaged} at step 4" in found.out
     metrics = [(run / "metrics.jsonl").read_text() for run in (trained, damaged)]
@@ -209,7 +280,7 @@ def test_restoring_unpickles_nothing(saved):
     sys.addaudithook(_watch)
     _HOOKED.append(True)
     try:
-        assert restored(saved) == parameters(saved, "best") + 2 == 3
+        assert restored(saved) == parameters(saved, "best") + 3 == 4
     finally:
         _HOOKED.clear()
     assert _UNPICKLED == []

@@ -86,5 +86,7 @@ def test_what_slurm_or_submitit_does_not_take_is_one_line(data_dir, tmp_path, se
     pytest.importorskip("submitit", reason="submitit is not installed: the extra slurm")
     workdir = tmp_path / "runs"
     flags = (*SWEEP, "--launcher=slurm", f"--slurm={setting}")
-    assert "--slurm: " in refused(*sweep_command(data_dir, workdir, *flags))
+    assert "Slurm's parameters were refused: " in refused(
+        *sweep_command(data_dir, workdir, *flags)
+    )
     assert not list(tmp_path.glob("runs/*-seed0"))

@@ -92,22 +92,25 @@ def test_checkpoints_that_cannot_be_used(run_directory, tmp_path):
         return refused("evaluate", f"--workdir={workdir}", *flags)
 
     assert "is not a run's work directory" in refusal(tmp_path)
-    assert "use best, last or one of: 4" in refusal(run_directory, "--checkpoint=3")
+    assert "use best, last or one of: 2, 4" in refusal(run_directory, "--checkpoint=3")
     assert "feature 'month' does not exist" in refusal(run_directory, "--by=month")
     absent = shutil.copytree(run_directory, tmp_path / "absent")
-    shutil.rmtree(absent / "checkpoints" / "4")
+    for step in ("2", "4"):
+        shutil.rmtree(absent / "checkpoints" / step)
     assert "no checkpoint; train first" in refusal(absent)
     gone = shutil.copytree(run_directory, tmp_path / "gone")
     (gone / "config.json").write_text("[]")
     assert "not a run's config" in refusal(gone)
     damaged = shutil.copytree(run_directory, tmp_path / "damaged")
-    shutil.rmtree(damaged / "checkpoints" / "4" / "params")
+    for step in ("2", "4"):
+        shutil.rmtree(damaged / "checkpoints" / step / "params")
     assert "step 4 is damaged (params/" in refusal(damaged)
     other = shutil.copytree(run_directory, tmp_path / "other")
     config = json.loads((other / "config.json").read_text())
     config["model"]["layers"] = 3
     (other / "config.json").write_text(json.dumps(config))
-    assert "damaged or of another model" in refusal(other)
+    refused_for = "belongs to another run: model.layers (1 in the checkpoint, 3 in the run)"
+    assert refused_for in refusal(other)
 
 
 def test_a_run_evaluates_other_prepared_data(run_directory, tmp_path):

@@ -15,6 +15,7 @@ import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
 from cbert.data import source
+from cbert.training import config as config_lib
 from cbert.training import loop
 from cbert.training import run as run_lib
 from cbert.training.checkpoint import Checkpoints
@@ -78,9 +79,9 @@ def steps_in_tensorboard(workdir):
     }
 
 
-def assert_same(workdir, unbroken, method="gsu"):
+def assert_same(workdir, unbroken):
     """Parameters, metrics and best step, bit for bit; and TensorBoard shows each step once."""
-    config = small(method)
+    config = config_lib.load(unbroken)
     here, there = (restored(config, path)[1] for path in (workdir, unbroken))
     assert set(here) == set(there)
     for name, value in here.items():
@@ -102,6 +103,12 @@ def test_killed_and_told_to_stop_it_goes_on(data_dir, tmp_path, unbroken):
     time.sleep(random.uniform(0, 4))
     process.kill()
     process.communicate()
+    # A process that is killed while it writes leaves such files; this one has ended.
+    (workdir / "eval").mkdir()
+    for name in ("metrics.jsonl", "finished.json", "eval/test.parquet"):
+        (workdir / f"{name}.{process.pid}.tmp").write_text("a half")
+    alive = workdir / "eval" / f"test.json.{os.getpid()}.tmp"
+    alive.write_text("a half")
     for number in (signal.SIGTERM, signal.SIGINT):
         process = start(data_dir, workdir)
         wait_for_steps(process)
@@ -116,6 +123,7 @@ def test_killed_and_told_to_stop_it_goes_on(data_dir, tmp_path, unbroken):
     output, _ = process.communicate()
     assert process.returncode == 0, output
     assert_same(workdir, unbroken)
+    assert list(workdir.rglob("*.tmp")) == [alive]
 
 
 def test_tensorboard_hides_what_a_killed_process_wrote_later(tmp_path):
@@ -124,8 +132,18 @@ def test_tensorboard_hides_what_a_killed_process_wrote_later(tmp_path):
         with Writer(tmp_path, start) as writer:
             for step in steps:
                 writer.write(step, "train", {"loss": 1.0})
-        time.sleep(1.1)  # A file is named after the second that it was begun in.
     assert steps_in_tensorboard(tmp_path) == {"train/loss": [4, 6]}
+
+
+def test_tensorboard_shows_all_rows_though_the_clock_was_set_back(tmp_path, monkeypatch):
+    """Three starts, at noon, eleven and ten; TensorBoard reads files by their names."""
+    for first, hour in ((0, 12), (20, 11), (40, 10)):
+        monkeypatch.setattr(time, "time", lambda hour=hour: 1.8e9 + 3600.0 * hour)
+        with Writer(tmp_path, first) as writer:
+            for step in range(first + 1, first + 21):
+                writer.write(step, "train", {"loss": 1.0})
+    monkeypatch.undo()
+    assert steps_in_tensorboard(tmp_path) == {"train/loss": list(range(1, 61))}
 
 
 def test_two_runs_in_one_directory(data_dir, tmp_path):

@@ -12,10 +12,11 @@ import pytest
 
 from cbert.errors import UserError
 from cbert.model import contextual_bert
-from cbert.sweep import points
+from cbert.sweep import jobs, points
 from cbert.training import config as config_lib
 from configs import base, stylist
 from tests.conftest import ROOT, refused, run, small
+from tests.test_stopping import assert_same
 
 
 def names(**given):
@@ -44,13 +45,16 @@ def test_names_and_overrides():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"methods": ["gus"]}, "--methods has 'gus'; it must be some of none, c, np, gs, gsu"),
+        ({"methods": ["gus"]}, "methods has 'gus'; it must be some of none, c, np, gs, gsu"),
         ({"settings": ["optimizer.rate=1"]}, "no field 'optimizer.rate'; is it 'optimizer."),
         ({"settings": ["train.steps=many"]}, "takes a value of type int, not 'many'"),
-        ({"settings": ["train.steps"]}, "write --set=field=value,value"),
-        ({"settings": ["seed=1"]}, "use --seeds"),
-        ({"settings": ["data.name=a,b"]}, "on one data set; use --config.data.name"),
-        ({"settings": ["train.steps=5", "train.steps=6"]}, "--set names a field twice"),
+        ({"settings": ["train.steps"]}, "the setting 'train.steps' has no values; write it as"),
+        ({"settings": ["seed=1"]}, "seed cannot be a setting; use the argument seeds"),
+        (
+            {"settings": ["data.name=a,b"]},
+            "data.name cannot be a setting",
+        ),
+        ({"settings": ["train.steps=5", "train.steps=6"]}, "the settings name a field twice"),
         ({"sweep": [{"model.methd": "gs"}]}, "correct the config's sweep()"),
         ({"sweep": [{"train.steps": "many"}]}, "correct the config's sweep()"),
         ({"settings": ["train.steps=5,5"]}, "two runs would be called none-steps=5-seed0"),
@@ -96,6 +100,10 @@ def sweep_command(data_dir, workdir, *more):
     )
 
 
+def python(module, *arguments):
+    return [sys.executable, "-m", f"experiments.{module}", *arguments]
+
+
 def test_a_killed_sweep_goes_on_and_repeats_nothing(data_dir, tmp_path):
     """Told to stop in its first run; then killed hard in its second."""
     workdir = tmp_path / "runs"
@@ -106,7 +114,7 @@ def test_a_killed_sweep_goes_on_and_repeats_nothing(data_dir, tmp_path):
     listed = run(*common, "--dry_run").stdout
     assert listed.count("waiting") == 2
     assert not workdir.exists()
-    command = [sys.executable, "-m", f"experiments.{common[0]}", *common[1:]]
+    command = python(*common)
     started = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     while not (workdir / "none-seed0" / "config.json").exists():
         assert started.poll() is None
@@ -124,7 +132,6 @@ def test_a_killed_sweep_goes_on_and_repeats_nothing(data_dir, tmp_path):
     started.send_signal(signal.SIGKILL)
     started.wait()
     written = done.stat().st_mtime_ns
-    time.sleep(1.0)  # The run that was its child is told to stop, too.
     found = run(*common).stdout
     assert found.count("finished") >= 2
     assert done.stat().st_mtime_ns == written
@@ -134,6 +141,90 @@ def test_a_killed_sweep_goes_on_and_repeats_nothing(data_dir, tmp_path):
     # Another config in the same directory is refused before anything runs.
     error = refused(*common, "--config.train.steps=50")
     assert "belongs to another config: train.steps (40 there, 50 here)" in error
+
+
+def wait_for_checkpoint(run_dir, after, process):
+    """Waits until a run has a checkpoint of a later step; returns its step."""
+    while True:
+        names = [path.name for path in run_dir.glob("checkpoints/*")]
+        if steps := [int(name) for name in names if name.isdecimal() and int(name) > after]:
+            return max(steps)
+        assert process.poll() is None
+        time.sleep(0.02)
+
+
+ALONE = ("--methods=gs", "--workers=1", "--nofeature_importance")
+BROKEN = ("--config.train.steps=200", "--config.train.checkpoint_every=10")
+
+
+@pytest.fixture(scope="module")
+def whole(data_dir, tmp_path_factory):
+    """A run that was never broken, of a process that is not its sweep's.
+
+    So is a process that outlives its sweep. The next sweep waits for it, then evaluates.
+    """
+    workdir = tmp_path_factory.mktemp("whole") / "gs-seed0"
+    _, *flags = sweep_command(data_dir, workdir, "--config.model.method=gs", *BROKEN)
+    trained = subprocess.Popen(python("train", *flags), cwd=ROOT)
+    wait_for_checkpoint(workdir, 0, trained)
+    trained.send_signal(signal.SIGSTOP)
+    flags = sweep_command(data_dir, workdir.parent, *ALONE, *BROKEN)
+    sweep = subprocess.Popen(python(*flags), cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    line = f"{workdir} is in use by process {trained.pid} on {os.uname().nodename}; waiting"
+    log = workdir / "log.txt"
+    while not log.exists() or line not in log.read_text():
+        assert sweep.poll() is None
+        time.sleep(0.05)
+    trained.send_signal(signal.SIGCONT)
+    assert re.search("gs-seed0 +finished +200/200", sweep.communicate(timeout=120)[0])
+    assert trained.wait() == sweep.returncode == 0
+    assert f"resuming {workdir} at step 200" in log.read_text()
+    return workdir
+
+
+def test_a_sweep_killed_twice_and_started_at_once_equals_an_unbroken_run(
+    data_dir, tmp_path, whole
+):
+    """Nothing here waits for the processes of the killed sweep; the next one has to cope."""
+    broken, step = tmp_path / "gs-seed0", 0
+    flags = sweep_command(data_dir, tmp_path, *ALONE)
+    for _ in range(2):
+        sweep = subprocess.Popen(python(*flags, *BROKEN), cwd=ROOT, stdout=subprocess.DEVNULL)
+        step = wait_for_checkpoint(broken, step, sweep)
+        sweep.kill()
+        sweep.wait()
+    output = run(*flags, *BROKEN).stdout
+    assert re.search("gs-seed0 +finished +200/200", output)
+    assert f"resuming {broken} at step" in (broken / "log.txt").read_text()
+    assert_same(broken, whole)
+    for name in ("test.json", "test.parquet"):
+        assert (broken / "eval" / name).read_bytes() == (whole / "eval" / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("code", "output", "expected"),
+    [
+        (
+            2,
+            "step 5\nerror: a: b\nstep 6\n" + "step\n" * 9,
+            "error: a: b\nit ended with exit code 2",
+        ),
+        (
+            1,
+            "Traceback (most recent call last):\n  File\nOne: a\n\nDuring handling ...\n\n"
+            "Traceback (most recent call last):\n  File\n    raise\n    ^^^\nTwo: b\nnote\n",
+            "Two: b\nnote\nit ended with exit code 1",
+        ),
+        (
+            -9,
+            "a\n\rtraining 0%\rtraining \x1b[1m9%\n",
+            "a\ntraining \\x1b[1m9%\nit was killed by SIGKILL",
+        ),
+        (-6, "", "it was killed by SIGABRT"),
+    ],
+)
+def test_why_a_command_failed(code, output, expected):
+    assert jobs.failure(code, output) == expected
 
 
 def test_seeds_together_and_a_failure(data_dir, tmp_path):
@@ -150,7 +241,13 @@ def test_seeds_together_and_a_failure(data_dir, tmp_path):
     (blocked.parent / "schema.json").unlink()
     (blocked.parent / "schema.json").mkdir()
     done = run(*common, check=1)
-    assert "gsu-seed0, gsu-seed1 failed" in done.stderr
+    log = tmp_path / "runs" / "gsu-seed0" / "log.txt"
+    assert done.stderr == (
+        f"gsu-seed0, gsu-seed1 failed:\n"
+        f"  error: {blocked.parent / 'schema.json'} is not a file; give another path\n"
+        f"  it ended with exit code 2\n"
+        f"  its log is {log}\n"
+    )
     for seed in (0, 1):
         found = json.loads(
             (tmp_path / "runs" / f"none-seed{seed}" / "eval" / "test.json").read_text()

@@ -1,27 +1,31 @@
-"""What a sweep runs: one job trains a point, or the seeds of a variant together."""
+"""What a sweep runs: one job trains and evaluates a point, or all seeds of a variant."""
 
-import ctypes
 import dataclasses
 import itertools
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from cbert import processes
+from cbert.errors import printable
 from cbert.sweep.points import SEED, Point
 from cbert.training import workdir
 
 LOG = "log.txt"
+# Longer logs are read from the end; a traceback of JAX has some ten thousand characters.
+_LOG_END = 100_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """Commands that follow each other in one process's place.
+    """Two commands that run one after the other.
 
     Attributes:
-      points: What it trains.
+      points: The points that it trains.
       paths: Their directories.
       train: The command that trains them.
       evaluate: The command that evaluates them.
@@ -34,64 +38,64 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What to call it."""
+        """The names of its points."""
         return ", ".join(point.name for point in self.points)
 
     @property
     def log(self) -> pathlib.Path:
-        """Where its output goes: the first run's log."""
+        """The file that its output is appended to: the log of its first run."""
         return self.paths[0] / LOG
 
 
+Points, Paths = Sequence[Point], Sequence[pathlib.Path]
+
+
 def make(
-    points: Sequence[Point],
+    points: Points,
     directory: pathlib.Path,
-    config_file: str,
-    overrides: Mapping[str, object],
-    split: str,
-    together: bool,
-    feature_importance: bool,
+    vmap_seeds: bool,
+    train: Callable[[Points, Paths], tuple[str, ...]],
+    evaluate: Callable[[Paths], tuple[str, ...]],
 ) -> list[Job]:
-    """A job for each point, or for each variant where its seeds train together."""
-    # Seed by seed: something whole is there early.
-    parts = [[point] for point in sorted(points, key=lambda point: point.overrides[SEED])]
-    if together:
-        parts = [list(same) for _, same in itertools.groupby(points, lambda p: p.variant)]
+    """A job for each point, or for each variant where one program trains all its seeds.
+
+    Args:
+      points: The points of the sweep.
+      directory: The directory that holds a directory for each point.
+      vmap_seeds: Whether one program trains all seeds of a variant.
+      train: Makes the command that trains some points, each in the directory beside it.
+      evaluate: Makes the command that evaluates the runs in some directories.
+    """
+    # All variants of one seed come first, so that the first complete comparison is early.
+    groups = [[point] for point in sorted(points, key=lambda point: point.overrides[SEED])]
+    if vmap_seeds:
+        groups = [list(seeds) for _, seeds in itertools.groupby(points, lambda p: p.variant)]
     jobs = []
-    for part in parts:
-        paths = tuple(directory / point.name for point in part)
-        named = ",".join(map(str, paths))
-        fields = {**overrides, **part[0].overrides}
-        if len(part) > 1:
-            del fields[SEED]
-        train = [
-            *(sys.executable, "-m", "experiments.train", f"--config={config_file}"),
-            *(f"--config.{field}={value}" for field, value in fields.items()),
-            f"--workdir={named}",
-        ]
-        if len(part) > 1:
-            train.append(f"--seeds={','.join(str(p.overrides[SEED]) for p in part)}")
-        evaluate = (
-            *(sys.executable, "-m", "experiments.evaluate"),
-            *(["--feature_importance"] if feature_importance else []),
-            *(f"--split={split}", f"--workdir={named}"),
-        )
-        jobs.append(Job(tuple(part), paths, tuple(train), evaluate))
+    for group in groups:
+        paths = tuple(directory / point.name for point in group)
+        jobs.append(Job(tuple(group), paths, train(group, paths), evaluate(paths)))
     return jobs
 
 
-def run(job: Job, environment: Mapping[str, str], cores: Sequence[int] = ()) -> int:
-    """Trains, then evaluates; output goes to the log. Returns an exit code.
+def run(job: Job, environment: Mapping[str, str], cores: Sequence[int] = ()) -> str:
+    """Trains, then evaluates. Returns why a command failed, an empty text where none did.
 
-    A process dies with this one, and its run goes on from its last checkpoint. `cores` are
-    those it may use, all by default. A run that was told to stop is not evaluated.
+    The commands write to the job's log. They are killed when this process dies, and the run
+    goes on from its last checkpoint when the job is run again. A run that was asked to stop
+    is not evaluated.
+
+    Args:
+      job: The job to run.
+      environment: Environment variables to set in addition to this process's own.
+      cores: The cores that the commands may use, all of them where it is empty.
     """
     for path in job.paths:
         path.mkdir(parents=True, exist_ok=True)
     for command in (job.train, job.evaluate):
         if command is job.evaluate and not all(map(workdir.finished, job.paths)):
-            return 0
-        with job.log.open("a", encoding="utf-8") as log:
+            return ""
+        with job.log.open("ab") as log:
+            start = log.tell()
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -99,29 +103,55 @@ def run(job: Job, environment: Mapping[str, str], cores: Sequence[int] = ()) -> 
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **environment},
                 start_new_session=True,
-                preexec_fn=lambda: _prepare(cores),
+                preexec_fn=_preparation(cores),
             )
             code = process.wait()
         if code:
-            return code
-    return 0
+            return failure(code, _read(job.log, start))
+    return ""
 
 
-def _prepare(cores: Sequence[int]) -> None:
-    """In the new process: the cores it may use, and its end with its parent's."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-        if cores:
+def _preparation(cores: Sequence[int]) -> Callable[[], None]:
+    """A function for the child to call before exec."""
+    end_with_parent = processes.ends_with_parent()
+
+    def prepare() -> None:
+        end_with_parent()
+        if cores and sys.platform == "linux":
             os.sched_setaffinity(0, cores)
 
+    return prepare
 
-def tail(path: pathlib.Path, lines: int = 5) -> str:
-    """The end of a log, without what would move a terminal's cursor."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return "(no log)"
-    shown = [line.rsplit("\r", 1)[-1] for line in text.splitlines() if line.strip()]
-    return "\n".join(
-        "".join(c for c in line if c.isprintable())[:300] for line in shown[-lines:]
-    )
+
+def _read(path: pathlib.Path, start: int) -> str:
+    """What was written to a log after the first `start` bytes, or the end of that."""
+    with path.open("rb") as log:
+        log.seek(max(start, path.stat().st_size - _LOG_END))
+        return log.read().decode("utf-8", errors="replace")
+
+
+def failure(code: int, output: str, most: int = 5) -> str:
+    """Why a command failed: its own error message, and how the process ended.
+
+    The message is the last `error:` line, or else the exception that ends the last traceback.
+    Where there is neither, the last lines of the output stand in for it.
+
+    Args:
+      code: The exit code, negative for the number of the signal that killed the process.
+      output: All that the command has written.
+      most: The largest number of lines to take from the output.
+    """
+    # A carriage return redraws the line, so only the text after the last one was visible.
+    lines = [line.rsplit("\r", 1)[-1].rstrip() for line in output.split("\n")]
+    lines = [line for line in lines if line]
+    message = lines[-most:]
+    for index, line in enumerate(lines):
+        if line.startswith("error: "):
+            message = [line]
+        elif line.startswith("Traceback (most recent call last)"):
+            rest = itertools.dropwhile(re.compile(r"\s").match, lines[index + 1 :])
+            message = list(rest)[:most] or message
+    ended = f"it ended with exit code {code}"
+    if code < 0:
+        ended = f"it was killed by {signal.Signals(-code).name}"
+    return "\n".join([*(printable(line)[:300] for line in message), ended])

@@ -1,4 +1,4 @@
-"""Where jobs run: this machine, a Ray cluster, or Slurm."""
+"""The launchers of jobs: on this machine, in a Ray cluster, or through Slurm."""
 
 import concurrent.futures
 import contextlib
@@ -13,74 +13,91 @@ from typing import Any, Protocol
 
 import psutil
 
-from cbert.errors import UserError
+from cbert.errors import UserError, one_line
 from cbert.sweep import jobs
 from cbert.sweep.jobs import Job
 
-MEMORY_A_RUN = 2**31
+MEMORY_PER_RUN = 2**31  # Bytes.
 
 
 class Launcher(Protocol):
-    """Starts jobs as there is room, and tells how they ended."""
+    """Starts jobs when there is room for them, and tells how they ended."""
 
     def start(self, job: Job) -> bool:
-        """Starts a job; False where there is no room yet."""
+        """Starts a job. Returns False if there is no room for it yet."""
 
-    def poll(self, job: Job) -> int | None:
-        """A job's exit code, None while it runs."""
+    def poll(self, job: Job) -> str | None:
+        """None while the job runs; then why it failed, an empty text if it did not."""
 
     def stop(self) -> None:
-        """Ends what runs; every run can go on later."""
+        """Ends the jobs that run. Each of their runs can go on later."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-    """What one job may use: an accelerator by environment variables, or some cores."""
+    """The devices that one job at a time may use.
+
+    Attributes:
+      environment: Environment variables that show a process one accelerator.
+      cores: Numbers of the CPU cores it may run on, empty for all of them.
+    """
 
     environment: Mapping[str, str]
     cores: tuple[int, ...] = ()
 
 
 def slots(workers: int) -> list[Slot]:
-    """One a local accelerator; on CPU as many as fit, the cores divided among them."""
+    """The slots of this machine: one for each accelerator, or several that divide the CPU.
+
+    Args:
+      workers: How many slots to make, 0 for as many as cores and memory allow.
+    """
     backend, count = _devices()
     if backend != "cpu":
-        return [Slot(_only(backend, place)) for place in range(min(workers or count, count))]
-    cores = (
-        sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else range(os.cpu_count())
-    )
-    fit = psutil.virtual_memory().available // MEMORY_A_RUN
+        return [Slot(_only(backend, index)) for index in range(min(workers or count, count))]
+    cores = list(range(os.cpu_count() or 1))
+    if sys.platform == "linux":
+        cores = sorted(os.sched_getaffinity(0))
+    fit = psutil.virtual_memory().available // MEMORY_PER_RUN
     count = workers or max(1, min(len(cores), fit))
     return [
-        Slot({}, tuple(cores[place::count]) if count <= len(cores) else ())
-        for place in range(count)
+        Slot({}, tuple(cores[index::count]) if count <= len(cores) else ())
+        for index in range(count)
     ]
 
 
 def _devices() -> tuple[str, int]:
-    """Asked of another process: an accelerator that this one held no run could have."""
+    """JAX's backend and the number of its devices.
+
+    Another process asks JAX, because this one would keep the accelerators that it has seen,
+    and the runs could not use them.
+    """
     program = "import jax; print(jax.default_backend(), jax.local_device_count())"
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    if found.returncode:
-        raise UserError(f"JAX finds no device: {' '.join(found.stderr.split())[-200:]}")
-    backend, count = found.stdout.split()
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    if done.returncode:
+        raise UserError(f"JAX finds no device: {' '.join(done.stderr.split())[-200:]}")
+    backend, count = done.stdout.split()
     return backend, int(count)
 
 
-def _only(backend: str, place: int) -> dict[str, str]:
-    """The environment in which a process sees one accelerator."""
+def _only(backend: str, index: int) -> dict[str, str]:
+    """The environment in which a process sees the accelerator of that index alone."""
     if backend == "tpu":
         return {
-            "TPU_VISIBLE_CHIPS": str(place),
+            "TPU_VISIBLE_CHIPS": str(index),
             "TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1",
             "TPU_PROCESS_BOUNDS": "1,1,1",
         }
-    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return {"CUDA_VISIBLE_DEVICES": seen.split(",")[place] if seen else str(place)}
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return {"CUDA_VISIBLE_DEVICES": visible.split(",")[index] if visible else str(index)}
 
 
 class Local:
-    """Processes on this machine, one a slot."""
+    """Runs each job in processes of this machine, one job in each slot.
+
+    A thread of its own follows each job. The threads stay until this process ends, and the
+    jobs' processes are killed when it does.
+    """
 
     def __init__(self, workers: int = 0) -> None:
         self._free = slots(workers)
@@ -95,17 +112,18 @@ class Local:
         self._running[job.name] = slot, future
         return True
 
-    def poll(self, job: Job) -> int | None:
+    def poll(self, job: Job) -> str | None:
         slot, future = self._running[job.name]
         if not future.done():
             return None
         del self._running[job.name]
         self._free.insert(0, slot)
-        # A log that cannot be written is this job's trouble alone.
-        return 1 if isinstance(future.exception(), OSError) else future.result()
+        error = future.exception()
+        # If this job's directory or log cannot be written, others' may.
+        return _described(error) if isinstance(error, OSError) else future.result()
 
     def stop(self) -> None:
-        # Again and again: a run may be about to start the next of its commands.
+        # One round is not enough, because a job may be about to start its second command.
         while not all(future.done() for _, future in self._running.values()):
             for child in psutil.Process().children():
                 with contextlib.suppress(psutil.NoSuchProcess):
@@ -115,7 +133,10 @@ class Local:
 
 
 class Ray:
-    """Tasks of a Ray cluster; one that loses its worker is tried again, and goes on."""
+    """Runs each job as a task of a Ray cluster.
+
+    A task that loses its worker is tried again, and its run goes on from its last checkpoint.
+    """
 
     def __init__(self, address: str = "", gpus: float | None = None, retries: int = 3) -> None:
         try:
@@ -128,25 +149,28 @@ class Ray:
         if gpus is None:
             gpus = min(1.0, available)
         if gpus > available:
-            raise UserError(f"--gpus_per_run is {gpus:g}; the Ray cluster has {available:g}")
+            raise UserError(
+                f"a run should get {gpus:g} GPUs, and the Ray cluster has {available:g}; ask "
+                "for fewer"
+            )
         self._task = ray.remote(num_gpus=gpus, num_cpus=1, max_retries=retries)(jobs.run)
         self._running: dict[str, Any] = {}
 
     def start(self, job: Job) -> bool:
-        # Ray itself queues what has no room yet; it sets the devices that a task sees.
+        # Ray queues tasks that have no room yet, and sets the devices that a task sees.
         environment = {"PYTHONPATH": str(pathlib.Path.cwd())}
         self._running[job.name] = self._task.remote(job, environment)
         return True
 
-    def poll(self, job: Job) -> int | None:
+    def poll(self, job: Job) -> str | None:
         reference = self._running[job.name]
         if not self._ray.wait([reference], timeout=0)[0]:
             return None
         del self._running[job.name]
         try:
             return self._ray.get(reference)
-        except self._ray.exceptions.RayError:
-            return 1
+        except self._ray.exceptions.RayError as error:
+            return _described(error)
 
     def stop(self) -> None:
         for reference in self._running.values():
@@ -155,7 +179,12 @@ class Ray:
 
 
 class Slurm:
-    """Jobs of Slurm through submitit, by its parameters; of a day each without them."""
+    """Runs each job as a job of Slurm, which submitit submits.
+
+    Args:
+      folder: The directory for submitit's own files.
+      parameters: submitit's parameters; a job may take a day if they do not say otherwise.
+    """
 
     def __init__(self, folder: pathlib.Path, parameters: Mapping[str, Any]) -> None:
         try:
@@ -164,31 +193,36 @@ class Slurm:
             raise _missing("slurm", error) from None
         rest = {"timeout_min": 24 * 60, **parameters}
         try:
-            # Where there is no Slurm submitit would start all runs here, at once.
+            # Without a named cluster and without Slurm, submitit starts all jobs here at once.
             cluster = rest.pop("cluster", "slurm")
             self._executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
             self._executor.update_parameters(**rest)
         except (NameError, AssertionError, ValueError, RuntimeError, TypeError) as error:
-            raise UserError(f"--slurm: {error}") from None
+            raise UserError(f"Slurm's parameters were refused: {error}") from None
         self._running: dict[str, Any] = {}
 
     def start(self, job: Job) -> bool:
         self._running[job.name] = self._executor.submit(jobs.run, job, {})
         return True
 
-    def poll(self, job: Job) -> int | None:
+    def poll(self, job: Job) -> str | None:
         if not self._running[job.name].done():
             return None
-        found = self._running.pop(job.name)
-        return 1 if found.exception() else found.result()
+        submitted = self._running.pop(job.name)
+        error = submitted.exception()
+        return _described(error) if error else submitted.result()
 
     def stop(self) -> None:
-        for job in self._running.values():
-            job.cancel()
+        for submitted in self._running.values():
+            submitted.cancel()
+
+
+def _described(error: BaseException) -> str:
+    return one_line(f"{type(error).__name__}: {error}")
 
 
 def _missing(extra: str, error: ImportError) -> UserError:
     return UserError(
-        f"--launcher={extra} needs the optional extra {extra} ({error}); "
+        f"the launcher {extra} needs the optional extra {extra} ({error}); "
         f'run pip install ".[{extra}]"'
     )

@@ -1,4 +1,4 @@
-"""What a sweep is: every point a config, a name and a work directory."""
+"""The points of a sweep: each is a name and what it overrides in the config."""
 
 import dataclasses
 import difflib
@@ -17,8 +17,8 @@ from cbert.training import config as config_lib
 METHOD, WIDTH = "model.method", "model.feed_forward"
 SEED, STEPS = "seed", "train.steps"
 WIDE = "none_wide"
-# Capacity without a context: what a method's parameters alone are worth.
-CONTROLS = {
+# Baselines with all parameters of a method but no information in the context.
+CONSTANT_CONTEXT = {
     f"{method}_constant": {METHOD: method, "model.constant_context": True}
     for method in conditioning.NAMES
     if method != "none"
@@ -30,9 +30,9 @@ class Point:
     """One run of a sweep.
 
     Attributes:
-      name: Of its directory, made from what it overrides.
-      variant: The same without the seed.
-      overrides: Config field to value.
+      name: The name of its directory, made from what it overrides.
+      variant: The name without the seed.
+      overrides: From config field to value.
     """
 
     name: str
@@ -40,7 +40,11 @@ class Point:
     overrides: dict[str, Any]
 
     def apply(self, config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
-        """The point's config; raises `UserError` where a field or its kind is not there."""
+        """The config of this point.
+
+        Raises:
+          UserError: the config does not have a field, or the field has another type.
+        """
         own = config.copy_and_resolve_references()
         try:
             own.update_from_flattened_dict(self.overrides)
@@ -58,15 +62,15 @@ def expand(
     settings: Sequence[str],
     schema: Schema | None = None,
 ) -> list[Point]:
-    """Every method with every setting and every seed.
+    """A point for every combination of a method, a setting and a seed.
 
     Args:
-      config: What the points override.
+      config: The config that the points override.
       sweep: The config file's own list of overrides.
-      methods: Those to keep of it, and names of controls; empty for all of it.
-      seeds: How many, counted from the config's.
-      settings: Each `field=value,value`.
-      schema: The data's, needed to count parameters for `none_wide`.
+      methods: The entries of `sweep` to keep, and names of baselines; empty for all of it.
+      seeds: The number of seeds, counted from the config's.
+      settings: Fields and their values, each as `field=value,value`.
+      schema: The schema of the data, needed to count parameters for `none_wide`.
 
     Raises:
       UserError: a method, a field or a value is not possible, or two points share a name.
@@ -74,7 +78,7 @@ def expand(
     grids = [_setting(config, text) for text in settings]
     fields = [field for field, _ in grids]
     if len(set(fields)) < len(fields):
-        raise UserError("--set names a field twice; write --set=field=value,value")
+        raise UserError("the settings name a field twice; write field=value,value")
     short = config_lib.short_names(fields)
     points = []
     for label, chosen in _methods(sweep, methods):
@@ -103,15 +107,15 @@ def _methods(
         name = conditioning.short_name(name)
         if name in own:
             yield name, own[name]
-        elif name in CONTROLS:
-            yield name, CONTROLS[name]
+        elif name in CONSTANT_CONTEXT:
+            yield name, CONSTANT_CONTEXT[name]
         elif name == WIDE:
             yield name, {METHOD: "none"}
         elif name in conditioning.NAMES:
             yield name, {METHOD: name}
         else:
-            known = ", ".join([*dict.fromkeys([*own, *conditioning.NAMES]), *CONTROLS, WIDE])
-            raise UserError(f"--methods has {name!r}; it must be some of {known}")
+            names = [*dict.fromkeys([*own, *conditioning.NAMES]), *CONSTANT_CONTEXT, WIDE]
+            raise UserError(f"methods has {name!r}; it must be some of {', '.join(names)}")
 
 
 def _label(overrides: dict[str, Any]) -> str:
@@ -120,7 +124,7 @@ def _label(overrides: dict[str, Any]) -> str:
 
 
 def wide(config: ml_collections.ConfigDict, schema: Schema | None) -> int:
-    """The feed-forward width at which `none` has as many parameters as `gsu`, or just more."""
+    """The smallest feed-forward width at which `none` has at least `gsu`'s parameters."""
     if schema is None:
         raise UserError(f"{WIDE} needs the prepared data, to count parameters")
 
@@ -138,19 +142,20 @@ def wide(config: ml_collections.ConfigDict, schema: Schema | None) -> int:
 def _setting(
     config: ml_collections.ConfigDict, text: str
 ) -> tuple[str, list[bool | int | float | str]]:
-    """A field and its values, of the kind that the config has there."""
+    """A field and its values, parsed to the type that the field has in the config."""
     field, sign, values = text.partition("=")
     field = field.removeprefix("config.")
     known = config_lib.flat(config.to_dict())
     if not sign or not values:
-        raise UserError(f"--set is {text!r}; write --set=field=value,value")
+        raise UserError(f"the setting {text!r} has no values; write it as field=value,value")
     if field not in known:
         near = difflib.get_close_matches(field, known, 1, 0.0)[0]
-        raise UserError(f"--set: the config has no field {field!r}; is it {near!r}?")
+        raise UserError(f"the config has no field {field!r}; is it {near!r}?")
     if field in (METHOD, SEED):
-        raise UserError(f"--set={text}: use --{'methods' if field == METHOD else 'seeds'}")
+        argument = "methods" if field == METHOD else "seeds"
+        raise UserError(f"{field} cannot be a setting; use the argument {argument}")
     if field.startswith("data."):
-        raise UserError(f"--set={text}: a sweep is on one data set; use --config.{field}")
+        raise UserError(f"{field} cannot be a setting, for a sweep is on one data set")
     return field, [_parse(field, known[field], value) for value in values.split(",")]
 
 
@@ -161,7 +166,7 @@ def _parse(field: str, like: Any, text: str) -> bool | int | float | str:
         return type(like)(text)
     except (ValueError, KeyError):
         raise UserError(
-            f"--set: {field} takes a value of type {type(like).__name__}, not {text!r}"
+            f"{field} takes a value of type {type(like).__name__}, not {text!r}"
         ) from None
 
 

@@ -1,11 +1,11 @@
-"""Running a sweep: what is finished is skipped, what was killed goes on, one failure is one."""
+"""Running a sweep: finished runs are skipped, broken ones go on, a failure stops no other."""
 
 import dataclasses
 import pathlib
 import time
 from collections.abc import Callable, Sequence
 
-from cbert.sweep import jobs, states
+from cbert.sweep import states
 from cbert.sweep.jobs import Job
 from cbert.sweep.launchers import Launcher
 from cbert.sweep.points import STEPS
@@ -16,35 +16,48 @@ POLL_SECONDS = 1.0
 
 
 @dataclasses.dataclass
-class _Started:
+class _Start:
+    """The time, in seconds, at which a run was started, and the step that it had reached."""
+
     time: float
     step: int
 
 
 class Sweep:
-    """The jobs of a sweep and how far they are."""
+    """The jobs of a sweep, and how far they are.
+
+    Attributes:
+      states: How far each run is, by its directory.
+      failures: The jobs that failed, and why.
+    """
 
     def __init__(self, todo: Sequence[Job], steps: int, split: str) -> None:
-        """`steps` are those of points that do not override them."""
+        """Reads how far every run is.
+
+        Args:
+          todo: All jobs of the sweep, finished ones too.
+          steps: The steps to train where a point does not override them.
+          split: The split that the runs are evaluated on.
+        """
         self._jobs, self._split = todo, split
         self.states = {
             path: State(point.name, states.WAITING, point.overrides.get(STEPS, steps))
             for job in todo
             for point, path in zip(job.points, job.paths, strict=True)
         }
-        self._started: dict[pathlib.Path, _Started] = {}
-        self.failed: list[Job] = []
+        self._starts: dict[pathlib.Path, _Start] = {}
+        self.failures: list[tuple[Job, str]] = []
         for job in todo:
             if all(states.is_finished(path, split) for path in job.paths):
                 self._set(job, states.FINISHED)
                 self._read(job)
 
     def table(self) -> str:
-        """How far every run is."""
+        """A line for each run that says how far it is."""
         return states.table(list(self.states.values()))
 
     def run(self, launcher: Launcher, show: Callable[[str], None]) -> None:
-        """Starts jobs as there is room, and follows them to their ends."""
+        """Starts jobs when there is room for them, and follows each of them to its end."""
         waiting = [job for job in self._jobs if not self._is(job, states.FINISHED)]
         running: list[Job] = []
         try:
@@ -53,22 +66,22 @@ class Sweep:
                     running.append(waiting.pop(0))
                     self._start(running[-1])
                 for job in list(running):
-                    code = launcher.poll(job)
+                    failure = launcher.poll(job)
                     self._read(job)
-                    if code is not None:
+                    if failure is not None:
                         running.remove(job)
-                        self._end(job, code)
+                        self._end(job, failure)
                 show(self.table())
                 time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
             for job in running:
                 self._set(job, states.STOPPED)
-        finally:  # Also where the table cannot be shown, or anything else is wrong.
+        finally:  # No job may be left behind if showing the table fails, for instance.
             if running:
                 launcher.stop()
 
     def finished(self) -> bool:
-        """Whether every run is."""
+        """Whether every run is finished."""
         return all(state.phase == states.FINISHED for state in self.states.values())
 
     def _set(self, job: Job, phase: str) -> None:
@@ -81,36 +94,37 @@ class Sweep:
     def _start(self, job: Job) -> None:
         self._set(job, states.TRAINING)
         for path in job.paths:
-            self._started[path] = _Started(time.monotonic(), states.progress(path)[0])
+            self._starts[path] = _Start(time.monotonic(), states.progress(path)[0])
 
     def _read(self, job: Job) -> None:
-        """Step, loss, rate and time left, from what the runs have written."""
+        """Reads step, loss, rate and time left from the files that the runs write."""
         for path in job.paths:
             state = self.states[path]
             state.step, state.loss = states.progress(path)
             state.rate = state.left = None
             if state.phase in (states.TRAINING, states.EVALUATING):
-                began = self._started[path]
+                start = self._starts[path]
                 state.phase = states.TRAINING
                 if workdir.finished(path):
                     state.phase = states.EVALUATING
-                elif state.step > began.step:
-                    state.rate = (state.step - began.step) / (time.monotonic() - began.time)
+                elif state.step > start.step:
+                    state.rate = (state.step - start.step) / (time.monotonic() - start.time)
                     state.left = (state.steps - state.step) / state.rate
 
-    def _end(self, job: Job, code: int) -> None:
+    def _end(self, job: Job, failure: str) -> None:
         done = all(states.is_finished(path, self._split) for path in job.paths)
-        if code:
+        if failure:
             self._set(job, states.FAILED)
-            self.failed.append(job)
+            self.failures.append((job, failure))
         else:
             self._set(job, states.FINISHED if done else states.STOPPED)
 
 
-def failures(failed: Sequence[Job]) -> str:
-    """The ends of the logs of what failed."""
+def described(failures: Sequence[tuple[Job, str]]) -> str:
+    """For each job that failed its name, why it failed, and where its log is."""
     return "\n".join(
-        f"{job.name} failed; the end of {job.log}:\n"
-        + "\n".join(f"  {line}" for line in jobs.tail(job.log).splitlines())
-        for job in failed
+        f"{job.name} failed:\n"
+        + "".join(f"  {line}\n" for line in failure.splitlines())
+        + f"  its log is {job.log}"
+        for job, failure in failures
     )

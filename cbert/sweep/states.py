@@ -1,4 +1,4 @@
-"""How far the runs of a sweep are, read from their directories."""
+"""How far each run of a sweep is, read from its directory."""
 
 import dataclasses
 import pathlib
@@ -13,16 +13,16 @@ FINISHED, FAILED, STOPPED = "finished", "failed", "stopped"
 
 @dataclasses.dataclass
 class State:
-    """One run.
+    """How far one run is.
 
     Attributes:
-      name: Its name.
+      name: The run's name.
       phase: One of the words above.
-      steps: Steps to take.
-      step: Steps taken, as far as rows tell.
-      loss: Of the last row of training, None before the first.
-      rate: Steps a second since it was started.
-      left: Seconds left, None where not known.
+      steps: The steps to take.
+      step: The step of the last row that training wrote, 0 before the first row.
+      loss: The loss of that row, None before the first row.
+      rate: Steps per second since this sweep started the run, None if not known.
+      left: Seconds left, None if not known.
     """
 
     name: str
@@ -35,7 +35,7 @@ class State:
 
 
 def is_finished(path: pathlib.Path, split: str) -> bool:
-    """Trained to its end, and evaluated since."""
+    """Whether a run is trained to its end, and was evaluated on a split since then."""
     trained, evaluated = path / workdir.FINISHED, path / "eval" / f"{split}.json"
     return (
         workdir.finished(path) is not None
@@ -45,13 +45,13 @@ def is_finished(path: pathlib.Path, split: str) -> bool:
 
 
 def progress(path: pathlib.Path) -> tuple[int, float | None]:
-    """The last step and loss that training wrote."""
+    """The step and the loss of the last row that training wrote."""
     rows = [row for row in writer.read(path / "metrics.jsonl") if row["split"] == "train"]
     return (rows[-1]["step"], rows[-1]["loss"]) if rows else (0, None)
 
 
 def table(states: Sequence[State]) -> str:
-    """Every run's state, step, loss, rate and time left."""
+    """A line for each run: its name, phase, step, loss, rate and time left."""
     rows = [["run", "state", "step", "loss", "steps/s", "left"]]
     for state in states:
         rows.append(
@@ -68,7 +68,7 @@ def table(states: Sequence[State]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """As 1:02:03."""
+    """Seconds as hours, minutes and seconds: `1:02:03`."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}"

@@ -1,4 +1,4 @@
-"""Checksums of a checkpoint's files: they say later that all is as it was written.
+"""Checksums of a checkpoint's files, which show later whether a file has changed.
 
 `checksums.json` in the checkpoint's directory holds the size and the SHA-256 of every other
 file there, and the SHA-256 of that list itself.
@@ -21,14 +21,18 @@ class DamagedError(UserError):
 
 
 def write(folder: pathlib.Path) -> None:
-    """Writes the checksums of a checkpoint that is whole."""
+    """Writes the checksums of a checkpoint whose files are all written."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != NAME)
     listed = {path.relative_to(folder).as_posix(): _of(path) for path in paths}
-    files.write_text(folder / NAME, json.dumps(_with_its_own(listed), indent=1) + "\n")
+    files.write_text(folder / NAME, json.dumps(_with_own_checksum(listed), indent=1) + "\n")
 
 
 def verify(folder: pathlib.Path) -> bool:
-    """Whether a checkpoint has checksums; raises `DamagedError` where a file differs."""
+    """Whether a checkpoint has checksums.
+
+    Raises:
+      DamagedError: it has, and a file differs from them.
+    """
     try:
         listed = _listed((folder / NAME).read_bytes())
     except FileNotFoundError:
@@ -36,22 +40,22 @@ def verify(folder: pathlib.Path) -> bool:
     except (ValueError, RecursionError):
         raise DamagedError(f"{NAME} is damaged") from None
     for name, written in listed.items():
-        found = _found(folder, name)
-        if found != written:
-            raise DamagedError(f"{name} is {_difference(found, written)}")
+        current = _current(folder, name)
+        if current != written:
+            raise DamagedError(f"{name} is {_difference(current, written)}")
     return True
 
 
 def _listed(text: bytes) -> dict[str, Any]:
     content = json.loads(text)
     listed = content.get("files") if isinstance(content, dict) else None
-    if not isinstance(listed, dict) or content != _with_its_own(listed):
+    if not isinstance(listed, dict) or content != _with_own_checksum(listed):
         raise ValueError
     return listed
 
 
-def _found(folder: pathlib.Path, name: str) -> dict[str, Any] | None:
-    """A file's checksum, None where it cannot be read from the disk."""
+def _current(folder: pathlib.Path, name: str) -> dict[str, Any] | None:
+    """Size and checksum of a file, None if it cannot be read from the disk."""
     try:
         return _of(folder / name) if (folder / name).is_file() else None
     except OSError as error:
@@ -60,11 +64,11 @@ def _found(folder: pathlib.Path, name: str) -> dict[str, Any] | None:
         raise
 
 
-def _difference(found: dict[str, Any] | None, written: Any) -> str:
-    if found is None:
+def _difference(current: dict[str, Any] | None, written: Any) -> str:
+    if current is None:
         return "missing or not readable"
-    if isinstance(written, dict) and found["size"] != written.get("size"):
-        return f"{found['size']} bytes long instead of {written.get('size')}"
+    if isinstance(written, dict) and current["size"] != written.get("size"):
+        return f"{current['size']} bytes long instead of {written.get('size')}"
     return "damaged, its SHA-256 is another"
 
 
@@ -74,6 +78,6 @@ def _of(path: pathlib.Path) -> dict[str, Any]:
     return {"size": path.stat().st_size, "sha256": digest}
 
 
-def _with_its_own(listed: dict[str, Any]) -> dict[str, Any]:
+def _with_own_checksum(listed: dict[str, Any]) -> dict[str, Any]:
     text = json.dumps(listed, sort_keys=True)
     return {"files": listed, "sha256": hashlib.sha256(text.encode()).hexdigest()}

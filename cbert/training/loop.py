@@ -18,11 +18,11 @@ from cbert.training import console
 from cbert.training import run as run_lib
 from cbert.training import state as state_lib
 from cbert.training import workdir as workdir_lib
-from cbert.training.checkpoint import Checkpoints, meet
+from cbert.training.checkpoint import Checkpoints, barrier
 from cbert.training.metric_accumulator import MetricAccumulator, SeedRun, not_finite
+from cbert.training.preemption import Stop
 from cbert.training.run import Run
 from cbert.training.state import Progress, TrainState
-from cbert.training.stop import Stop
 from cbert.training.writer import Writer
 
 
@@ -39,8 +39,11 @@ def train_seeds(
     config: ml_collections.ConfigDict,
     seeds: Sequence[int],
     workdirs: Sequence[str | pathlib.Path],
+    wait: bool = False,
 ) -> list[Progress]:
     """Trains the seeds of one config in one program, each in its own work directory.
+
+    With `wait`, a work directory in which another process trains is waited for, not refused.
 
     Raises:
       UserError: as `train`; or seeds and work directories do not match.
@@ -61,8 +64,8 @@ def train_seeds(
         run = run_lib.set_up(config, schema, seeds)
         for one, path in zip(configs, paths, strict=True):
             if parallel.is_first():
-                stack.enter_context(files.Lock(path, "--workdir"))
-                workdir_lib.claim(one, schema, path)
+                stack.enter_context(files.Lock(path, "--workdir", wait))
+                workdir_lib.initialise_workdir(one, schema, path)
         with parallel.error_context():
             seed_runs = _open(stack, run, paths)
             if not _ended(config, seed_runs, _step(run)):
@@ -100,10 +103,10 @@ def _open(
     """Restores every seed at the newest step that all of them have, and opens its files."""
     others = not parallel.is_first()
     if others:
-        meet("the first process has opened the directory")
+        barrier("the first process has opened the directory")
     opened = [stack.enter_context(Checkpoints(path, others)) for path in paths]
     if not others:
-        meet("the first process has opened the directory")
+        barrier("the first process has opened the directory")
     restored = _restore(run, opened)
     # A seed may have no checkpoint of the step that another has: then an earlier one is tried.
     while (first := min(steps := [int(state.step) for state, _ in restored])) < max(steps):

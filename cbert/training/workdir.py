@@ -1,10 +1,13 @@
-"""A run's directory: whose it is, and whether the run is finished."""
+"""The directory of a run: which run it belongs to, and whether the run is finished."""
 
 import json
 import pathlib
+import re
+import shutil
 from typing import Any
 
 import ml_collections
+import psutil
 
 from cbert import files
 from cbert.errors import UserError
@@ -12,49 +15,78 @@ from cbert.schema import Schema, schema_file
 from cbert.training import config as config_lib
 
 FINISHED = "finished.json"
+CHECKPOINTS = "checkpoints"
+UNUSABLE = ".unusable"  # The suffix of a damaged checkpoint that was set aside.
 
 
 def check(config: ml_collections.ConfigDict, schema: Schema, workdir: pathlib.Path) -> None:
-    """Refuses a work directory of another config or schema, or of anything else."""
+    """Checks that a run may use a directory.
+
+    Raises:
+      UserError: the directory belongs to another config or schema, or to something else.
+    """
     if (workdir / "config.json").exists():
-        found = config_lib.differences(config_lib.load(workdir), config)
-        if found:
+        differences = config_lib.differences(config_lib.load(workdir), config)
+        if differences:
             raise UserError(
-                f"{workdir} belongs to another config: {'; '.join(found)}; "
-                "use another --workdir"
+                f"{workdir} belongs to another config: {'; '.join(differences)}; "
+                "use another work directory"
             )
         if schema_file.load(workdir / "schema.json") != schema:
             raise UserError(
-                f"{workdir} was trained on data of another schema; use another --workdir"
+                f"{workdir} was trained on data of another schema; use another work directory"
             )
-    elif workdir.exists() and not _is_unclaimed(workdir):
-        raise UserError(f"{workdir} exists and is not a run's directory; use another --workdir")
+    elif workdir.exists() and not _is_free(workdir):
+        raise UserError(
+            f"{workdir} exists and is not a run's directory; use another work directory"
+        )
 
 
-def _is_unclaimed(workdir: pathlib.Path) -> bool:
-    """Empty, or left by a run that ended before its `config.json` was written."""
-    begun = {"schema.json", files.LOCK, "log.txt"}
+def _is_free(workdir: pathlib.Path) -> bool:
+    """Whether a directory holds nothing but what a run writes before its `config.json`."""
+    written_first = {"schema.json", files.LOCK, "log.txt"}
     return workdir.is_dir() and all(
-        path.name in begun or path.suffix == ".tmp" for path in workdir.iterdir()
+        path.name in written_first or path.suffix == ".tmp" for path in workdir.iterdir()
     )
 
 
-def claim(config: ml_collections.ConfigDict, schema: Schema, workdir: pathlib.Path) -> None:
-    """Fills the work directory; `config.json` comes last and marks it as a run's."""
+def initialise_workdir(
+    config: ml_collections.ConfigDict, schema: Schema, workdir: pathlib.Path
+) -> None:
+    """Writes schema and config of a new run, and removes what killed processes have left.
+
+    The caller holds the directory's lock. `config.json` marks the directory as a run's.
+    """
+    _remove_left_by_the_dead(workdir)
     if not (workdir / "config.json").exists():
         schema_file.save(schema, workdir / "schema.json")
         config_lib.save(config, workdir / "config.json")
 
 
-def finish(workdir: pathlib.Path, found: dict[str, Any]) -> None:
-    """Marks a run as finished; what is marked already is left alone."""
-    if finished(workdir) == found:
-        return
-    files.write_text(workdir / FINISHED, json.dumps(found) + "\n")
+def _remove_left_by_the_dead(workdir: pathlib.Path) -> None:
+    """Removes temporary files that are named after processes that have ended.
+
+    An evaluation needs no lock and may be writing at this moment, so its file has to stay.
+    """
+    for path in workdir.rglob("*.tmp"):
+        name = re.fullmatch(r".+\.([0-9]+)\.tmp", path.name)
+        if name and not psutil.pid_exists(int(name[1])):
+            path.unlink(missing_ok=True)
+
+
+def finish(workdir: pathlib.Path, result: dict[str, Any]) -> None:
+    """Removes damaged checkpoints that were set aside, and marks the run as finished.
+
+    The mark of a run that is finished already stays as it is, with its time.
+    """
+    for path in (workdir / CHECKPOINTS).glob(f"*{UNUSABLE}"):
+        shutil.rmtree(path)
+    if finished(workdir) != result:
+        files.write_text(workdir / FINISHED, json.dumps(result) + "\n")
 
 
 def finished(workdir: pathlib.Path) -> dict[str, Any] | None:
-    """What `finish` wrote, None where the run has not ended."""
+    """The result that `finish` wrote, None if the run is not finished."""
     try:
         return json.loads((workdir / FINISHED).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,47 +1,67 @@
-"""Metrics as text (`metrics.jsonl`) and as TensorBoard events."""
+"""Writing metrics as text (`metrics.jsonl`) and as TensorBoard events."""
 
 import contextlib
 import json
 import pathlib
+import socket
 import time
 from typing import Any
 
 from tensorboardX import summary
-from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.record_writer import RecordWriter
 
 from cbert import files
 
+_EVENTS = "events.out.tfevents"
+
 
 class _Events:
-    """TensorBoard events, written in the caller's thread.
+    """Writes TensorBoard events in the caller's thread.
 
-    `SummaryWriter` has a thread of its own: once a full disk ends it, the next rows wait for
-    ever.
+    tensorboardX's `SummaryWriter` writes in a thread of its own. If a full disk ends that
+    thread, the caller waits for ever.
     """
 
     def __init__(self, workdir: pathlib.Path, step: int) -> None:
-        self._writer = EventsWriter(str(workdir / "events"), filename_suffix=f".{step}")
-        # What an earlier process wrote of later steps is hidden.
-        start = SessionLog(status=SessionLog.START)
-        self._writer.write_event(Event(wall_time=time.time(), step=step + 1, session_log=start))
+        name = f"{_EVENTS}.{_second(workdir):010}.{socket.gethostname()}.{step}"
+        self._records = RecordWriter(str(workdir / name))
+        self._write(file_version="brain.Event:2")
+        # A session that starts hides the later steps that an earlier process wrote.
+        self._write(step=step + 1, session_log=SessionLog(status=SessionLog.START))
 
     def add(self, step: int, values: dict[str, float]) -> None:
         for name, value in values.items():
-            found = summary.scalar(name, value)
-            self._writer.write_event(Event(wall_time=time.time(), step=step, summary=found))
+            self._write(step=step, summary=summary.scalar(name, value))
+
+    def _write(self, **content: Any) -> None:
+        event = Event(wall_time=time.time(), **content)
+        self._records.write(event.SerializeToString())
 
     def flush(self) -> None:
-        self._writer.flush()
+        self._records.flush()
 
     def close(self) -> None:
-        self._writer.close()
+        self.flush()
+        self._records.close()
+
+
+def _second(workdir: pathlib.Path) -> int:
+    """The second to name a new event file after: now, but later than all files' seconds.
+
+    TensorBoard reads the files in the order of their names. If a file sorted before an older
+    one, because the clock was set back, the older one's session would hide its steps.
+    """
+    names = [path.name.split(".") for path in workdir.glob(f"{_EVENTS}.*")]
+    seconds = [int(parts[3]) for parts in names if parts[3].isdecimal()]
+    return max([int(time.time()), *(second + 1 for second in seconds)])
 
 
 class Writer:
-    """Appends rows; what lies after the step it starts from is dropped first. A context.
+    """Appends rows of metrics to a run's files; a context manager.
 
-    A silent one writes nothing: where several processes train together, all but the first.
+    Rows after the step that the run starts from are dropped first. A silent writer writes
+    nothing: of several processes that train together, all but the first have one.
     """
 
     def __init__(self, workdir: pathlib.Path, step: int, silent: bool = False) -> None:
@@ -56,7 +76,7 @@ class Writer:
         self._events = _Events(workdir, step)
 
     def write(self, step: int, split: str, values: dict[str, float], **rates: float) -> None:
-        """Writes one row; `rates` depend on the machine and go to TensorBoard alone."""
+        """Writes one row. `rates` depend on the machine, and only TensorBoard gets them."""
         if self._silent:
             return
         row: dict[str, Any] = {"step": step, "split": split, **values}
@@ -64,11 +84,11 @@ class Writer:
         self._file.flush()
         scalars = {**values, **rates}
         self._events.add(step, {f"{split}/{name}": scalars[name] for name in scalars})
-        if not rates:  # Seldom: it waits for the disk.
+        if not rates:  # Rows with rates are frequent, and a flush waits for the disk.
             self._events.flush()
 
     def flush(self) -> None:
-        """Called before a checkpoint: what goes on from it finds every event before it."""
+        """Writes out all events; needed before a checkpoint, so that none before it is lost."""
         if not self._silent:
             self._events.flush()
 
@@ -85,7 +105,7 @@ class Writer:
 
 
 def read(path: pathlib.Path) -> list[dict[str, Any]]:
-    """The rows of a `metrics.jsonl`; a torn or damaged line is left out."""
+    """The rows of a `metrics.jsonl`, without torn or damaged lines."""
     if not path.exists():
         return []
     rows = []

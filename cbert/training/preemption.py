@@ -1,4 +1,7 @@
-"""Told to stop: SIGTERM, Ctrl-C, and SIGUSR1, which Slurm can send before it preempts."""
+"""Preemption: signals that ask a run to save and end.
+
+They are SIGTERM, SIGINT (Ctrl-C), and SIGUSR1, which Slurm can send before it preempts.
+"""
 
 import contextlib
 import os
@@ -14,16 +17,22 @@ from cbert import parallel
 SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name)
 )
+# Time to finish a step and save; systems that preempt often kill after ten seconds.
 SECONDS = 8.0
 
 
 class Stop:
     """Notes a signal, so that the loop ends after its step; a second Ctrl-C ends at once.
 
-    While a program is compiled Python cannot react. A thread watches for that case: where the
-    loop has not answered in time, it ends the process, and the last checkpoint is what is
-    there. As a context; does nothing outside the main thread, nor where several processes
-    train together: those agree through `parallel.told_to_stop`.
+    Python cannot run signal handlers while XLA compiles a program. So a thread watches for
+    signals, too. If the loop has not answered within `SECONDS`, the thread ends the process,
+    and the run goes on later from its last checkpoint.
+
+    It is a context manager. It does nothing outside the main thread, or if several processes
+    train together: those agree on a step through `parallel.should_stop`.
+
+    Attributes:
+      requested: Whether a signal has arrived.
     """
 
     def __init__(self) -> None:
@@ -57,7 +66,7 @@ class Stop:
         self.requested = True
 
     def answer(self) -> None:
-        """The loop has seen the request and is about to save."""
+        """Tells the watching thread that the loop has seen the request and is about to save."""
         self._answered.set()
 
     def _watch(self) -> None:
