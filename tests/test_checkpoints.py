@@ -17,6 +17,7 @@ from cbert.errors import UserError
 from cbert.training import checksums, loop
 from cbert.training import config as config_lib
 from cbert.training import run as run_lib
+from cbert.training import state as state_lib
 from cbert.training.checkpoint import Checkpoints
 from cbert.training.state import Progress, TrainState
 from tests.conftest import small
@@ -257,7 +258,7 @@ def test_a_run_goes_on_from_the_newest_whole_checkpoint_bit_for_bit(
     assert f"resuming {damaged} at step 4" in found.out
     metrics = [(run / "metrics.jsonl").read_text() for run in (trained, damaged)]
     assert metrics[0] == metrics[1]
-    fresh = run_lib.set_up(config, schema).state
+    fresh = parallel.replicate(state_lib.to_saved(run_lib.set_up(config, schema).state))
     ends = []
     for run in (trained, damaged):
         with Checkpoints(run) as checkpoints:

@@ -18,6 +18,7 @@ from cbert.data import source
 from cbert.training import config as config_lib
 from cbert.training import loop
 from cbert.training import run as run_lib
+from cbert.training import state as state_lib
 from cbert.training.checkpoint import Checkpoints
 from cbert.training.state import Progress
 from cbert.training.writer import Writer
@@ -172,7 +173,7 @@ def test_seeds_without_a_common_checkpoint_begin_again(data_dir, tmp_path):
         with Checkpoints(path) as checkpoints:
             for step in (keep, 6):
                 state = run.states()[0].replace(step=jnp.asarray(step, jnp.int32))
-                checkpoints.save(state, Progress(2.5, keep, 0, {}))
+                checkpoints.save(state_lib.to_saved(state), Progress(2.5, keep, 0, {}))
     flip(next((paths[1] / "checkpoints" / "6" / "params").rglob("*/d/*")))
     assert loop.train_seeds(config, [0, 1], paths) == expected
     for path, other in zip(paths, whole, strict=True):
