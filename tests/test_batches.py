@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from cbert.data import builder, columns, source
+from cbert.data import batching, builder, columns, source
 from cbert.data.batching import Batches, bucket_bounds
 from cbert.errors import UserError
 
@@ -64,7 +64,7 @@ def test_steps_of_one_length_follow_each_other():
     padded = [batches(step)[1] for step in range(batches.steps_per_epoch)]
     runs = [len(list(group)) for _, group in itertools.groupby(padded)]
     # 125 batches of 8 lengths: 20 blocks at least, and no more than one rest a length.
-    assert len(runs) <= 125 // source.BLOCK + 8
+    assert len(runs) <= 125 // batching.BLOCK + 8
     for step in range(100):
         rows, length = batches.several(step, 4)
         assert len(rows) == (4 if len(set(padded[step : step + 4])) == 1 else 1)

@@ -93,13 +93,14 @@ def test_both_dropouts_keep_the_mean_and_drop_the_rate():
 
 
 def test_attention_dropout_drops_weights_only_with_a_key():
-    config = dataclasses.replace(SMALL, attention_dropout=0.5, kernels="plain")
+    one_head = dataclasses.replace(SMALL, heads=1)
+    config = dataclasses.replace(one_head, attention_dropout=0.5, kernels="plain")
     x, mask = jnp.ones((2, 6, 16)), jnp.ones((2, 6), bool)
-    module, without = Attention(config), Attention(SMALL)
+    module, without = Attention(config), Attention(one_head)
     params = module.init(jax.random.key(0), x, x, mask)
     plain = module.apply(params, x, x, mask)
     np.testing.assert_allclose(plain, without.apply(params, x, x, mask), atol=1e-5)
-    # Equal values: what is read is scaled by the sum of the kept weights alone.
+    # All values are equal, so each of the six kept weights adds a third of the value.
     dropped = module.apply(params, x, x, mask, rngs={"dropout": jax.random.key(0)})
     out = params["params"]["out"]["bias"]
     ratio = (dropped - out) / (plain - out)

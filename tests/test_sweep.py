@@ -71,7 +71,8 @@ def test_none_is_widened_to_at_least_the_parameters_of_gsu():
     from cbert.data.stylist import schema
 
     config, found = stylist.get_config(), schema(100, [])
-    wide = points.wide(config, found)
+    config.model.method = "none"
+    wide = points.matched_width(config, found)
 
     def count(method, width):
         config.model.update({"method": method, "feed_forward": width})
@@ -80,7 +81,7 @@ def test_none_is_widened_to_at_least_the_parameters_of_gsu():
     assert count("none", wide - 1) < count("gsu", 256) == 921856 <= count("none", wide)
     # Where the sweep sets the sizes, it is as wide as theirs asks for.
     settings = ["model.dimension=32,64"]
-    swept = points.expand(stylist.get_config(), [], [points.WIDE], 1, settings, found)
+    swept = points.expand(stylist.get_config(), [], ["none_wide"], 1, settings, found)
     for point in swept:
         own = point.apply(stylist.get_config())
         config.model.dimension = own.model.dimension

@@ -177,7 +177,7 @@ def test_numbers_that_are_not_finite_are_skipped_and_counted(data_dir, schema):
     _, found = made.advance(0)
     assert {name: float(value[0]) for name, value in found.items()} == {
         "loss": 0,
-        "questions": 0,
+        "loss_count": 0,
         "gradient_norm": 0,
         "skipped": 1,
     }

@@ -1,5 +1,6 @@
 """Variants: runs that differ only in the seed, named by the fields in which variants differ."""
 
+import collections
 import json
 from typing import Any
 
@@ -49,7 +50,7 @@ def label(variants: list[Fields]) -> list[str]:
 
     A field is left out for a method that has a single value of it if every other method has
     that value, too. Two baselines have names of their own: `constant context`, and `wide` for
-    a none whose feed-forward networks are wider than those of all other methods.
+    a method whose feed-forward networks are wider than usual.
     """
     for usual in (_usual_width(variants), None):
         plain = [_without_notes(fields, usual) for fields in variants]
@@ -64,8 +65,10 @@ def label(variants: list[Fields]) -> list[str]:
 
 
 def _usual_width(variants: list[Fields]) -> int | None:
-    widths = {fields[WIDTH] for fields in variants if fields[METHOD] != "none"}
-    return widths.pop() if len(widths) == 1 else None
+    """The width of all variants but those that a sweep has widened; None if there is none."""
+    widths = collections.Counter(fields[WIDTH] for fields in variants)
+    usual = min(widths)
+    return usual if len(widths) > 1 and widths[usual] > 1 else None
 
 
 def _without_notes(fields: Fields, usual: int | None) -> tuple[Fields, list[str]]:
@@ -74,7 +77,7 @@ def _without_notes(fields: Fields, usual: int | None) -> tuple[Fields, list[str]
     if fields[CONSTANT]:
         fields[CONSTANT] = False
         notes.append("constant context")
-    if usual and fields[METHOD] == "none" and fields[WIDTH] > usual:
+    if usual and fields[WIDTH] > usual:
         fields[WIDTH] = usual
         notes.append("wide")
     return fields, notes

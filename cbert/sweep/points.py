@@ -16,13 +16,9 @@ from cbert.training import config as config_lib
 
 METHOD, WIDTH = "model.method", "model.feed_forward"
 SEED, STEPS = "seed", "train.steps"
-WIDE = "none_wide"
-# Baselines with all parameters of a method but no information in the context.
-CONSTANT_CONTEXT = {
-    f"{method}_constant": {METHOD: method, "model.constant_context": True}
-    for method in conditioning.NAMES
-    if method != "none"
-}
+# What follows a method's name in those of its two baselines.
+CONSTANT, WIDE = "_constant", "_wide"
+WIDEST = "gsu"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,9 +83,9 @@ def expand(
             shown = [f"{short[field]}={value}" for field, value in given.items()]
             variant = "-".join([label, *shown])
             overrides = {**chosen, **given}
-            if label == WIDE:
+            if label.endswith(WIDE):
                 own = Point(variant, variant, overrides).apply(config)
-                overrides[WIDTH] = wide(own, schema)
+                overrides[WIDTH] = matched_width(own, schema)
             for seed in range(config.seed, config.seed + seeds):
                 point = Point(f"{variant}-seed{seed}", variant, {**overrides, SEED: seed})
                 points.append(point)
@@ -107,15 +103,26 @@ def _methods(
         name = conditioning.short_name(name)
         if name in own:
             yield name, own[name]
-        elif name in CONSTANT_CONTEXT:
-            yield name, CONSTANT_CONTEXT[name]
-        elif name == WIDE:
-            yield name, {METHOD: "none"}
-        elif name in conditioning.NAMES:
-            yield name, {METHOD: name}
+        elif name in (known := {**{n: {METHOD: n} for n in conditioning.NAMES}, **baselines()}):
+            yield name, known[name]
         else:
-            names = [*dict.fromkeys([*own, *conditioning.NAMES]), *CONSTANT_CONTEXT, WIDE]
-            raise UserError(f"methods has {name!r}; it must be some of {', '.join(names)}")
+            names = ", ".join(dict.fromkeys([*own, *known]))
+            raise UserError(f"methods has {name!r}; it must be some of {names}")
+
+
+def baselines() -> dict[str, dict[str, Any]]:
+    """The methods' baselines: name to overrides.
+
+    `<method>_constant` has all parameters of a method but no information in the context, and
+    `<method>_wide` is widened to the parameters of [GSU], the largest of the paper's methods.
+    """
+    constant = {
+        f"{name}{CONSTANT}": {METHOD: name, "model.constant_context": True}
+        for name, method in conditioning.METHODS.items()
+        if method.uses_context
+    }
+    wide = {f"{name}{WIDE}": {METHOD: name} for name in conditioning.NAMES if name != WIDEST}
+    return {**constant, **wide}
 
 
 def _label(overrides: dict[str, Any]) -> str:
@@ -123,10 +130,15 @@ def _label(overrides: dict[str, Any]) -> str:
     return "-".join([*([overrides[METHOD]] if METHOD in overrides else []), *rest])
 
 
-def wide(config: ml_collections.ConfigDict, schema: Schema | None) -> int:
-    """The smallest feed-forward width at which `none` has at least `gsu`'s parameters."""
+def matched_width(config: ml_collections.ConfigDict, schema: Schema | None) -> int:
+    """The smallest feed-forward width at which the method has at least [GSU]'s parameters.
+
+    Raises:
+      UserError: there is no schema.
+    """
+    own_method = config.model.method
     if schema is None:
-        raise UserError(f"{WIDE} needs the prepared data, to count parameters")
+        raise UserError(f"{own_method}{WIDE} needs the prepared data, to count parameters")
 
     def count(method: str, width: int) -> int:
         own = config.copy_and_resolve_references()
@@ -135,8 +147,8 @@ def wide(config: ml_collections.ConfigDict, schema: Schema | None) -> int:
         return contextual_bert.count(model)
 
     width = config.model.feed_forward
-    unit = count("none", width + 1) - count("none", width)
-    return width - (count("none", width) - count("gsu", width)) // unit
+    unit = count(own_method, width + 1) - count(own_method, width)
+    return width - (count(own_method, width) - count(WIDEST, width)) // unit
 
 
 def _setting(
