@@ -1,10 +1,15 @@
 """Files written whole or not at all, and directories in which one process works at a time."""
 
 import contextlib
+import ctypes
+import errno
+import glob
 import os
 import pathlib
 import socket
+import stat
 import types
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +17,32 @@ from cbert.errors import UserError
 
 try:
     import fcntl
-except ImportError:  # Not on Windows; directories are not locked there.
-    fcntl = None
+except ImportError:  # Not on Windows; nothing is locked there.
+    fcntl = None  # type: ignore[assignment]
 
 LOCK = "lock"
+_RENAME_EXCHANGE = 2  # Of Linux's renameat2.
+_AT_CURRENT_DIRECTORY = -100
+
+
+def read_text(path: pathlib.Path) -> str:
+    """A regular file's text, as UTF-8.
+
+    Raises:
+      OSError: the file cannot be read.
+      UserError: `path` is a pipe or a device, say, which could keep its reader waiting.
+    """
+    with os.fdopen(_opened_regular(path, os.O_RDONLY), encoding="utf-8") as file:
+        return file.read()
+
+
+def _opened_regular(path: pathlib.Path, flags: int) -> int:
+    """Opens a regular file, without waiting for the other end of a pipe."""
+    file = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise UserError(f"{path} is not a file; give another path")
+    return file
 
 
 def write_text(path: pathlib.Path, text: str) -> None:
@@ -40,16 +67,91 @@ def replace(path: pathlib.Path, write_to: Callable[[pathlib.Path], Any]) -> None
         raise UserError(f"{path} is not a file; give another path")
     temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")  # Each process its own.
     try:
-        write_to(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(target)
+        _remove_left_by_a_kill(target)
+        with temporary.open("wb") as owned:
+            _try_lock(owned.fileno())  # Held until the file is in place, as a sign of life.
+            write_to(temporary)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            temporary.replace(target)
     except BaseException as error:
         if isinstance(error, OSError):
             error.filename = str(path)
         with contextlib.suppress(OSError):  # On a read-only disk there is nothing to remove.
             temporary.unlink(missing_ok=True)
         raise
+
+
+def _try_lock(file: int) -> bool:
+    """Takes a lock that lasts until the file is closed; False where another process has it."""
+    try:
+        if fcntl:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _remove_left_by_a_kill(target: pathlib.Path) -> None:
+    """Removes the temporary files of processes that ended before they could rename them."""
+    for left in target.parent.glob(f"{glob.escape(target.name)}.*.tmp"):
+        with contextlib.suppress(OSError), left.open("rb") as file:
+            if fcntl and _try_lock(file.fileno()):
+                left.unlink()
+
+
+def replace_directory(target: pathlib.Path, written: pathlib.Path) -> None:
+    """Moves a directory to `target`; where there is one, the two change places in one step.
+
+    Where the file system cannot do that, the old one is moved aside first, and
+    `restore_directory` brings it back if the process is killed in between.
+    """
+    if not target.exists():
+        os.rename(written, target)
+    elif not _exchanged(target, written):
+        aside = _aside(written)
+        os.rename(target, aside)
+        try:
+            os.rename(written, target)
+        except BaseException:
+            os.rename(aside, target)
+            raise
+
+
+def restore_directory(target: pathlib.Path, written: pathlib.Path) -> None:
+    """Brings back what a killed `replace_directory` of the same arguments had moved aside."""
+    if _aside(written).exists() and not target.exists():
+        os.rename(_aside(written), target)
+
+
+def _aside(written: pathlib.Path) -> pathlib.Path:
+    return written.with_name(f"{written.name}.replaced")
+
+
+def _exchanged(one: pathlib.Path, other: pathlib.Path) -> bool:
+    """Whether two paths have changed places; False where the system has no such step."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):
+        return False  # Not Linux.
+    paths = (_AT_CURRENT_DIRECTORY, os.fsencode(one), _AT_CURRENT_DIRECTORY, os.fsencode(other))
+    if not rename(*paths, _RENAME_EXCHANGE):
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EOPNOTSUPP):
+        return False
+    raise OSError(number, os.strerror(number), str(one))
+
+
+def _opened_lock(path: pathlib.Path) -> typing.TextIO:
+    """Opens or makes a lock file, but never what a link in its place points to."""
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    try:
+        return os.fdopen(_opened_regular(path, flags), "r+", encoding="utf-8")
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EISDIR):
+            raise
+        raise UserError(f"{path} is not a file, as a lock must be; remove it") from None
 
 
 class Lock:
@@ -67,19 +169,16 @@ class Lock:
 
     def __enter__(self) -> "Lock":
         self._directory.mkdir(parents=True, exist_ok=True)
-        self._file = (self._directory / LOCK).open("a+", encoding="utf-8")
-        try:
-            if fcntl:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._file.seek(0)
+        self._file = _opened_lock(self._directory / LOCK)
+        if not _try_lock(self._file.fileno()):
             owner = self._file.read().strip() or "another process"
             in_use = f"{self._directory} is in use by {owner}"
             if not self._wait:
                 self._file.close()
-                raise UserError(f"{in_use}; wait for it or use another {self._flag}") from None
+                raise UserError(f"{in_use}; wait for it or use another {self._flag}")
             print(f"{in_use}; waiting for it to end", flush=True)
             fcntl.flock(self._file, fcntl.LOCK_EX)
+        self._file.seek(0)
         self._file.truncate(0)
         self._file.write(f"process {os.getpid()} on {socket.gethostname()}")
         self._file.flush()

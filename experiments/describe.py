@@ -12,7 +12,8 @@ import ml_collections
 from absl import flags
 
 from cbert.config import reference
-from cbert.data import builder, source, stylist
+from cbert.data import builder, source
+from cbert.data.synthetic import stylist
 from cbert.errors import UserError
 from cbert.evaluation.compare import align
 from cbert.model import contextual_bert

@@ -5,13 +5,17 @@ python -m experiments.prepare --synthetic=stylist --sets=20000 --articles=500 --
 """
 
 import dataclasses
+import functools
 import json
 import pathlib
+from collections.abc import Iterator
+from typing import Any
 
 from absl import flags
 
 from cbert import files
-from cbert.data import builder, prepare, readers, records, stylist
+from cbert.data import builder, prepare, readers, records, summary, tables
+from cbert.data.synthetic import stylist
 from cbert.errors import UserError
 from cbert.schema import SEQUENCE, SET, History, schema_file
 from experiments import command
@@ -24,7 +28,7 @@ _ARTICLES = flags.DEFINE_integer(
 )
 _SEED = flags.DEFINE_integer("seed", 0, "Synthetic: seed of catalogue and outfits.", 0)
 _SPLIT_SETS = flags.DEFINE_list(
-    "split_sets", None, "Synthetic: sets of train, validation and test, instead of --sets."
+    "split_sets", None, "Synthetic: outfits of train, validation and test, instead of --sets."
 )
 _RECORDS = flags.DEFINE_string(
     "records", None, "Synthetic: also write the records to this file."
@@ -44,8 +48,8 @@ _MAX_ITEMS = flags.DEFINE_integer(
 _LONGER = flags.DEFINE_enum(
     "longer", "leave_out", prepare.LONGER, "Leave longer examples out, or subsample them."
 )
-_SPLIT_SHARES = flags.DEFINE_list(
-    "split_shares", ["80", "10", "10"], "Train, validation, test."
+_SPLIT_WEIGHTS = flags.DEFINE_list(
+    "split_weights", ["80", "10", "10"], "How large train, validation and test shall be."
 )
 _WIDTHS = flags.DEFINE_list("widths", [], "Embedding widths, such as age:16,occasion:8.")
 _DROP = flags.DEFINE_list("drop", [], "Context features to leave out.")
@@ -65,7 +69,7 @@ _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace a data set of the sa
 
 _OF_SYNTHETIC = ("sets", "articles", "seed", "split_sets", "records")
 _OF_INPUT = (
-    *("split_shares", "skip_bad_rows", "columns", "separator"),
+    *("split_weights", "skip_bad_rows", "columns", "separator"),
     *("categorical", "numerical", "multi_valued"),
 )
 _OF_SCHEMA = ("kind", "min_count", "value_min_count", "max_items", "widths", "history")
@@ -75,14 +79,14 @@ def main() -> None:
     """Reads or makes the records, prepares them and prints the summary."""
     if (_INPUT.value is None) == (_SYNTHETIC.value is None):
         raise UserError("give one of --input=FILE and --synthetic=stylist")
-    _check_places()
+    _check_combinations()
     options = prepare.Options(
         kind=_KIND.value,
         min_count=_MIN_COUNT.value,
         value_min_count=_VALUE_MIN_COUNT.value,
         max_items=_MAX_ITEMS.value,
         longer=_LONGER.value,
-        split_shares=tuple(_whole_numbers(_SPLIT_SHARES)),
+        split_weights=tuple(_whole_numbers(_SPLIT_WEIGHTS)),
         widths={name: _whole(width, "--widths") for name, width in _pairs(_WIDTHS).items()},
         kinds=dict.fromkeys(_HISTORY.value, History.kind),
         drop=tuple(_DROP.value),
@@ -92,18 +96,25 @@ def main() -> None:
     schema = schema_file.load(_SCHEMA.value) if _SCHEMA.value else None
     if schema:
         options = dataclasses.replace(options, kind=schema.kind)
-    found, skipped = _synthetic() if _SYNTHETIC.value else _read(options.kind)
-    if _SYNTHETIC.value and schema is None:
-        schema = stylist.schema(_ARTICLES.value, found, _SEED.value)
-    written, summary = prepare.prepare(found, _DATA_DIR.value, _NAME.value, options, schema)
-    for line in skipped:
+    bad_rows = readers.BadRows(_INPUT.value or "", _SKIP_BAD_ROWS.value)
+    if _INPUT.value:
+        records_read = readers.read(_INPUT.value, options.kind, _columns(), bad_rows)
+        written, numbers = prepare.prepare(
+            records_read, _DATA_DIR.value, _NAME.value, options, schema
+        )
+    else:
+        make_schema = functools.partial(stylist.schema, _ARTICLES.value, seed=_SEED.value)
+        written, numbers = prepare.prepare(
+            _synthetic(), _DATA_DIR.value, _NAME.value, options, schema or make_schema
+        )
+    for line in bad_rows.messages:
         print(f"skipped {line}")
-    print(prepare.format_summary(summary, options))
+    print(summary.format_summary(numbers, options.longer))
     print(f"\nwritten to {written}")
 
 
-def _check_places() -> None:
-    """Refuses flags that would change nothing, for another one decides what they would."""
+def _check_combinations() -> None:
+    """Refuses flags that would change nothing, because another one decides the same."""
     beside = {
         "--synthetic": _OF_INPUT + _OF_SCHEMA if _SYNTHETIC.value else (),
         "--input": _OF_SYNTHETIC if _INPUT.value else (),
@@ -112,7 +123,9 @@ def _check_places() -> None:
     for other, names in beside.items():
         for name in names:
             if flags.FLAGS[name].present:
-                raise UserError(f"--{name} has no place beside {other}, which decides it")
+                raise UserError(
+                    f"--{name} cannot be given together with {other}, which decides it"
+                )
     if _LONGER.present and not (_MAX_ITEMS.present or _SCHEMA.value):
         raise UserError(f"--longer={_LONGER.value} needs --max_items")
     target = _RECORDS.value and pathlib.Path(_RECORDS.value).expanduser()
@@ -120,8 +133,8 @@ def _check_places() -> None:
         raise UserError(f"--records is {target}; give a .jsonl file in a directory that exists")
 
 
-def _read(kind: str) -> tuple[list[records.Record], list[str]]:
-    columns = readers.Columns(
+def _columns() -> tables.Columns:
+    return tables.Columns(
         _pairs(_COLUMNS),
         _SEPARATOR.value,
         tuple(_CATEGORICAL.value),
@@ -129,18 +142,24 @@ def _read(kind: str) -> tuple[list[records.Record], list[str]]:
         tuple(_MULTI_VALUED.value),
         tuple(_HISTORY.value),
     )
-    return readers.read(_INPUT.value, kind, columns, _SKIP_BAD_ROWS.value)
 
 
-def _synthetic() -> tuple[list[records.Record], list[str]]:
+def _synthetic() -> Iterator[records.Record]:
+    """The synthetic records, which also go to the file that `--records` names."""
     sizes = _whole_numbers(_SPLIT_SETS) if _SPLIT_SETS.value else stylist.sizes(_SETS.value)
-    rows = stylist.outfits(_ARTICLES.value, sizes, _SEED.value)
+    rows: Iterator[dict[str, Any]] = stylist.outfits(_ARTICLES.value, sizes, _SEED.value)
     if _RECORDS.value:
-        rows = list(rows)
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        files.write_text(pathlib.Path(_RECORDS.value).expanduser(), lines)
+        path = pathlib.Path(_RECORDS.value).expanduser()
+        files.replace(path, lambda temporary: _write_lines(temporary, rows))
+        return readers.read(path)
     validator = records.Validator()
-    return [validator(row, line) for line, row in enumerate(rows, 1)], []
+    return (validator(row, line) for line, row in enumerate(rows, 1))
+
+
+def _write_lines(path: pathlib.Path, rows: Iterator[dict[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps(row) + "\n")
 
 
 def _pairs(flag: flags.FlagHolder) -> dict[str, str]:

@@ -16,6 +16,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # Workers have it from the process 
         + " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
     )
 
+import functools
 import multiprocessing
 import pathlib
 import runpy
@@ -26,7 +27,8 @@ from collections.abc import Iterator
 import pytest
 
 import cbert
-from cbert.data import prepare, records, source, stylist
+from cbert.data import prepare, records, source
+from cbert.data.synthetic import stylist
 from cbert.training import loop
 from configs import base
 
@@ -146,10 +148,9 @@ def data_dir(tmp_path_factory) -> str:
     """A prepared stylist data set called `small`."""
     directory = tmp_path_factory.mktemp("data")
     validator = records.Validator()
-    found = [validator(row, n) for n, row in enumerate(stylist.outfits(ARTICLES, SETS), 1)]
-    prepare.prepare(
-        found, directory, "small", prepare.Options(), stylist.schema(ARTICLES, found)
-    )
+    outfits = (validator(row, n) for n, row in enumerate(stylist.outfits(ARTICLES, SETS), 1))
+    schema = functools.partial(stylist.schema, ARTICLES)
+    prepare.prepare(outfits, directory, "small", prepare.Options(), schema)
     return str(directory)
 
 

@@ -16,8 +16,9 @@ import pyarrow
 import pyarrow.parquet
 
 from cbert import predict
-from cbert.data import infer_schema, prepare, readers, splits, stylist
+from cbert.data import examples, infer_schema, readers, splits, summary
 from cbert.data.infer_schema import SchemaAccumulator
+from cbert.data.synthetic import stylist
 from cbert.errors import UserError
 from cbert.model import contextual_bert
 from cbert.schema import Schema, schema_file
@@ -79,16 +80,21 @@ def records(folder: pathlib.Path) -> Callable:
         else:
             name, text = "in.parquet", mutations.damaged(source, table.getvalue())
         (folder / name).write_bytes(text)
-        found, skipped = readers.read(folder / name, kind, skip_bad_rows=source.choice((0, 1)))
+        bad_rows = readers.BadRows(folder / name, source.choice((0, 1)))
+        parsed = list(readers.read(folder / name, kind, bad_rows=bad_rows))
+        skipped = bad_rows.messages
         assert all(len(line) < LONGEST_LINE and line.isprintable() for line in skipped)
-        schema = infer_schema.infer(found, SchemaAccumulator(kind))
+        schema = infer_schema.infer(parsed, SchemaAccumulator(kind))
         assert schema_file.from_dict(json.loads(schema_file.text(schema))) == schema
-        by_split = {"train": found}
-        prepare.format_summary(prepare.summarize(by_split, schema, 0), prepare.Options())
-        for record in found:
+        overview, usage = summary.Overview(kind), summary.Usage(schema)
+        usage.add(parsed)
+        for record in parsed:
             splits.split_of(record)
-            json.dumps(record.context, ensure_ascii=False).encode()
-        _encode(schema, [record.items for record in found], [r.context for r in found])
+            overview.add(record, "train")
+            stored = examples.from_bytes(examples.to_bytes(record))
+            assert (stored.items, stored.context) == (record.items, record.context)
+        summary.format_summary(summary.summarize(overview, usage, schema, 0), "leave_out")
+        _encode(schema, [r.items for r in parsed], [r.context for r in parsed])
 
     return attempt
 
@@ -102,8 +108,8 @@ def _encode(schema: Schema, items: list[list[str]], contexts: list[dict]) -> Non
 
 def _inferred(folder: pathlib.Path) -> Schema:
     """A schema with a feature of every kind."""
-    found, _ = readers.read(folder / "in.jsonl")
-    return infer_schema.infer(found, SchemaAccumulator(kinds={"seen": "history"}))
+    parsed = readers.read(folder / "in.jsonl")
+    return infer_schema.infer(parsed, SchemaAccumulator(kinds={"seen": "history"}))
 
 
 def schemas(folder: pathlib.Path) -> Callable:
@@ -124,7 +130,7 @@ def schemas(folder: pathlib.Path) -> Callable:
     return attempt
 
 
-SCHEMA = stylist.schema(72, [])
+SCHEMA = stylist.schema(72)
 
 
 def configs(folder: pathlib.Path) -> Callable:
@@ -139,14 +145,18 @@ def configs(folder: pathlib.Path) -> Callable:
     def attempt(source: random.Random, huge: float) -> None:
         draw = source.random()
         if draw < 0.6:
-            text = mutations.mutated(source, config.to_dict(), huge)
+            valid = config.to_dict()
+            whole = source.random() < 0.1  # A change is seldom a config still.
+            text = (
+                json.dumps(valid).encode() if whole else mutations.mutated(source, valid, huge)
+            )
             (folder / "config.json").write_bytes(text)
-            found = config_lib.load(folder)
-            config_lib.build_model(found, SCHEMA)
-            config_lib.masking(found)
-            UserError(config_lib.differences(found, config))
-            config_lib.save(found, folder / "config.json")
-            assert config_lib.load(folder).to_dict() == found.to_dict()
+            loaded = config_lib.load(folder)
+            config_lib.build_model(loaded, SCHEMA)
+            config_lib.masking(loaded)
+            UserError(config_lib.differences(loaded, config))
+            config_lib.save(loaded, folder / "config.json")
+            assert config_lib.load(folder).to_dict() == loaded.to_dict()
         elif draw < 0.8:
             try:
                 raw = json.loads(mutations.mutated(source, known, huge))
@@ -163,7 +173,7 @@ def configs(folder: pathlib.Path) -> Callable:
 
 
 def queries(folder: pathlib.Path) -> Callable:
-    """Questions to a predictor, with the parameters that a small model starts from."""
+    """Queries to a predictor that has the parameters a small model starts from."""
     config = base.get_config("gsu")
     config.data.name = "own"
     config.model.update({"dimension": 16, "heads": 2, "layers": 1, "feed_forward": 32})
@@ -196,16 +206,16 @@ def queries(folder: pathlib.Path) -> Callable:
         query = {name: query.get(name, value) for name, value in valid.items()}
         draw = source.random()
         if draw < 0.7:
-            found = predictor.complete(**query)
-            predictions = [one for part in found.predictions for one in part]
+            answer = predictor.complete(**query)
+            predictions = [one for part in answer.predictions for one in part]
             values = [one.probability for one in predictions]
         elif draw < 0.85:
-            found = predictor.score(["a", "c"], query["context"])
-            values = [score.log_probability for score in found.scores]
+            answer = predictor.score(["a", "c"], query["context"])
+            values = [score.log_probability for score in answer.scores]
         else:
-            found = predictor.explain(query["items"], query["context"], "b")
-            values = [found.probability, found.log_odds, *found.features.values()]
+            answer = predictor.explain(query["items"], query["context"], "b")
+            values = [answer.probability, answer.log_odds, *answer.features.values()]
         assert np.isfinite(values).all(), values
-        json.dumps(dataclasses.asdict(found)).encode()
+        json.dumps(dataclasses.asdict(answer)).encode()
 
     return attempt

@@ -50,7 +50,7 @@ _MARK = "@raw "
 
 
 def nasty(source: random.Random, huge: float = 0.0) -> Any:
-    """A value that is seldom expected; `huge` is the share of very large ones."""
+    """A value that is seldom expected; `huge` is the fraction of very large ones."""
     if source.random() < huge:
         return source.choice(HUGE)()
     kind = source.randrange(5)
@@ -66,14 +66,14 @@ def mutated(source: random.Random, valid: Any, huge: float = 0.0) -> bytes:
         value = _change(source, value, huge)
     text = json.dumps(value, ensure_ascii=source.random() < 0.5)
     if _MARK in text:
-        for place, raw in enumerate(RAW):
-            text = text.replace(f'"{_MARK}{place}"', raw)
-    if source.random() < 0.05:  # A key that is there twice.
+        for index, raw in enumerate(RAW):
+            text = text.replace(f'"{_MARK}{index}"', raw)
+    if source.random() < 0.05:  # A key occurs twice.
         where = source.choice([n for n, letter in enumerate(text) if letter == "{"] or [0])
         key = source.choice([*_keys(valid), "a"])
         text = f"{text[: where + 1]}{json.dumps(key)}: 3, {text[where + 1 :]}"
-    found = text.encode("utf-8", "surrogatepass")
-    return damaged(source, found) if source.random() < 0.25 else found
+    encoded = text.encode("utf-8", "surrogatepass")
+    return damaged(source, encoded) if source.random() < 0.25 else encoded
 
 
 def damaged(source: random.Random, text: bytes) -> bytes:
@@ -101,10 +101,10 @@ def damaged(source: random.Random, text: bytes) -> bytes:
 
 def _change(source: random.Random, value: Any, huge: float) -> Any:
     """Replaces, removes, adds or wraps one value somewhere inside."""
-    places = list(_places(value))
-    if not places:
+    entries = list(_entries(value))
+    if not entries:
         return nasty(source, huge)
-    inside, key = source.choice(places)
+    inside, key = source.choice(entries)
     kind = source.randrange(10)
     if kind < 5:
         inside[key] = nasty(source, huge)
@@ -123,15 +123,15 @@ def _change(source: random.Random, value: Any, huge: float) -> Any:
     return value
 
 
-def _places(value: Any):
+def _entries(value: Any):
     """Every (container, key) inside a JSON value."""
     pairs = value.items() if isinstance(value, dict) else ()
     pairs = enumerate(value) if isinstance(value, list) else pairs
     for key, inner in list(pairs):
         yield value, key
         if isinstance(inner, dict | list) and len(inner) < 1000:
-            yield from _places(inner)
+            yield from _entries(inner)
 
 
 def _keys(value: Any) -> list[str]:
-    return [key for _, key in _places(value) if isinstance(key, str)]
+    return [key for _, key in _entries(value) if isinstance(key, str)]

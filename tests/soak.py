@@ -16,7 +16,8 @@ import time
 
 import numpy as np
 
-from cbert.data import prepare, records, stylist
+from cbert.data import prepare, records
+from cbert.data.synthetic import stylist
 from cbert.model.conditioning import NAMES
 from tests.conftest import ARTICLES, ROOT, SETS, small
 from tests.test_stopping import arguments, assert_same, wait_for
@@ -45,9 +46,9 @@ def main() -> None:
 def prepare_small(folder: pathlib.Path) -> str:
     """The data of the tests."""
     validator = records.Validator()
-    found = [validator(row, n) for n, row in enumerate(stylist.outfits(ARTICLES, SETS), 1)]
-    schema = stylist.schema(ARTICLES, found)
-    prepare.prepare(found, folder, "small", prepare.Options(), schema)
+    outfits = (validator(row, n) for n, row in enumerate(stylist.outfits(ARTICLES, SETS), 1))
+    schema = functools.partial(stylist.schema, ARTICLES)
+    prepare.prepare(outfits, folder, "small", prepare.Options(), schema)
     return str(folder)
 
 

@@ -7,7 +7,7 @@ import flax
 import jax
 import pytest
 
-from cbert.data import stylist
+from cbert.data.synthetic import stylist
 from cbert.model import conditioning, contextual_bert
 from cbert.model.config import ModelConfig
 from tests.conftest import run

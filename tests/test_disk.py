@@ -58,8 +58,8 @@ def test_prepare(disk, tmp_path):
     path.write_text(
         lines(*({"items": [f"item {n % 7}", f"item {n % 5} too"]} for n in range(5000)))
     )
-    found, _ = readers.read(path)
-    prepare.prepare(found[:200], disk / "data", "own", prepare.Options())
+    records = list(readers.read(path))
+    prepare.prepare(records[:200], disk / "data", "own", prepare.Options())
     before = contents(disk)
     filler = fill(disk, leave=100_000)
     flags = [f"--input={path}", f"--data_dir={disk}/data"]
@@ -68,12 +68,12 @@ def test_prepare(disk, tmp_path):
     assert "the disk is full; free some space; then run the same command again" in error
     assert contents(disk) == before
     filler.unlink()
-    prepare.prepare(found[:400], disk / "data", "own", prepare.Options(overwrite=True))
+    prepare.prepare(records[:400], disk / "data", "own", prepare.Options(overwrite=True))
     assert contents(disk) != before
     before = contents(disk)
     read_only(disk)
     error = refused("prepare", *flags, "--name=other")
-    assert f"{disk}/data/other: the file system is read-only" in error
+    assert f"{disk}/data: the file system is read-only" in error
     assert contents(disk) == before
 
 
@@ -88,9 +88,9 @@ def test_the_column_cache(disk, data_dir, schema):
     assert not list(prepared.glob("columns/*"))
     filler.unlink()
     read_only(disk)
-    for found in (full, source.load(disk, "small", "test", schema)):
-        np.testing.assert_array_equal(found.items, expected.items)
-        assert found.contexts == expected.contexts
+    for split in (full, source.load(disk, "small", "test", schema)):
+        np.testing.assert_array_equal(split.items, expected.items)
+        assert split.contexts == expected.contexts
 
 
 def test_train_and_evaluate(disk, trained, schema):
@@ -123,16 +123,16 @@ def test_train_and_evaluate(disk, trained, schema):
     assert metrics[0] == metrics[1]
     # Room for nothing, then no permission: the earlier results stay.
     options = evaluate.EvaluationOptions(masking="one")
-    found = evaluate.evaluate(disk / "run", options)
-    evaluate.write(found, evaluate.summary(found), disk / "run")
+    evaluation = evaluate.evaluate(disk / "run", options)
+    evaluate.write(evaluation, evaluate.summary(evaluation), disk / "run")
     before = contents(disk)
     filler = fill(disk)
     with pytest.raises(OSError, match=r"No space left .*/eval/test-one\.parquet'"):
-        evaluate.write(found, evaluate.summary(found), disk / "run")
+        evaluate.write(evaluation, evaluate.summary(evaluation), disk / "run")
     filler.unlink()
     read_only(disk)
     for attempt in (
-        lambda: evaluate.write(found, evaluate.summary(found), disk / "run"),
+        lambda: evaluate.write(evaluation, evaluate.summary(evaluation), disk / "run"),
         lambda: loop.train(config, disk / "run"),
     ):
         with pytest.raises(OSError, match=f"Read-only file system: '{disk}/run"):

@@ -161,7 +161,7 @@ def test_a_vectors_moments_are_those_of_all_its_blocks():
 
 
 def prepared(folder, path, columns=None):
-    found, _ = readers.read(path, columns=columns)
+    found = list(readers.read(path, columns=columns))
     options = prepare.Options(kinds={"viewed": "history"})
     prepare.prepare(found, folder / "data", "own", options)
     schema = source.load_schema(str(folder / "data"), "own")

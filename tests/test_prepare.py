@@ -1,8 +1,11 @@
 """From a file to prepared data: room, splits, columns, and who may write."""
 
 import gzip
+import hashlib
 import os
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow
@@ -10,27 +13,30 @@ import pyarrow.parquet
 import pytest
 
 from cbert import files
-from cbert.data import builder, prepare, readers, source, stylist
+from cbert.data import builder, prepare, readers, source, tables
+from cbert.data.record_store import RecordStore, RecordView
+from cbert.data.summary import format_summary
+from cbert.data.synthetic import stylist
 from cbert.errors import UserError
-from tests.conftest import lines, refused, run
+from tests.conftest import ROOT, lines, refused, run
 from tests.test_records import ROWS, read, write
 
 
 def rows(**last):
     """Thirty records, the last of them another one, and not for training."""
-    found = [
+    examples = [
         {"items": ["a", "b"], "split": "train", "context": {"tags": ["x"], "level": 0.1}}
         for _ in range(30)
     ]
     for number in (0, 1):
-        found[number]["context"] = {"tags": ["y"], "level": None}
-    found[2]["split"] = "validation"
-    found[-1] = {**found[-1], "split": "test", **last}
-    return found
+        examples[number]["context"] = {"tags": ["y"], "level": None}
+    examples[2]["split"] = "validation"
+    examples[-1] = {**examples[-1], "split": "test", **last}
+    return examples
 
 
-def prepared(folder: pathlib.Path, found, **options):
-    records = read(write(folder / "in.jsonl", found))
+def prepared(folder: pathlib.Path, examples, **options):
+    records = read(write(folder / "in.jsonl", examples))
     _, summary = prepare.prepare(records, folder, "own", prepare.Options(**options))
     schema = source.load_schema(str(folder), "own")
     return schema, summary, source.load(str(folder), "own", "test", schema)
@@ -55,12 +61,12 @@ def test_equal_numbers_have_no_deviation_to_divide_by(tmp_path):
 
 
 def test_a_group_in_several_splits_is_counted(tmp_path):
-    found = rows()
+    examples = rows()
     for number, group in ((0, "p"), (2, "p"), (29, "p"), (3, "q"), (4, "q")):
-        found[number]["group"] = group
-    _, summary, _ = prepared(tmp_path, found)
+        examples[number]["group"] = group
+    _, summary, _ = prepared(tmp_path, examples)
     assert summary["groups_across_splits"] == 1
-    text = prepare.format_summary(summary, prepare.Options())
+    text = format_summary(summary, "leave_out")
     assert "groups      1 lie in several splits" in text
 
 
@@ -81,21 +87,21 @@ def csv(folder: pathlib.Path, text: str) -> pathlib.Path:
 
 def test_columns_whose_kinds_are_given(tmp_path):
     path = csv(tmp_path, "items,zip,age,tags\na|b,01234,30,u;v\na,99999,,u\n")
-    (one, two), _ = readers.read(path, columns=readers.Columns(categorical=("zip",)))
+    one, two = readers.read(path, columns=tables.Columns(categorical=("zip",)))
     assert one.context == {"zip": "01234", "age": 30.0, "tags": "u;v"}
     assert two.context["zip"] == "99999"
     for columns, message in (
-        (readers.Columns(categorical=("zipp",)), "--categorical names 'zipp'"),
-        (readers.Columns(multi_valued=("items",)), "--multi_valued names 'items'"),
-        (readers.Columns(numerical=("tags",)), "in.csv:2: 'tags' is 'u;v', not a number"),
-        (readers.Columns(separator=""), "--separator is empty"),
+        (tables.Columns(categorical=("zipp",)), "--categorical names 'zipp'"),
+        (tables.Columns(multi_valued=("items",)), "--multi_valued names 'items'"),
+        (tables.Columns(numerical=("tags",)), "in.csv:2: 'tags' is 'u;v', not a number"),
+        (tables.Columns(separator=""), "--separator is empty"),
     ):
         with pytest.raises(UserError, match=message):
-            readers.read(path, columns=columns)
+            read(path, columns=columns)
     with pytest.raises(UserError, match="--categorical is for CSV"):
-        read(write(tmp_path / "in.jsonl", ROWS), columns=readers.Columns(categorical=("day",)))
+        read(write(tmp_path / "in.jsonl", ROWS), columns=tables.Columns(categorical=("day",)))
     with pytest.raises(UserError, match="two columns are called 'tag'"):
-        readers.read(csv(tmp_path, "items,tag,tag\na,1,2\n"))
+        read(csv(tmp_path, "items,tag,tag\na,1,2\n"))
 
 
 def test_compressed_csv_and_parquet_without_a_context(tmp_path):
@@ -114,8 +120,10 @@ def test_flags_that_would_change_nothing(tmp_path):
     def refusal(*flags):
         return refused("prepare", "--name=own", f"--data_dir={tmp_path}/data", *flags)
 
-    assert "--seed has no place beside --input" in refusal(f"--input={path}", "--seed=3")
-    assert "--columns has no place beside --synthetic" in refusal(
+    assert "--seed cannot be given together with --input" in refusal(
+        f"--input={path}", "--seed=3"
+    )
+    assert "--columns cannot be given together with --synthetic" in refusal(
         "--synthetic=stylist", "--columns=items:x"
     )
     assert "--longer=subsample needs --max_items" in refusal(
@@ -146,10 +154,13 @@ def test_one_process_writes_a_data_set_and_clears_what_a_killed_one_left(tmp_pat
     assert {path.name for path in (tmp_path / "own").iterdir()} == {"1.0.0", "lock"}
     here = f"is in use by process {os.getpid()} on .*; wait for it or use another --name"
     schema = source.load_schema(str(tmp_path), "own")
-    with files.Lock(tmp_path / "own", "--name"), pytest.raises(UserError, match=here):
-        builder.write(tmp_path, "own", {"train": records}, schema, overwrite=True)
-    with pytest.raises(UserError, match="exists; pass --overwrite"):
-        builder.write(tmp_path, "own", {"train": records}, schema)
+    with RecordStore(tmp_path) as store:
+        store.append(records[0])
+        views = {"train": RecordView(store, np.array([0]))}
+        with files.Lock(tmp_path / "own", "--name"), pytest.raises(UserError, match=here):
+            builder.write(tmp_path, "own", views, schema, overwrite=True)
+        with pytest.raises(UserError, match="exists; pass --overwrite"):
+            builder.write(tmp_path, "own", views, schema)
 
 
 def test_a_link_stays_and_a_device_is_no_file(tmp_path):
@@ -168,3 +179,58 @@ def test_processes_draw_what_one_draws(monkeypatch):
     alone = list(stylist.outfits(80, sizes, seed=3))
     monkeypatch.setattr(stylist, "MANY", 100)
     assert list(stylist.outfits(80, sizes, seed=3)) == alone
+
+
+def test_equal_records_give_equal_files(tmp_path):
+    """In processes of their own, for the order of a protocol buffer's map is random in each."""
+    path = write(tmp_path / "in.jsonl", ROWS)
+    for name in ("one", "other"):
+        run("prepare", f"--input={path}", "--name=own", f"--data_dir={tmp_path}/{name}")
+    digests = [
+        {
+            file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+            for file in (tmp_path / name / "own" / builder.VERSION).iterdir()
+        }
+        for name in ("one", "other")
+    ]
+    assert digests[0] == digests[1]
+    assert len(digests[0]) == 6  # Three splits, the schema, and two files of TFDS.
+
+
+def test_the_order_is_that_of_tfds(tmp_path):
+    """TFDS sorts by the MD5 of split and id, and writes a backslash as a slash."""
+    ids = [f"a\\b{number}" for number in range(40)]
+    rows = [{**row, "id": name} for row, name in zip(ROWS, ids, strict=False)]
+    prepare.prepare(
+        read(write(tmp_path / "in.jsonl", rows)), tmp_path, "own", prepare.Options()
+    )
+    schema = source.load_schema(str(tmp_path), "own")
+    loaded = source.load(str(tmp_path), "own", "train", schema).ids
+    assert len(loaded) > 20
+    assert loaded == sorted(
+        loaded,
+        key=lambda name: hashlib.md5(f"train{name}".replace("\\", "/").encode()).digest(),
+    )
+
+
+def peak_memory(folder: pathlib.Path, count: int) -> int:
+    """The most memory, in bytes, that preparing so many long records takes at once."""
+    random = np.random.default_rng(0)
+    path = folder / f"{count}.jsonl"
+    with path.open("w") as file:
+        for number in range(count):
+            items = [f"item {item}" for item in random.permutation(1000)[:300]]
+            file.write(lines({"items": items, "context": {"age": number % 80}}))
+    code = (
+        "import resource, sys; from cbert.data import prepare, readers; "
+        "prepare.prepare(readers.read(sys.argv[1]), sys.argv[2], 'own', prepare.Options()); "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    command = [sys.executable, "-c", code, str(path), str(folder / str(count))]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return 1024 * int(done.stdout)
+
+
+def test_memory_does_not_grow_with_the_records(tmp_path):
+    """As Python objects, the 8000 further records would take 160 MB."""
+    assert peak_memory(tmp_path, 9_000) - peak_memory(tmp_path, 1_000) < 30e6

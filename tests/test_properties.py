@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cbert.data import columns, prepare, readers, records
+from cbert.data.summary import format_summary
 from cbert.errors import UserError, one_line, printable, shown
 from cbert.evaluation import evaluate
 from cbert.schema import (
@@ -164,7 +165,7 @@ def test_a_record_is_the_same_after_its_file(items, context):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "in.jsonl"
         path.write_text(lines(row))
-        (record,), _ = readers.read(path)
+        (record,) = readers.read(path)
     assert (record.items, record.context) == (items, context)
     assert (record.id, record.group) == ("own", "own")
 
@@ -179,7 +180,7 @@ def test_a_cache_gives_back_the_split_or_nothing(texts, where, cut):
         reference=None,
     )
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "cache" / "own.npz"
+        path = pathlib.Path(folder) / "cache" / "own.arrow"
         columns.write(path, split)
         assert_same(columns.read(path), split)
         content = bytearray(path.read_bytes())
@@ -188,9 +189,9 @@ def test_a_cache_gives_back_the_split_or_nothing(texts, where, cut):
         else:
             content[where // 8 % len(content)] ^= 1 << where % 8
         path.write_bytes(content)
-        found = columns.read(path)
-        if found is not None:
-            assert_same(found, split)
+        cached = columns.read(path)
+        if cached is not None:
+            assert_same(cached, split)
 
 
 def assert_same(one: columns.Split, other: columns.Split) -> None:
@@ -250,9 +251,8 @@ def test_hostile_names_take_the_same_road(tmp_path):
     ]
     path = tmp_path / "in.jsonl"
     path.write_text(lines(*rows))
-    found, _ = readers.read(path)
-    _, summary = prepare.prepare(found, tmp_path, "own", prepare.Options())
-    text = prepare.format_summary(summary, prepare.Options())
+    _, summary = prepare.prepare(readers.read(path), tmp_path, "own", prepare.Options())
+    text = format_summary(summary, "leave_out")
     assert text.replace("\n", "").isprintable()
     assert SHOWN in text
     config = small(data__dir=str(tmp_path), data__name="own", model__layers=1)

@@ -8,7 +8,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from cbert.data import infer_schema, prepare, readers, records, source, splits
+from cbert.data import infer_schema, prepare, readers, records, source, splits, tables
 from cbert.errors import UserError
 from cbert.schema import MultiValued, schema_file
 
@@ -36,12 +36,12 @@ def write(path, rows):
 
 
 def read(path, **options):
-    return readers.read(path, **options)[0]
+    return list(readers.read(path, **options))
 
 
 def test_every_kind_is_recognised_and_encoded(tmp_path):
-    found = read(write(tmp_path / "in.jsonl", ROWS))
-    schema = infer_schema.infer(found)
+    parsed = read(write(tmp_path / "in.jsonl", ROWS))
+    schema = infer_schema.infer(parsed)
     kinds = {feature.name: feature.kind for feature in schema.features}
     assert kinds == {
         "day": "categorical",
@@ -72,9 +72,9 @@ def test_rare_items_and_values_become_unknown(tmp_path):
     rows = [{"items": ["a", "b"], "context": {"c": "x"}}] * 3 + [
         {"items": ["a", "rare"], "context": {"c": "odd"}}
     ]
-    found = read(write(tmp_path / "in.jsonl", rows))
+    parsed = read(write(tmp_path / "in.jsonl", rows))
     accumulator = infer_schema.SchemaAccumulator(min_count=2, value_min_count=2)
-    schema = infer_schema.infer(found, accumulator)
+    schema = infer_schema.infer(parsed, accumulator)
     assert schema.items == ("a", "b")
     assert schema.counts == (4, 3)
     assert schema.encode_items([["rare", "b"]]).tolist() == [[-2, 1]]
@@ -96,46 +96,46 @@ def test_csv_columns_are_mapped(tmp_path):
         "meal,person,foods,age,zip,tags\n1,p,tea|egg,34,01234,u|v\n2,p,tea,,04321,\n"
         '3,q,"tea|ham, smoked",5.5,00001,v\n'
     )
-    columns = readers.Columns(
+    columns = tables.Columns(
         {"items": "foods", "group": "person", "id": "meal"},
         categorical=("zip",),
         multi_valued=("tags",),
     )
-    found = read(path, columns=columns)
-    assert [record.items for record in found] == [
+    parsed = read(path, columns=columns)
+    assert [record.items for record in parsed] == [
         ["tea", "egg"],
         ["tea"],
         ["tea", "ham, smoked"],
     ]
-    assert [record.group for record in found] == ["p", "p", "q"]
-    assert found[0].context == {"age": 34.0, "zip": "01234", "tags": ["u", "v"]}
-    assert found[1].context == {"zip": "04321", "tags": None}
+    assert [record.group for record in parsed] == ["p", "p", "q"]
+    assert parsed[0].context == {"age": 34.0, "zip": "01234", "tags": ["u", "v"]}
+    assert parsed[1].context == {"zip": "04321", "tags": None}
 
 
 def test_splits_depend_on_the_group_alone(tmp_path):
-    found = read(write(tmp_path / "in.jsonl", ROWS))
+    parsed = read(write(tmp_path / "in.jsonl", ROWS))
     shuffled = read(write(tmp_path / "other.jsonl", ROWS[::-1]))
-    one = {record.id: splits.split_of(record) for record in found}
+    one = {record.id: splits.split_of(record) for record in parsed}
     assert one == {record.id: splits.split_of(record) for record in shuffled}
-    by_group = {record.group: one[record.id] for record in found}
-    assert all(by_group[record.group] == one[record.id] for record in found)
-    shares = [splits.uniform(str(n)) for n in range(20_000)]
-    np.testing.assert_allclose(np.histogram(shares, 10, (0, 1))[0] / 20_000, 0.1, atol=0.01)
+    by_group = {record.group: one[record.id] for record in parsed}
+    assert all(by_group[record.group] == one[record.id] for record in parsed)
+    points = [splits.uniform(str(n)) for n in range(20_000)]
+    np.testing.assert_allclose(np.histogram(points, 10, (0, 1))[0] / 20_000, 0.1, atol=0.01)
 
 
 def test_a_records_own_split_wins(tmp_path):
     rows = [{**row, "split": "test" if n == 0 else "train"} for n, row in enumerate(ROWS)]
-    found = read(write(tmp_path / "in.jsonl", rows))
-    assert [splits.split_of(record) for record in found[:2]] == ["test", "train"]
+    parsed = read(write(tmp_path / "in.jsonl", rows))
+    assert [splits.split_of(record) for record in parsed[:2]] == ["test", "train"]
 
 
 def test_prepared_data_read_back(tmp_path):
-    found = read(write(tmp_path / "in.jsonl", ROWS))
-    _, summary = prepare.prepare(found, tmp_path / "data", "own", prepare.Options())
+    parsed = read(write(tmp_path / "in.jsonl", ROWS))
+    _, summary = prepare.prepare(parsed, tmp_path / "data", "own", prepare.Options())
     schema = source.load_schema(tmp_path / "data", "own")
-    by_id = {record.id: record for record in found}
+    by_id = {record.id: record for record in parsed}
     total = 0
-    for split in summary["sets"]:
+    for split in summary["examples"]:
         loaded = source.load(tmp_path / "data", "own", split, schema)
         total += len(loaded)
         for row, name in enumerate(loaded.ids):
@@ -147,25 +147,25 @@ def test_prepared_data_read_back(tmp_path):
             for feature in schema.features:
                 expected = schema.encode_feature(feature.name, [record.context[feature.name]])
                 assert (loaded.context[feature.name][row] == expected).all()
-    assert total == 60 == sum(summary["sets"].values())
+    assert total == 60 == sum(summary["examples"].values())
     assert schema_file.load(tmp_path / "data/own/1.0.0/schema.json") == schema
 
 
 def test_long_sets_are_left_out_or_subsampled_and_counted(tmp_path):
-    found = read(write(tmp_path / "in.jsonl", ROWS))
+    parsed = read(write(tmp_path / "in.jsonl", ROWS))
     for longer, left in (("leave_out", 40), ("subsample", 60)):
         options = prepare.Options(max_items=3, longer=longer)
-        _, summary = prepare.prepare(found, tmp_path / longer, "own", options)
+        _, summary = prepare.prepare(parsed, tmp_path / longer, "own", options)
         assert summary["longer"] == 20
-        assert sum(summary["sets"].values()) == left
+        assert sum(summary["examples"].values()) == left
         assert summary["lengths"]["max"] == 3
 
 
 def test_a_sequence_keeps_a_window(tmp_path):
     rows = [{"items": list("abcabc"), "context": {}}] * 30
-    found = read(write(tmp_path / "in.jsonl", rows), kind="sequence")
+    parsed = read(write(tmp_path / "in.jsonl", rows), kind="sequence")
     options = prepare.Options(kind="sequence", max_items=4, longer="subsample")
-    prepare.prepare(found, tmp_path / "data", "own", options)
+    prepare.prepare(parsed, tmp_path / "data", "own", options)
     schema = source.load_schema(tmp_path / "data", "own")
     loaded = source.load(tmp_path / "data", "own", "train", schema)
     words = {"".join(schema.items[c] for c in row[row >= 0]) for row in loaded.items}
@@ -174,10 +174,10 @@ def test_a_sequence_keeps_a_window(tmp_path):
 
 
 def test_widths_and_unknown_names_are_refused():
-    found = [records.Validator()(row, n) for n, row in enumerate(ROWS)]
+    parsed = [records.Validator()(row, n) for n, row in enumerate(ROWS)]
 
     def inferred(**widths):
-        return infer_schema.infer(found, infer_schema.SchemaAccumulator(widths=widths))
+        return infer_schema.infer(parsed, infer_schema.SchemaAccumulator(widths=widths))
 
     assert inferred(age=5).feature("age").width == 5
     with pytest.raises(UserError, match="widths names 'agee'"):

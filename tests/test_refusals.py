@@ -103,7 +103,7 @@ def test_data_that_make_no_schema(tmp_path):
     assert "the validation split is empty" in refusal(
         [{**row, "group": "one"} for row in other_features()]
     )
-    assert "--split_shares is 0,50,50" in refusal(other_features(), "--split_shares=0,50,50")
+    assert "--split_weights is 0,50,50" in refusal(other_features(), "--split_weights=0,50,50")
     assert "every example is longer" in refusal(other_features(), "--max_items=1")
     assert "the data set's name is '../x'" in refusal(other_features(), "--name=../x")
     assert not any((tmp_path / "data").glob("*/1.0.0"))
@@ -137,7 +137,7 @@ def test_a_schema_that_does_not_fit(tmp_path, data_dir):
         other.write_text(json.dumps({**written, **fields}))
         return refused("prepare", *flags, f"--schema={other}")
 
-    assert "--min_count has no place beside --schema" in refused(
+    assert "--min_count cannot be given together with --schema" in refused(
         "prepare", *flags, schema, "--min_count=3"
     )
     numbers = {"name": "day", "kind": "numerical", "width": 4}

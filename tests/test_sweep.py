@@ -68,7 +68,7 @@ def test_mistakes(given, message):
 
 
 def test_none_is_widened_to_at_least_the_parameters_of_gsu():
-    from cbert.data.stylist import schema
+    from cbert.data.synthetic.stylist import schema
 
     config, found = stylist.get_config(), schema(100, [])
     config.model.method = "none"

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import cbert
-from cbert.data import stylist
+from cbert.data.synthetic import stylist
 from tests.conftest import ARTICLES, ROOT
 
 # All commands in one process, for most of a command's time is imports.

@@ -1,22 +1,23 @@
 """Prepared data: a TFDS data set of array_record files, written without TensorFlow.
 
-An example keeps the record itself, as text, so that any schema can encode it later.
+TFDS would keep a split in memory to shuffle it. Here the order and the sizes of the files are
+those that TFDS gives, but the examples come one by one from where they wait on disk.
 """
 
-import contextlib
-import json
-import os
 import pathlib
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
 
 import numpy as np
 import tensorflow_datasets as tfds
+from array_record.python import array_record_module
+from tensorflow_datasets.core import hashing
+from tensorflow_datasets.core.utils import shard_utils
 
 from cbert import files, progress
-from cbert.data.records import Record
+from cbert.data import examples
+from cbert.data.record_store import RecordView
 from cbert.errors import UserError
 from cbert.schema import Schema, schema_file
 
@@ -42,7 +43,7 @@ def check_new(data_dir: str | pathlib.Path, name: str, overwrite: bool) -> pathl
 def write(
     data_dir: str | pathlib.Path,
     name: str,
-    splits: dict[str, list[Record]],
+    splits: dict[str, RecordView],
     schema: Schema,
     overwrite: bool = False,
 ) -> pathlib.Path:
@@ -54,85 +55,59 @@ def write(
     """
     folder = directory(data_dir, name).parent
     with files.Lock(folder, "--name"):
-        target = check_new(data_dir, name, overwrite)
+        target = directory(data_dir, name)
         for left_by_a_kill in folder.glob(f"{_WRITING}*"):
+            files.restore_directory(target, left_by_a_kill / VERSION)
             shutil.rmtree(left_by_a_kill, ignore_errors=True)
+        check_new(data_dir, name, overwrite)
         with tempfile.TemporaryDirectory(dir=folder, prefix=_WRITING) as temporary:
-            build = _builder_class(name)
-            builder = build(splits, data_dir=temporary, file_format="array_record")
-            _prepare_quietly(builder)
-            schema_file.save(schema, pathlib.Path(builder.data_dir) / "schema.json")
-            _replace(target, builder.data_dir, pathlib.Path(temporary) / "replaced")
+            written = pathlib.Path(temporary) / VERSION
+            written.mkdir()
+            infos = [_write_split(written, name, *split) for split in splits.items()]
+            tfds.folder_dataset.write_metadata(
+                data_dir=written,
+                features=examples.features(),
+                split_infos=infos,
+                version=VERSION,
+                description="Records as they were given, split by group.",
+                check_data=False,
+            )
+            schema_file.save(schema, written / "schema.json")
+            files.replace_directory(target, written)
     return target
 
 
-def _replace(target: pathlib.Path, written: str, replaced: pathlib.Path) -> None:
-    """Moves what was written into place; what it replaces comes back where that fails."""
-    if target.exists():
-        os.rename(target, replaced)
-    try:
-        os.rename(written, target)
-    except BaseException:
-        if replaced.exists() and not target.exists():
-            os.rename(replaced, target)
-        raise
+def _write_split(
+    folder: pathlib.Path, name: str, split: str, records: RecordView
+) -> tfds.core.SplitInfo:
+    """Writes the files of one split."""
+    size = records.size()
+    count = shard_utils.ShardConfig.calculate_number_shards(size, len(records))
+    shuffled = RecordView(records.store, records.indices[_order(split, records)])
+    bar = progress.bar(desc=f"writing {split}", total=len(records), unit=" examples")
+    serialised = shuffled.serialised()
+    lengths = np.diff([0, *shard_utils.get_shard_boundaries(len(records), count)]).tolist()
+    for index, length in enumerate(lengths):
+        path = folder / f"{name}-{split}.array_record-{index:05d}-of-{count:05d}"
+        writer = array_record_module.ArrayRecordWriter(str(path), "group_size:1")
+        for _ in range(length):
+            writer.write(next(serialised))
+            bar.update()
+        writer.close()
+    bar.close()
+    template = tfds.core.ShardedFileTemplate(
+        data_dir=folder, dataset_name=name, split=split, filetype_suffix="array_record"
+    )
+    return tfds.core.SplitInfo(
+        name=split, shard_lengths=lengths, num_bytes=size, filename_template=template
+    )
 
 
-def _prepare_quietly(builder: tfds.core.DatasetBuilder) -> None:
-    """TFDS greets and draws bars of its own; ours is enough."""
-    tfds.disable_progress_bar()
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        builder.download_and_prepare()
-
-
-def _builder_class(dataset_name: str) -> type[tfds.core.GeneratorBasedBuilder]:
-    class Prepared(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-        """Records as they were given, split by group."""
-
-        name = dataset_name
-        VERSION = tfds.core.Version(VERSION)
-
-        def __init__(self, records: dict[str, list[Record]], **arguments) -> None:
-            self._records = records
-            super().__init__(**arguments)
-
-        def _info(self) -> tfds.core.DatasetInfo:
-            text, features = tfds.features.Text(), tfds.features
-            return tfds.core.DatasetInfo(
-                builder=self,
-                description=self.__doc__,
-                features=features.FeaturesDict(
-                    {
-                        "id": text,
-                        "group": text,
-                        "items": features.Sequence(text),
-                        "context": text,
-                        "reference": {
-                            "log_probability": features.Sequence(np.float32),
-                            "rank": features.Sequence(np.int32),
-                        },
-                    }
-                ),
-            )
-
-        def _split_generators(self, dl_manager: None) -> dict[str, Iterator]:
-            del dl_manager  # Nothing is downloaded.
-            return {split: self._generate_examples(split) for split in self._records}
-
-        def _generate_examples(self, split: str) -> Iterator:
-            bar = progress.bar(self._records[split], desc=f"writing {split}", unit=" sets")
-            for record in bar:
-                yield record.id, to_example(record)
-
-    return Prepared
-
-
-def to_example(record: Record) -> dict:
-    """The record as the features of a TFDS example."""
-    return {
-        "id": record.id,
-        "group": record.group,
-        "items": record.items,
-        "context": json.dumps(record.context, ensure_ascii=False),
-        "reference": record.reference or {"log_probability": [], "rank": []},
-    }
+def _order(split: str, records: RecordView) -> np.ndarray:
+    """Positions in the order of TFDS, that of a hash of split and id, `int64 [M]`."""
+    hasher = hashing.Hasher(split)
+    keys = bytearray()
+    for data in records.serialised():
+        keys += hasher.hash_key(examples.id_of(data)).to_bytes(16, "big")
+    high, low = np.frombuffer(keys, ">u8").reshape(-1, 2).astype(np.uint64).T
+    return np.lexsort((low, high))

@@ -1,32 +1,26 @@
 """A split as columns in memory, and their cache beside prepared data.
 
-The cache is one `.npz` a split and schema: a zip archive, whose CRC-32 of every column is
-checked when it is read, and no pickle. It may be deleted at any time.
+The cache is one Arrow stream a split and schema, which is mapped into memory when it is read,
+and at its end a checksum, which Arrow has not. It may be deleted at any time.
 """
 
 import dataclasses
 import functools
 import hashlib
-import os
 import pathlib
-import struct
-import tempfile
-import zipfile
 import zlib
 from typing import Any
 
 import numpy as np
+import pyarrow
 
-from cbert import errors
+from cbert import errors, files
+from cbert.errors import UserError
 from cbert.schema import PAD_ITEM, Schema, schema_file
 
-FORMAT = "1"
-_NAMED = ("context", "reference")
-_TEXTS = ("ids", "groups", "contexts", *(f"{part} names" for part in _NAMED))
-_DAMAGED = (
-    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, MemoryError),
-    *(ValueError, KeyError, IndexError, NotImplementedError, RuntimeError),
-)
+FORMAT = "2"
+_TEXTS = ("ids", "groups", "contexts")
+_CHECKSUM = 4  # Bytes, CRC-32 of all before them.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +58,7 @@ class Split:
 
 
 def joined(parts: list[Split]) -> Split:
-    """The examples of all parts; what is known of them only where it is known of all."""
+    """The examples of all parts; the reference only where every part has one."""
 
     def join(name: str) -> dict[str, np.ndarray]:
         tables = [getattr(part, name) for part in parts]
@@ -87,70 +81,72 @@ def location(prepared: pathlib.Path, split: str, schema: Schema) -> pathlib.Path
         status = path.stat()
         parts.append(f"{path.name} {status.st_size} {status.st_mtime_ns}")
     key = hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
-    return prepared / "columns" / f"{split}-{key}.npz"
+    return prepared / "columns" / f"{split}-{key}.arrow"
 
 
 def read(path: pathlib.Path) -> Split | None:
-    """The split, or None where the file is missing or damaged."""
+    """The split, its arrays read-only, or None where the file is missing or damaged."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        texts = {
-            name: _to_strings(arrays.pop(name), arrays.pop(f"{name} ends")) for name in _TEXTS
-        }
-        named = {
-            part: {
-                name: arrays[f"{part} {place}"]
-                for place, name in enumerate(texts.pop(f"{part} names"))
-            }
-            for part in _NAMED
-        }
-        return Split(
-            **texts,
-            items=arrays["items"],
-            context=named["context"],
-            reference=named["reference"] or None,
-        )
+        content = pyarrow.memory_map(str(path)).read_buffer()
     except OSError:
         return None  # Missing, or another user's.
-    except _DAMAGED:
+    body = content.slice(0, max(len(content) - _CHECKSUM, 0))
+    if _checksum(body) != bytes(content.slice(len(body))):
         errors.warn(f"{path}: damaged; the records are read again")
         return None
+    table = pyarrow.ipc.open_stream(body).read_all()
+
+    def arrays(part: str) -> dict[str, np.ndarray]:
+        """The columns of a part, named by what follows its name and a slash."""
+        start = f"{part}/"
+        return {
+            name.removeprefix(start): _to_numpy(table.column(name))
+            for name in table.column_names
+            if name.startswith(start)
+        }
+
+    return Split(
+        *(table.column(name).to_pylist() for name in _TEXTS),
+        items=_to_numpy(table.column("items")),
+        context=arrays("context"),
+        reference=arrays("reference") or None,
+    )
 
 
 def write(path: pathlib.Path, split: Split) -> None:
     """Writes the file whole or not at all; where that is impossible there is no cache."""
-    arrays = {"items": split.items}
-    texts = {name: getattr(split, name) for name in ("ids", "groups", "contexts")}
-    for part in _NAMED:
-        columns = getattr(split, part) or {}
-        texts[f"{part} names"] = list(columns)
-        # By place: a feature may have any name, a member of an archive may not.
-        for place, column in enumerate(columns.values()):
-            arrays[f"{part} {place}"] = column
-    for name in _TEXTS:
-        arrays[name], arrays[f"{name} ends"] = _to_bytes(texts[name])
+    columns = {name: pyarrow.array(getattr(split, name), "large_string") for name in _TEXTS}
+    columns["items"] = _to_arrow(split.items)
+    for part in ("context", "reference"):
+        for name, array in (getattr(split, part) or {}).items():
+            columns[f"{part}/{name}"] = _to_arrow(array)
+    batch = pyarrow.RecordBatch.from_pydict(columns)
     try:
         path.parent.mkdir(exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
-            try:
-                np.savez(file, **arrays)
-                os.chmod(file.name, path.parent.stat().st_mode & 0o666)
-            except BaseException:
-                os.unlink(file.name)
-                raise
-        os.replace(file.name, path)
-    except OSError:
+        files.replace(path, lambda temporary: _write_stream(temporary, batch))
+    except (OSError, UserError):
         pass  # A full disk or a directory that may not be written to.
 
 
-def _to_bytes(strings: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """All strings as one `uint8` array, and where each ends."""
-    encoded = [string.encode() for string in strings]
-    ends = np.cumsum([len(string) for string in encoded], dtype=np.int64)
-    return np.frombuffer(b"".join(encoded), np.uint8), ends
+def _write_stream(path: pathlib.Path, batch: pyarrow.RecordBatch) -> None:
+    with pyarrow.ipc.new_stream(str(path), batch.schema) as stream:
+        stream.write_batch(batch)
+    checksum = _checksum(pyarrow.memory_map(str(path)).read_buffer())
+    with path.open("ab") as file:
+        file.write(checksum)
 
 
-def _to_strings(joined: np.ndarray, ends: np.ndarray) -> list[str]:
-    text, starts = joined.tobytes(), [0, *ends.tolist()][:-1]
-    return [text[start:end].decode() for start, end in zip(starts, ends.tolist(), strict=True)]
+def _checksum(content: pyarrow.Buffer) -> bytes:
+    return zlib.crc32(content).to_bytes(_CHECKSUM, "big")
+
+
+def _to_arrow(array: np.ndarray) -> pyarrow.Array:
+    """`[M, K]` as a list of K numbers for each example."""
+    flat = pyarrow.array(array.reshape(-1))
+    return pyarrow.FixedSizeListArray.from_arrays(flat, array.shape[1])
+
+
+def _to_numpy(column: pyarrow.ChunkedArray) -> np.ndarray:
+    """The array of `_to_arrow`, in the file's own memory."""
+    (chunk,) = column.chunks
+    return chunk.flatten().to_numpy().reshape(len(chunk), chunk.type.list_size)

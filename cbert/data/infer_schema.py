@@ -71,7 +71,7 @@ class SchemaAccumulator:
         """
         if not self._examples:
             raise UserError(
-                "the training split is empty; give more groups or other split_shares"
+                "the training split is empty; give more groups or other split_weights"
             )
         known = ", ".join(self._features) or "none"
         for name in self._widths:

@@ -1,10 +1,11 @@
-"""Records: the one form in which data enter, validated row by row."""
+"""Records, the one form in which data enter, are validated row by row."""
 
 import dataclasses
 import math
 from typing import Any
 
 from cbert import schema as schema_lib
+from cbert.data.hashing import hash64
 from cbert.errors import UserError, shown
 from cbert.schema import values as checks
 
@@ -20,8 +21,9 @@ class Record:
       group: Examples of one group (a person, a document) stay in one split.
       items: The set or sequence.
       context: Feature name to string, list of strings, number, list of numbers, or None.
-      split: Overrides the hash of the group, empty where it does not.
-      reference: What is known of each item: `log_probability` (nats) and `rank` lists.
+      split: The split that the example must go to; empty where the group decides.
+      reference: The best possible prediction of each item, where it is known: the lists
+        `log_probability` (nats) and `rank`.
     """
 
     id: str
@@ -33,7 +35,7 @@ class Record:
 
 
 class RowError(UserError):
-    """A row that can be skipped with `--skip_bad_rows`, without its place."""
+    """A row that can be skipped with `--skip_bad_rows`; the reader adds its file and line."""
 
 
 class Validator:
@@ -41,7 +43,7 @@ class Validator:
 
     def __init__(self, kind: str = schema_lib.SET) -> None:
         self._kind = kind
-        self._ids: set[str] = set()
+        self._ids: set[int] = set()  # Hashes, for the names would fill memory.
         self._features: dict[str, tuple[str, int, int]] = {}
 
     def __call__(self, row: Any, line: int) -> Record:
@@ -56,14 +58,15 @@ class Validator:
             raise RowError(f"'context' must be an object, not {shown(context)}")
         context = {name: plain_value(name, value) for name, value in context.items()}
         identity = self._name(row, "id") or f"row-{line}"
-        if identity in self._ids:
+        hashed = hash64(identity)
+        if hashed in self._ids:
             raise RowError(f"id {shown(identity)} was used before; ids must differ")
         split = self._name(row, "split") or ""
         if split and split not in SPLITS:
             raise RowError(f"split is {shown(split)}; it must be one of {', '.join(SPLITS)}")
         reference = _reference(row.get("reference"), len(items))
         self._remember(context, line)
-        self._ids.add(identity)
+        self._ids.add(hashed)
         return Record(
             identity, self._name(row, "group") or identity, items, context, split, reference
         )

@@ -1,32 +1,31 @@
 """Splits decided by a stable hash of the group, never by the order of rows."""
 
-import hashlib
-
+from cbert.data.hashing import hash64
 from cbert.data.records import SPLITS, Record
 from cbert.errors import UserError
 
-SHARES = (80, 10, 10)
+WEIGHTS = (80, 10, 10)
 
 
 def uniform(text: str) -> float:
     """A number in [0, 1) that depends on the text alone, on every machine."""
-    digest = hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest()
-    return int.from_bytes(digest, "little") / 2**64
+    return hash64(text) / 2**64
 
 
-def split_of(record: Record, shares: tuple[int, ...] = SHARES) -> str:
+def split_of(record: Record, weights: tuple[int, ...] = WEIGHTS) -> str:
     """The record's own split, or the one its group falls into."""
     if record.split:
         return record.split
-    point = uniform(record.group) * sum(shares)
-    if point < shares[0]:
+    point = uniform(record.group) * sum(weights)
+    if point < weights[0]:
         return SPLITS[0]
-    return SPLITS[1] if point < shares[0] + shares[1] else SPLITS[2]
+    return SPLITS[1] if point < weights[0] + weights[1] else SPLITS[2]
 
 
-def check_shares(shares: tuple[int, ...]) -> None:
-    if len(shares) != 3 or min(shares) < 0 or shares[0] == 0:
+def check_weights(weights: tuple[int, ...]) -> None:
+    """Raises `UserError` unless there are three weights and some training data."""
+    if len(weights) != 3 or min(weights) < 0 or weights[0] == 0:
         raise UserError(
-            f"--split_shares is {','.join(map(str, shares))}; give three shares for "
+            f"--split_weights is {','.join(map(str, weights))}; give three weights for "
             "train, validation and test, such as 80,10,10"
         )

@@ -64,7 +64,7 @@ def complete(
             raise UserError(f"{source}: no queries; give one JSON object a line with 'items'")
 
     files.replace(target, write_all)
-    return count, bad_rows.found
+    return count, bad_rows.messages
 
 
 def _queries(

@@ -33,7 +33,7 @@ def load(path: str | pathlib.Path) -> Schema:
     """Reads `schema.json`; raises `UserError` naming the file and the field at fault."""
     path = pathlib.Path(path).expanduser()
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = json.loads(files.read_text(path))
     except FileNotFoundError:
         raise UserError(f"{path}: no such schema; prepare the data first") from None
     except (ValueError, RecursionError, OSError) as error:

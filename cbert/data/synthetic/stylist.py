@@ -1,25 +1,28 @@
-"""Stylist: synthetic fashion outfits for customers, with a known optimum.
+"""Stylist: synthetic fashion outfits for customers, whose Bayes-optimal predictions are known.
 
 A customer asks for an outfit; a stylist picks its types, a theme that holds it together and,
-for each type, an article that suits theme and customer. The law (`stylist_law.py`) depends
-on the customer only through the values a record shows, so that what is missing is missing
-for the optimum too. Colours preferred at an occasion depend on the customer's age.
+for each type, an article that suits theme and customer. The generative process (`process.py`)
+depends on the customer only through the values that a record shows, so that a missing value is
+missing for the Bayes-optimal prediction, too. Which colours are preferred at an occasion
+depends on the customer's age.
 """
 
+import collections
 import contextlib
 import functools
+import itertools
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from typing import Any
 
 import numpy as np
 
 from cbert import progress
-from cbert.data import stylist_law
 from cbert.data.records import SPLITS, Record
-from cbert.data.stylist_catalogue import (
+from cbert.data.synthetic import process
+from cbert.data.synthetic.catalogue import (
     BRANDS,
     COLOURS,
     COUNTRIES,
@@ -37,7 +40,8 @@ from cbert.schema import SET, Categorical, Feature, MultiValued, Numerical, Sche
 AGE_EDGES = tuple(float(age) for age in range(20, 72, 4))
 MISSING = 0.08
 BATCH = 256
-MANY = 100_000  # Sets, from which on starting processes pays.
+MANY = 100_000  # Outfits, from which on starting processes pays.
+_AHEAD = 64  # Batches that the processes may be ahead of whoever takes them.
 
 WIDTHS = {
     "age": 64,
@@ -76,7 +80,7 @@ def outfits(articles: int, split_sizes: list[int], seed: int = 0) -> Iterator[di
         for split, size in zip(SPLITS, split_sizes, strict=True)
         for start in range(0, size, BATCH)
     ]
-    bar = progress.bar(desc="styling", total=sum(split_sizes), unit=" sets")
+    bar = progress.bar(desc="styling", total=sum(split_sizes), unit=" outfits")
     draw = functools.partial(_draw_batch, articles, seed)
     with contextlib.ExitStack() as stack:
         drawn = map(draw, batches)
@@ -84,11 +88,27 @@ def outfits(articles: int, split_sizes: list[int], seed: int = 0) -> Iterator[di
             context = multiprocessing.get_context("spawn")
             pool = stack.enter_context(futures.ProcessPoolExecutor(mp_context=context))
             with _one_thread_a_process():
-                drawn = pool.map(draw, batches)
+                drawn = _drawn_ahead(pool, draw, batches)
         for rows in drawn:
             bar.update(len(rows))
             yield from rows
     bar.close()
+
+
+def _drawn_ahead(
+    pool: futures.Executor,
+    draw: Callable[[tuple[str, int, int]], list[dict[str, Any]]],
+    batches: list[tuple[str, int, int]],
+) -> Iterator[list[dict[str, Any]]]:
+    """The batches in their order, drawn by processes that stay a bounded number ahead."""
+    remaining = iter(batches)
+    pending = collections.deque(
+        pool.submit(draw, b) for b in itertools.islice(remaining, _AHEAD)
+    )
+    while pending:
+        rows = pending.popleft().result()
+        pending.extend(pool.submit(draw, b) for b in itertools.islice(remaining, 1))
+        yield rows
 
 
 @contextlib.contextmanager
@@ -107,28 +127,28 @@ def _one_thread_a_process() -> Iterator[None]:
 def _draw_batch(articles: int, seed: int, batch: tuple[str, int, int]) -> list[dict[str, Any]]:
     """The rows of one batch: split, first row and size."""
     split, start, size = batch
-    law = _law(articles, seed)
+    generative = _process(articles, seed)
     random = np.random.default_rng([seed, SPLITS.index(split), start])
     customers = draw_customers(random, size)
-    drawn = law.draw(random, [customer for _, customer in customers])
+    drawn = generative.draw(random, [customer for _, customer in customers])
     rows = []
     for number, ((group, context), items) in enumerate(zip(customers, drawn, strict=True)):
         row = {
             "id": f"{split}-{start + number}",
             "group": f"{split}-{start}-{group}",
             "split": split,
-            "items": [law.catalogue.names[item] for item in items],
+            "items": [generative.catalogue.names[item] for item in items],
             "context": context,
         }
         if split != SPLITS[0]:
-            row["reference"] = law.reference(items, context)
+            row["reference"] = generative.reference(items, context)
         rows.append(row)
     return rows
 
 
 @functools.lru_cache(maxsize=1)
-def _law(articles: int, seed: int) -> stylist_law.Law:
-    return stylist_law.Law(make_catalogue(articles, seed), seed)
+def _process(articles: int, seed: int) -> process.GenerativeProcess:
+    return process.GenerativeProcess(make_catalogue(articles, seed), seed)
 
 
 def draw_customers(random: np.random.Generator, count: int) -> list[tuple[int, dict[str, Any]]]:
@@ -169,14 +189,19 @@ def _draw_customer(random: np.random.Generator) -> dict[str, Any]:
     return {name: value for name, value in context.items() if random.random() >= MISSING}
 
 
-def schema(articles: int, records: list[Record], seed: int = 0) -> Schema:
-    """The schema of a stylist data set: the whole catalogue, features 736 wide in all."""
+def schema(articles: int, training: Iterable[Record] = (), seed: int = 0) -> Schema:
+    """The schema of a stylist data set: the whole catalogue, features 736 wide in all.
+
+    Args:
+      articles: Size of the catalogue.
+      training: The training split, whose items are counted.
+      seed: Of the data set.
+    """
     names = make_catalogue(articles, seed).names
     counts = dict.fromkeys(names, 0)
-    for record in records:
-        if record.split == SPLITS[0]:
-            for item in record.items:
-                counts[item] += 1
+    for record in training:
+        for item in record.items:
+            counts[item] += 1
 
     def tokens(name: str, values: tuple[str, ...], several: int = 1) -> Feature:
         if several == 1:
@@ -200,4 +225,4 @@ def schema(articles: int, records: list[Record], seed: int = 0) -> Schema:
         tokens("price", PRICES),
         tokens("occasion", OCCASIONS),
     )
-    return Schema(SET, stylist_law.LENGTHS[-1], names, tuple(counts.values()), features)
+    return Schema(SET, process.LENGTHS[-1], names, tuple(counts.values()), features)

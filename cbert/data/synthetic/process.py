@@ -1,13 +1,13 @@
-"""The law of the stylist data: how outfits are drawn, and the exact optimum it implies.
+"""The generative process of the stylist data, and the Bayes-optimal predictions it implies.
 
-For a customer u, as far as the record shows them:
+For a customer u, as far as the record shows them, an outfit is drawn as
 
-    n          ~ LENGTHS with their shares
+    n          ~ LENGTHS with LENGTH_PROBABILITIES
     S | n, u   = prod_{t in S} w_t(u) / e_n(w(u)),  e_n the elementary symmetric polynomial
     z | u      ~ themes, tilted by preferred styles and the occasion
     a | t, z, u = m_z(a) f_u(a) / sum over the articles of type t
 
-Given the other articles R of an outfit and its length, the hidden article a of type t has
+Given the other articles R of an outfit and its length, the masked article a of type t has
 
     P(a | R, u) = w_t / sum_{t' not in R} w_t'  *  sum_z P(z | R, u) P(a | t, z, u)
 
@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from cbert.data import stylist_catalogue as words
-from cbert.data.stylist_catalogue import Catalogue
+from cbert.data.synthetic import catalogue as words
+from cbert.data.synthetic.catalogue import Catalogue
 
 LENGTHS = (4, 5, 6, 7, 8)
-LENGTH_SHARES = (0.45, 0.27, 0.16, 0.07, 0.05)
+LENGTH_PROBABILITIES = (0.45, 0.27, 0.16, 0.07, 0.05)
 THEMES = 8
 
 # Strengths, as powers of e.
@@ -34,8 +34,8 @@ MOOD_COLOUR, HOME_BRAND, PRICE_STEP, NO_GO = 2.0, 0.7, 1.2, -4.0
 AGE_BANDS = (30, 45)
 
 
-class Law:
-    """The law for one catalogue. All tables are drawn from the seed."""
+class GenerativeProcess:
+    """The process for one catalogue; all its tables are drawn from the seed."""
 
     def __init__(self, catalogue: Catalogue, seed: int = 0) -> None:
         self.catalogue = catalogue
@@ -79,7 +79,7 @@ class Law:
         return weights / weights.sum()
 
     def taste(self, context: dict[str, Any]) -> np.ndarray:
-        """f_u `[V]`, what the customer makes of each article, whatever the theme."""
+        """f_u `[V]`, how much the customer likes each article, whatever the theme."""
         catalogue = self.catalogue
         colours = PREFERRED_COLOUR * _contains(context.get("colours", ()), words.COLOURS)
         if "occasion" in context and "age" in context:
@@ -105,7 +105,7 @@ class Law:
         """One outfit a customer: `int [n]` articles in random order."""
         drawn = []
         for context in contexts:
-            length = int(random.choice(LENGTHS, p=LENGTH_SHARES))
+            length = int(random.choice(LENGTHS, p=LENGTH_PROBABILITIES))
             types = draw_subset(random, self.type_weights(context), length)
             theme = random.choice(THEMES, p=self.theme_probabilities(context))
             cumulative = np.cumsum(self._themed[theme] * self.taste(context))
@@ -117,7 +117,7 @@ class Law:
         return drawn
 
     def conditional(self, items: np.ndarray, context: dict[str, Any]) -> np.ndarray:
-        """P(a | the other items, u) `[n, V]`, one row for each item hidden in turn."""
+        """P(a | the other items, u) `[n, V]`, one row for each item masked in turn."""
         types = self.catalogue.types[items]
         fitting = self._themed * self.taste(context)
         fitting /= np.repeat(
@@ -131,13 +131,13 @@ class Law:
         themes = np.exp(themes - themes.max(axis=1, keepdims=True))
         themes /= themes.sum(axis=1, keepdims=True)
         weights = np.tile(self.type_weights(context), (len(items), 1))
-        for place in range(len(items)):
-            weights[place, np.delete(types, place)] = 0.0
+        for index in range(len(items)):
+            weights[index, np.delete(types, index)] = 0.0
         weights /= weights.sum(axis=1, keepdims=True)
         return (themes @ fitting) * weights[:, self.catalogue.types]
 
     def reference(self, items: np.ndarray, context: dict[str, Any]) -> dict[str, list[float]]:
-        """The optimum's log-probability (nats) and rank of each item, ties against it."""
+        """The Bayes-optimal log-probability (nats) and rank of each item, ties against it."""
         probabilities = self.conditional(items, context)
         own = probabilities[np.arange(len(items)), items]
         ranks = (probabilities >= own[:, None]).sum(axis=1)
@@ -157,8 +157,8 @@ def elementary_symmetric(weights: np.ndarray, order: int) -> np.ndarray:
     """e_0 to e_order of every suffix of the weights, `[T + 1, order + 1]`."""
     table = np.zeros((len(weights) + 1, order + 1))
     table[:, 0] = 1.0
-    for place in range(len(weights) - 1, -1, -1):
-        table[place, 1:] = table[place + 1, 1:] + weights[place] * table[place + 1, :-1]
+    for first in range(len(weights) - 1, -1, -1):
+        table[first, 1:] = table[first + 1, 1:] + weights[first] * table[first + 1, :-1]
     return table
 
 
@@ -166,8 +166,8 @@ def draw_subset(random: np.random.Generator, weights: np.ndarray, size: int) -> 
     """Draws S with P(S) = prod w / e_size, one element after the other."""
     table = elementary_symmetric(weights, size)
     chosen, points = [], random.random(len(weights))
-    for place, weight in enumerate(weights):
+    for index, weight in enumerate(weights):
         left = size - len(chosen)
-        if left and points[place] * table[place, left] < weight * table[place + 1, left - 1]:
-            chosen.append(place)
+        if left and points[index] * table[index, left] < weight * table[index + 1, left - 1]:
+            chosen.append(index)
     return np.array(chosen)

@@ -96,7 +96,7 @@ def make_catalogue(articles: int, seed: int = 0) -> Catalogue:
     shift = random.integers(-1, 2, size=articles)
     prices = np.clip(home_price[brands] + shift, 0, len(PRICES) - 1)
     colours = random.integers(len(COLOURS), size=articles)
-    place = np.concatenate([random.permutation(n) for n in np.bincount(types)])
+    rank = np.concatenate([random.permutation(n) for n in np.bincount(types)])
     names = tuple(
         f"{COLOURS[colour]} {TYPES[kind]}, {BRANDS[brand]}, {STYLES[style]}, "
         f"{PRICES[price]}, no. {number}"
@@ -104,5 +104,5 @@ def make_catalogue(articles: int, seed: int = 0) -> Catalogue:
             zip(colours, types, brands, styles, prices, strict=True)
         )
     )
-    popularity = (place + 2.0) ** -(TAIL + TAIL_GROWTH * growth(articles))
+    popularity = (rank + 2.0) ** -(TAIL + TAIL_GROWTH * growth(articles))
     return Catalogue(types, colours, brands, styles, prices, popularity, names)

@@ -1,0 +1,133 @@
+"""The rows of a CSV file, as the objects that a line of JSON holds."""
+
+import csv
+import io
+import pathlib
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from cbert import progress
+from cbert.data.records import RowError
+from cbert.data.tables import MAX_ROW, Columns, field_of_column, open_binary, too_large
+from cbert.errors import UserError, shown
+
+
+class _RowLines:
+    """A text file's lines for `csv.reader`, which may ask for several to make one row."""
+
+    def __init__(self, file: typing.TextIO, path: pathlib.Path) -> None:
+        self._file, self._path = file, path
+        self._line = 0
+        self.size = 0  # Of the current row; whoever takes the row sets it to zero.
+
+    def __iter__(self) -> "_RowLines":
+        return self
+
+    def __next__(self) -> str:
+        text = self._file.readline(MAX_ROW + 1 - self.size)
+        self._line += 1
+        self.size += len(text)
+        if self.size > MAX_ROW:
+            raise too_large(self._path, self._line)
+        if not text:
+            raise StopIteration
+        return text
+
+
+def _cells(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each row that is not blank, the header first, with the row's last line."""
+    csv.field_size_limit(MAX_ROW)
+    with io.TextIOWrapper(open_binary(path), "utf-8-sig", newline="") as file:
+        lines = _RowLines(file, path)
+        reader = csv.reader(lines)
+        for cells in reader:
+            lines.size = 0
+            if cells:
+                yield reader.line_num, cells
+
+
+def rows(
+    path: pathlib.Path, columns: Columns
+) -> Iterator[tuple[int, Callable[[], dict[str, Any]]]]:
+    """The rows of a CSV file; it is read twice, first to see which columns are numbers."""
+    _, header = next(_cells(path), (0, []))
+    field_of = field_of_column(columns, header, path)
+    _check_header(field_of, columns, path)
+    numerical = _numerical(path, header, field_of, columns)
+    cells_of = _cells(path)
+    next(cells_of)
+    for line, cells in progress.bar(cells_of, desc="reading", unit=" rows"):
+        yield line, lambda cells=cells: _record(cells, field_of, numerical, columns)
+
+
+def _check_header(field_of: dict[str, str], columns: Columns, path: pathlib.Path) -> None:
+    """Refuses a table without items, and kinds of what is no feature."""
+    if "items" not in field_of.values():
+        raise UserError(f"{path}: no column 'items'; map one with --columns=items:COLUMN")
+    features = [name for name, field in field_of.items() if field == "context"]
+    for name, kind in columns.kinds.items():
+        if name not in features:
+            raise UserError(
+                f"--{kind} names {shown(name)}; the context's columns are: "
+                f"{', '.join(features)}"
+            )
+    if not columns.separator:
+        raise UserError("--separator is empty; give what stands between the values of a list")
+
+
+def _numerical(
+    path: pathlib.Path, header: list[str], field_of: dict[str, str], columns: Columns
+) -> set[str]:
+    """The columns that were given as numerical, and those whose cells all look like numbers."""
+    possible = {
+        index
+        for index, name in enumerate(header)
+        if field_of[name] == "context" and name not in (*columns.kinds, *columns.history)
+    }
+    cells_of = _cells(path)
+    next(cells_of)
+    for _, cells in cells_of:
+        if not possible:
+            break
+        possible -= {
+            index
+            for index in possible
+            if index < len(cells) and cells[index] and not _is_number(cells[index])
+        }
+    return {header[index] for index in possible} | set(columns.numerical)
+
+
+def _record(
+    cells: list[str], field_of: dict[str, str], numerical: set[str], columns: Columns
+) -> dict[str, Any]:
+    if len(cells) != len(field_of):
+        raise RowError(
+            f"the row has {'more' if len(cells) > len(field_of) else 'fewer'} cells than the "
+            "header; quote cells that hold a comma"
+        )
+    record: dict[str, Any] = {"context": {}}
+    for (name, field), cell in zip(field_of.items(), cells, strict=True):
+        if field == "items":
+            record["items"] = _parts(cell, columns.separator)
+        elif field != "context":
+            record[field] = cell or None
+        elif name in columns.multi_valued or name in columns.history:
+            record["context"][name] = _parts(cell, columns.separator) or None
+        elif cell and name in numerical and not _is_number(cell):
+            raise RowError(f"{shown(name)} is {shown(cell)}, not a number; empty means missing")
+        elif cell:
+            record["context"][name] = float(cell) if name in numerical else cell
+    return record
+
+
+def _parts(cell: str, separator: str) -> list[str]:
+    return [part.strip() for part in cell.split(separator) if part.strip()]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

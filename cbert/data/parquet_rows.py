@@ -1,0 +1,107 @@
+"""The rows of a Parquet file, as the objects that a line of JSON holds."""
+
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow
+import pyarrow.compute
+import pyarrow.parquet
+
+from cbert import progress
+from cbert.data.tables import MAX_ROW, Columns, check_unique, field_of_column, too_large
+
+_ROWS = 32  # Decoded at once: lists of numbers may be long, and unpack from next to nothing.
+
+
+def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a Parquet file; dates and times become text."""
+    with pyarrow.parquet.ParquetFile(path) as file:
+        # Text stays as it is stored, each value once, until its size is known.
+        texts = [
+            column.path
+            for column in map(file.schema.column, range(len(file.schema)))
+            if column.physical_type == "BYTE_ARRAY" and column.logical_type.type != "DECIMAL"
+        ]
+    with (
+        pyarrow.parquet.ParquetFile(path, read_dictionary=texts, buffer_size=2**20) as file,
+        progress.bar(desc="reading", unit=" rows") as bar,
+    ):
+        field_of = field_of_column(columns, file.schema_arrow.names, path)
+        check_unique(_context_names(file.schema_arrow, field_of), path)
+        line = 0
+        for batch in file.iter_batches(_ROWS):
+            for row in _objects(_with_text_for_times(batch), path, line):
+                line += 1
+                bar.update()
+                yield line, _record(row, field_of)
+
+
+def _context_names(schema: pyarrow.Schema, field_of: dict[str, str]) -> list[str]:
+    """The features' names: a struct called `context` holds several."""
+    names = []
+    for field in schema:
+        if field.name == "context" and pyarrow.types.is_struct(field.type):
+            names += [inner.name for inner in field.type]
+        elif field_of[field.name] == "context":
+            names.append(field.name)
+    return names
+
+
+def _with_text_for_times(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+    """Python has neither nanoseconds nor years above 9999, which Parquet may hold."""
+    for index, field in enumerate(batch.schema):
+        plain = _text_for_times(field.type)
+        if plain != field.type:
+            column = batch.column(index).cast(plain)
+            batch = batch.set_column(index, field.name, column)
+    return batch
+
+
+def _text_for_times(kind: pyarrow.DataType) -> pyarrow.DataType:
+    if pyarrow.types.is_temporal(kind):
+        return pyarrow.string()
+    if pyarrow.types.is_list(kind):
+        return pyarrow.list_(kind.value_field.with_type(_text_for_times(kind.value_type)))
+    if pyarrow.types.is_struct(kind):
+        return pyarrow.struct([f.with_type(_text_for_times(f.type)) for f in kind])
+    return kind
+
+
+def _objects(
+    batch: pyarrow.RecordBatch, path: pathlib.Path, first: int
+) -> Iterator[dict[str, Any]]:
+    """The rows as dictionaries, never more at once than the limit allows."""
+    if sum(map(_unpacked_size, batch.columns)) <= MAX_ROW:
+        yield from batch.to_pylist()
+    elif batch.num_rows == 1:
+        raise too_large(path, first + 1)
+    else:
+        half = batch.num_rows // 2
+        yield from _objects(batch.slice(0, half), path, first)
+        yield from _objects(batch.slice(half), path, first + half)
+
+
+def _unpacked_size(array: pyarrow.Array) -> int:
+    """Bytes that an array takes once every value stands on its own."""
+    kind = array.type
+    if pyarrow.types.is_dictionary(kind):
+        sizes = pyarrow.compute.binary_length(array.dictionary).take(array.indices)
+        return pyarrow.compute.sum(sizes).as_py() or 0
+    if pyarrow.types.is_struct(kind):
+        return sum(map(_unpacked_size, array.flatten()))
+    if isinstance(array, pyarrow.ListArray | pyarrow.LargeListArray):
+        return 8 * len(array) + _unpacked_size(array.flatten())
+    return array.nbytes
+
+
+def _record(row: dict[str, Any], field_of: dict[str, str]) -> dict[str, Any]:
+    record: dict[str, Any] = {"context": {}}
+    for name, value in row.items():
+        if field_of[name] != "context":
+            record[field_of[name]] = value
+        elif name == "context" and isinstance(value, dict | None):
+            record["context"].update(value or {})
+        else:
+            record["context"][name] = value
+    return record

@@ -1,0 +1,86 @@
+"""Records on disk while a data set is prepared, so that memory does not grow with them."""
+
+import array
+import dataclasses
+import os
+import pathlib
+import tempfile
+import types
+from collections.abc import Iterator
+
+import numpy as np
+
+from cbert.data import examples
+from cbert.data.records import Record
+
+
+class RecordStore:
+    """Keeps records in a temporary file that has no name, so a killed process leaves none."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        """directory: Where the file takes its room; raises `OSError` naming it."""
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115
+        except OSError as error:
+            error.filename = str(directory)
+            raise
+        self._ends = array.array("Q", [0])
+
+    def __enter__(self) -> "RecordStore":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def append(self, record: Record) -> None:
+        """Adds a record at the end."""
+        data = examples.to_bytes(record)
+        self._file.seek(0, os.SEEK_END)
+        self._file.write(data)
+        self._ends.append(self._ends[-1] + len(data))
+
+    def read(self, index: int) -> bytes:
+        """The example of a record, counted in the order of `append`."""
+        start, end = self._ends[index], self._ends[index + 1]
+        self._file.seek(start)
+        return self._file.read(end - start)
+
+    def sizes(self) -> np.ndarray:
+        """Bytes of each example, `int64 [M]`."""
+        return np.diff(np.array(self._ends, np.int64))
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordView:
+    """Some records of a store, read anew each time that they are iterated over.
+
+    Attributes:
+      store: Where they are.
+      indices: Which of them, and in which order, `int64 [M]`.
+    """
+
+    store: RecordStore
+    indices: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __iter__(self) -> Iterator[Record]:
+        return map(examples.from_bytes, self.serialised())
+
+    def serialised(self) -> Iterator[bytes]:
+        """The records as serialised examples."""
+        return (self.store.read(index) for index in self.indices)
+
+    def size(self) -> int:
+        """Bytes of all their examples."""
+        return int(self.store.sizes()[self.indices].sum())

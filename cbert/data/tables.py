@@ -1,0 +1,83 @@
+"""How the columns of a table map to the fields of a record, and how large a row may be."""
+
+import collections
+import dataclasses
+import gzip
+import pathlib
+import typing
+
+from cbert.errors import UserError, shown
+
+# The most that a line, a cell, or the rows that are held at once may take, in bytes. A small
+# file that unpacks to more is refused before it does.
+MAX_ROW = 16 * 2**20
+MAPPED = ("id", "group", "items", "split")
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """How a table's columns map to a record's fields.
+
+    Attributes:
+      names: Field (`items`, `id`, `group`, `split`) to the column that holds it.
+      separator: What separates the values of a list in one CSV cell.
+      categorical: CSV columns to take as strings although they look like numbers.
+      numerical: CSV columns to take as numbers; a cell that is none is refused.
+      multi_valued: CSV columns that hold lists of strings.
+      history: Columns that hold lists of items; only in CSV does it matter to read them.
+    """
+
+    names: dict[str, str] = dataclasses.field(default_factory=dict)
+    separator: str = "|"
+    categorical: tuple[str, ...] = ()
+    numerical: tuple[str, ...] = ()
+    multi_valued: tuple[str, ...] = ()
+    history: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """CSV column to the kind that was given for it, by the flag's name."""
+        named = ("categorical", "numerical", "multi_valued")
+        return {column: kind for kind in named for column in getattr(self, kind)}
+
+
+def open_binary(path: pathlib.Path) -> typing.BinaryIO:
+    """Opens a file for reading, through gzip where its name ends in `.gz`."""
+    if path.suffix.lower() == ".gz":
+        return typing.cast(typing.BinaryIO, gzip.open(path, "rb"))
+    return path.open("rb")
+
+
+def too_large(path: pathlib.Path, line: int) -> UserError:
+    """The error for a row above the limit."""
+    return UserError(f"{path}:{line}: the row takes more than {MAX_ROW} bytes; split it")
+
+
+def field_of_column(
+    columns: Columns, available: list[str], path: pathlib.Path
+) -> dict[str, str]:
+    """Column name to the record's field, `context` for all that are not mapped.
+
+    Raises:
+      UserError: two columns have one name, or `columns` names what does not exist.
+    """
+    check_unique(available, path)
+    for field, column in columns.names.items():
+        if field not in MAPPED:
+            raise UserError(
+                f"--columns maps {shown(field)}; the fields are {', '.join(MAPPED)}"
+            )
+        if column not in available:
+            raise UserError(
+                f"{path}: no column {shown(column)}; it has: {', '.join(available)}"
+            )
+    mapped = {column: field for field, column in columns.names.items()}
+    unmapped = {field: field for field in MAPPED if field not in columns.names}
+    return {name: mapped.get(name) or unmapped.get(name, "context") for name in available}
+
+
+def check_unique(names: list[str], path: pathlib.Path) -> None:
+    """Raises `UserError` where two columns have one name."""
+    name, count = max(collections.Counter(names).items(), key=lambda p: p[1], default=("", 0))
+    if count > 1:
+        raise UserError(f"{path}: two columns are called {shown(name)}; rename one")

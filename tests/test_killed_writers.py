@@ -1,0 +1,131 @@
+"""Processes that are killed while they write, and files that must not be written to."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from cbert import files
+from cbert.data import prepare, source
+from cbert.errors import UserError
+from cbert.schema import schema_file
+from tests.conftest import ROOT
+from tests.test_records import ROWS, read, write
+
+# Replaces a data set by one of fewer records, and kills itself just before the N-th step that
+# renames or removes something in the data set's folder; ends with 0 where there are fewer.
+OVERWRITE = """
+import os, signal, sys
+from cbert.data import prepare, readers
+folder, number = sys.argv[1], int(sys.argv[2])
+seen = 0
+def watch(event, arguments):
+    global seen
+    own = folder + "/own"
+    renamed = event in ("os.rename", "shutil.rmtree") and str(arguments[0]).startswith(own)
+    if renamed or event == "ctypes.dlsym":
+        seen += 1
+        if seen == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+records = list(readers.read(folder + "/in.jsonl"))[:50]
+sys.addaudithook(watch)
+prepare.prepare(records, folder, "own", prepare.Options(overwrite=True))
+"""
+
+
+def killed_at(folder: pathlib.Path, number: int) -> bool:
+    command = [sys.executable, "-c", OVERWRITE, str(folder), str(number)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode != 0
+
+
+def test_a_data_set_is_there_wherever_its_replacement_is_killed(tmp_path):
+    records = read(write(tmp_path / "in.jsonl", ROWS))
+    sizes = []
+    for number in range(1, 100):
+        prepare.prepare(records, tmp_path, "own", prepare.Options(overwrite=True))
+        killed = killed_at(tmp_path, number)
+        schema = source.load_schema(str(tmp_path), "own")
+        splits = source.split_names(str(tmp_path), "own")
+        sizes.append(sum(len(source.load(str(tmp_path), "own", s, schema)) for s in splits))
+        if not killed:
+            break
+    assert sizes.count(60) >= 2
+    assert sizes.count(50) >= 2
+    assert sizes == sorted(sizes, reverse=True)
+    # The next preparation clears what the last killed one left.
+    prepare.prepare(records, tmp_path, "own", prepare.Options(overwrite=True))
+    assert {path.name for path in (tmp_path / "own").iterdir()} == {"1.0.0", "lock"}
+    assert {path.name for path in tmp_path.iterdir()} == {"own", "in.jsonl"}
+
+
+def test_a_data_set_that_was_moved_aside_comes_back(tmp_path):
+    """Where a file system cannot exchange directories, a kill may leave it there."""
+    records = read(write(tmp_path / "in.jsonl", ROWS))
+    prepare.prepare(records, tmp_path, "own", prepare.Options())
+    left = tmp_path / "own" / ".writing-killed"
+    left.mkdir()
+    (tmp_path / "own" / "1.0.0").rename(left / "1.0.0.replaced")
+    with pytest.raises(UserError, match="exists; pass --overwrite"):
+        prepare.prepare(records, tmp_path, "own", prepare.Options())
+    assert len(source.split_names(str(tmp_path), "own")) == 3
+    assert not left.exists()
+
+
+def test_files_of_killed_writers_are_removed_and_those_of_others_are_not(tmp_path):
+    code = """
+        import pathlib, sys, time
+        from cbert import files
+        def write(path):
+            path.write_text("half")
+            print("written", flush=True)
+            time.sleep(60)
+        files.replace(pathlib.Path(sys.argv[1]), write)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "a [1].json")]
+    writers = [
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    try:
+        for writer in writers:
+            assert writer.stdout.readline() == "written\n"
+        writers[0].kill()
+        writers[0].wait()
+        assert len(list(tmp_path.iterdir())) == 2
+        files.write_text(tmp_path / "a [1].json", "whole")
+        left = {path.name for path in tmp_path.iterdir()}
+        assert left == {"a [1].json", f"a [1].json.{writers[1].pid}.tmp"}
+        assert (tmp_path / "a [1].json").read_text() == "whole"
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
+
+
+def test_a_pipe_in_place_of_a_schema_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "schema.json")
+    with pytest.raises(UserError, match=r"schema\.json is not a file; give another path"):
+        schema_file.load(tmp_path / "schema.json")
+
+
+def test_a_lock_is_a_file_and_never_a_link(tmp_path):
+    precious = tmp_path / "precious.txt"
+    precious.write_text("precious")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / files.LOCK).symlink_to(precious)
+    (tmp_path / "piped").mkdir()
+    os.mkfifo(tmp_path / "piped" / files.LOCK)
+    for name in ("linked", "piped"):
+        with (
+            pytest.raises(UserError, match="is not a file"),
+            files.Lock(tmp_path / name, "--x"),
+        ):
+            pass
+    assert precious.read_text() == "precious"
+    with files.Lock(tmp_path / "own", "--x"):
+        assert (tmp_path / "own" / files.LOCK).read_text().startswith(f"process {os.getpid()}")
