@@ -51,7 +51,7 @@ def write(predictor: Predictor, directory: str | pathlib.Path, facts: dict[str, 
     """
     directory = pathlib.Path(directory).expanduser()
     if directory.exists():
-        raise UserError(f"{directory} exists; give a new --output")
+        raise UserError(f"{directory} exists; give a new directory")
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".writing-") as temporary:
         written = pathlib.Path(temporary) / directory.name

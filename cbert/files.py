@@ -157,15 +157,15 @@ def _opened_lock(path: pathlib.Path) -> typing.TextIO:
 class Lock:
     """Held while a process works in a directory; the system releases it when that ends."""
 
-    def __init__(self, directory: pathlib.Path, flag: str, wait: bool = False) -> None:
+    def __init__(self, directory: pathlib.Path, name: str, wait: bool = False) -> None:
         """Does not take the lock yet.
 
         Args:
           directory: The directory to work in.
-          flag: The flag that names another directory.
+          name: What a user calls the directory, such as `work directory`.
           wait: Whether to wait for a process that holds the lock, not to refuse.
         """
-        self._directory, self._flag, self._wait = directory, flag, wait
+        self._directory, self._name, self._wait = directory, name, wait
 
     def __enter__(self) -> "Lock":
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -175,7 +175,7 @@ class Lock:
             in_use = f"{self._directory} is in use by {owner}"
             if not self._wait:
                 self._file.close()
-                raise UserError(f"{in_use}; wait for it or use another {self._flag}")
+                raise UserError(f"{in_use}; wait for it or use another {self._name}")
             print(f"{in_use}; waiting for it to end", flush=True)
             fcntl.flock(self._file, fcntl.LOCK_EX)
         self._file.seek(0)

@@ -42,8 +42,8 @@ def connect(coordinator: str = "", processes: int = 0, process: int = 0) -> None
     if coordinator:
         if not 0 <= process < processes:
             raise UserError(
-                f"--process_id is {process}, --num_processes {processes}; give each of the "
-                "processes its own number from 0"
+                f"the process number is {process} of {processes}; give each of the processes "
+                "its own number from 0"
             )
         given = {
             "coordinator_address": coordinator,
@@ -56,7 +56,9 @@ def connect(coordinator: str = "", processes: int = 0, process: int = 0) -> None
         jax.distributed.initialize(heartbeat_timeout_seconds=HEARTBEAT_SECONDS, **given)
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise UserError(f"the processes of this run did not meet ({reason})") from None
+        raise UserError(
+            f"the processes of this run did not find each other ({reason})"
+        ) from None
 
 
 @contextlib.contextmanager

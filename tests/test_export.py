@@ -171,7 +171,7 @@ def test_files_that_were_changed_are_refused(exported, tmp_path):
 
 def test_an_export_is_whole_or_not_there(predictor, tmp_path):
     (tmp_path / "mine").mkdir()
-    with pytest.raises(UserError, match="exists; give a new --output"):
+    with pytest.raises(UserError, match="exists; give a new directory"):
         export.write(predictor, tmp_path / "mine", {})
     with pytest.raises(TypeError):
         export.write(predictor, tmp_path / "new", {"not": {"JSON"}})

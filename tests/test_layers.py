@@ -2,6 +2,7 @@
 
 import ast
 import pathlib
+import re
 
 import cbert
 
@@ -66,3 +67,12 @@ def test_no_part_of_the_package_knows_the_commands_or_the_configs():
         assert "import experiments" not in text, path
         assert "from experiments" not in text, path
         assert "from configs" not in text, path
+
+
+def test_no_text_of_the_package_names_a_flag():
+    """Only the commands know flags; the package's errors name arguments and fields."""
+    flag = re.compile(r"(?<![\w-])--[a-z]\w*")
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Raise):
+                assert not flag.search(ast.unparse(node)), (path, node.lineno)

@@ -91,14 +91,14 @@ def test_columns_whose_kinds_are_given(tmp_path):
     assert one.context == {"zip": "01234", "age": 30.0, "tags": "u;v"}
     assert two.context["zip"] == "99999"
     for columns, message in (
-        (tables.Columns(categorical=("zipp",)), "--categorical names 'zipp'"),
+        (tables.Columns(categorical=("zipp",)), "categorical names 'zipp'"),
         (tables.Columns(multi_valued=("items",)), "--multi_valued names 'items'"),
         (tables.Columns(numerical=("tags",)), "in.csv:2: 'tags' is 'u;v', not a number"),
-        (tables.Columns(separator=""), "--separator is empty"),
+        (tables.Columns(separator=""), "separator is empty"),
     ):
         with pytest.raises(UserError, match=message):
             read(path, columns=columns)
-    with pytest.raises(UserError, match="--categorical is for CSV"):
+    with pytest.raises(UserError, match="categorical is for CSV"):
         read(write(tmp_path / "in.jsonl", ROWS), columns=tables.Columns(categorical=("day",)))
     with pytest.raises(UserError, match="two columns are called 'tag'"):
         read(csv(tmp_path, "items,tag,tag\na,1,2\n"))
@@ -152,14 +152,14 @@ def test_one_process_writes_a_data_set_and_clears_what_a_killed_one_left(tmp_pat
     (left / "half.array_record").write_text("half")
     prepare.prepare(records, tmp_path, "own", prepare.Options())
     assert {path.name for path in (tmp_path / "own").iterdir()} == {"1.0.0", "lock"}
-    here = f"is in use by process {os.getpid()} on .*; wait for it or use another --name"
+    here = f"is in use by process {os.getpid()} on .*; wait for it or use another name"
     schema = source.load_schema(str(tmp_path), "own")
     with RecordStore(tmp_path) as store:
         store.append(records[0])
         views = {"train": RecordView(store, np.array([0]))}
         with files.Lock(tmp_path / "own", "--name"), pytest.raises(UserError, match=here):
             builder.write(tmp_path, "own", views, schema, overwrite=True)
-        with pytest.raises(UserError, match="exists; pass --overwrite"):
+        with pytest.raises(UserError, match="exists; allow overwrite"):
             builder.write(tmp_path, "own", views, schema)
 
 

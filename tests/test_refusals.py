@@ -103,7 +103,7 @@ def test_data_that_make_no_schema(tmp_path):
     assert "the validation split is empty" in refusal(
         [{**row, "group": "one"} for row in other_features()]
     )
-    assert "--split_weights is 0,50,50" in refusal(other_features(), "--split_weights=0,50,50")
+    assert "split_weights is 0,50,50" in refusal(other_features(), "--split_weights=0,50,50")
     assert "every example is longer" in refusal(other_features(), "--max_items=1")
     assert "the data set's name is '../x'" in refusal(other_features(), "--name=../x")
     assert not any((tmp_path / "data").glob("*/1.0.0"))
@@ -117,7 +117,7 @@ def test_bad_rows_can_be_skipped_and_are_reported(tmp_path):
     done = run("prepare", *flags, "--name=two", "--skip_bad_rows=2")
     assert f"skipped {path}:31: not JSON" in done.stdout
     assert f"skipped {path}:32: 'items' is empty" in done.stdout
-    assert "exists; pass --overwrite" in refused(
+    assert "exists; allow overwrite" in refused(
         "prepare", *flags, "--name=two", "--skip_bad_rows=2"
     )
     run("prepare", *flags, "--name=two", "--skip_bad_rows=2", "--overwrite")

@@ -304,7 +304,7 @@ def test_a_port_in_use_and_a_missing_directory_are_one_line(served, trained, tmp
     port = urllib.parse.urlsplit(served).port
     with pytest.raises(UserError, match=f"cannot listen on 127.0.0.1:{port} .*in use"):
         server.listen("127.0.0.1", port)
-    with pytest.raises(UserError, match="--host is 'no such host'"):
+    with pytest.raises(UserError, match="host is 'no such host'"):
         server.listen("no such host", 0)
     error = refused("serve", f"--workdir={tmp_path}/none", "--port=0")
     assert "is not a run's work directory" in error

@@ -36,7 +36,7 @@ def check_new(data_dir: str | pathlib.Path, name: str, overwrite: bool) -> pathl
     """The directory to write to; raises `UserError` where it exists and may not be replaced."""
     target = directory(data_dir, name)
     if target.exists() and not overwrite:
-        raise UserError(f"{target} exists; pass --overwrite or another --name")
+        raise UserError(f"{target} exists; allow overwrite, or give another name")
     return target
 
 
@@ -54,7 +54,7 @@ def write(
         process is writing this data set.
     """
     folder = directory(data_dir, name).parent
-    with files.Lock(folder, "--name"):
+    with files.Lock(folder, "name"):
         target = directory(data_dir, name)
         for left_by_a_kill in folder.glob(f"{_WRITING}*"):
             files.restore_directory(target, left_by_a_kill / VERSION)

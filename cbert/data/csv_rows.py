@@ -64,16 +64,15 @@ def rows(
 def _check_header(field_of: dict[str, str], columns: Columns, path: pathlib.Path) -> None:
     """Refuses a table without items, and kinds of what is no feature."""
     if "items" not in field_of.values():
-        raise UserError(f"{path}: no column 'items'; map one with --columns=items:COLUMN")
+        raise UserError(f"{path}: no column 'items'; map one with columns=items:COLUMN")
     features = [name for name, field in field_of.items() if field == "context"]
     for name, kind in columns.kinds.items():
         if name not in features:
             raise UserError(
-                f"--{kind} names {shown(name)}; the context's columns are: "
-                f"{', '.join(features)}"
+                f"{kind} names {shown(name)}; the context's columns are: {', '.join(features)}"
             )
     if not columns.separator:
-        raise UserError("--separator is empty; give what stands between the values of a list")
+        raise UserError("separator is empty; give what stands between the values of a list")
 
 
 def _numerical(

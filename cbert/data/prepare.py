@@ -102,9 +102,9 @@ def _collect(
         overview.add(record, splits.split_of(record, options.split_weights))
     for name in options.drop:
         if name not in names:
-            raise UserError(f"--drop names {shown(name)}; the features are: {', '.join(names)}")
+            raise UserError(f"drop names {shown(name)}; the features are: {', '.join(names)}")
     if longer and not len(store):
-        raise UserError(f"every example is longer than --max_items={max_items}; raise it")
+        raise UserError(f"every example is longer than max_items={max_items}; raise it")
     return longer
 
 
@@ -142,7 +142,7 @@ def _schema(
 def _inferred(by_split: dict[str, RecordView], options: Options) -> Schema:
     if not len(by_split["validation"]):
         raise UserError(
-            "the validation split is empty; give more groups, other --split_weights, or "
+            "the validation split is empty; give more groups, other split_weights, or "
             "records with a 'split' of their own"
         )
     accumulator = infer_schema.SchemaAccumulator(

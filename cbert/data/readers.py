@@ -80,7 +80,7 @@ def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Any]]:
         if name.endswith(_CSV):
             yield from csv_rows.rows(path, columns)
         elif columns.kinds:
-            raise UserError(f"--{min(columns.kinds.values())} is for CSV; {path} is not")
+            raise UserError(f"{min(columns.kinds.values())} is for CSV; {path} is not")
         elif name.endswith(_JSON_LINES):
             yield from _json_lines(path)
         elif name.endswith(".parquet"):

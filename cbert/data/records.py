@@ -86,8 +86,7 @@ class Validator:
             check_text(item, "item")
             if self._kind == schema_lib.SET and item in seen:
                 raise RowError(
-                    f"item {shown(item)} occurs twice in a set; remove it or use "
-                    "--kind=sequence"
+                    f"item {shown(item)} occurs twice in a set; remove it or use kind=sequence"
                 )
             seen.add(item)
         return items

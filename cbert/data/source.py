@@ -3,7 +3,6 @@
 import contextlib
 import json
 import pathlib
-import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ from tensorflow_datasets.proto import tf_example_pb2
 from cbert import progress
 from cbert.data import builder, columns
 from cbert.data.columns import Split
-from cbert.errors import UserError, one_line
+from cbert.errors import UserError, one_line, shown
 from cbert.schema import Schema, schema_file
 
 
@@ -27,9 +26,8 @@ def _found(data_dir: str, name: str) -> pathlib.Path:
     path = builder.directory(data_dir, name)
     if not (path / "dataset_info.json").exists():
         raise UserError(
-            f"{path}: no prepared data; run python -m experiments.prepare "
-            f"{shlex.join([f'--name={name}', f'--data_dir={data_dir}'])} with --input=FILE or "
-            "--synthetic=stylist"
+            f"{path}: no prepared data; prepare {shown(name)} in {shown(data_dir)} first, by "
+            "experiments.prepare"
         )
     return path
 
@@ -54,7 +52,7 @@ def _reading(path: pathlib.Path) -> Iterator[None]:
     except Exception as error:
         raise UserError(
             f"{path}: the prepared data are damaged ({one_line(error)[:200]}); prepare them "
-            "again with --overwrite"
+            "again with overwrite"
         ) from None
 
 

@@ -64,9 +64,7 @@ def field_of_column(
     check_unique(available, path)
     for field, column in columns.names.items():
         if field not in MAPPED:
-            raise UserError(
-                f"--columns maps {shown(field)}; the fields are {', '.join(MAPPED)}"
-            )
+            raise UserError(f"columns maps {shown(field)}; the fields are {', '.join(MAPPED)}")
         if column not in available:
             raise UserError(
                 f"{path}: no column {shown(column)}; it has: {', '.join(available)}"

@@ -23,7 +23,7 @@ def host_name(text: str) -> str:
     parts = _split(f"//[{name}]" if ":" in name else f"//{name}")
     if not name or parts is None or parts.hostname != name:
         raise UserError(
-            f"--allowed_hosts names {text!r:.60}; give names or addresses without a port"
+            f"allowed_hosts names {text!r:.60}; give names or addresses without a port"
         )
     return name
 
@@ -71,7 +71,7 @@ class Guard:
             raise RefusalError(
                 403,
                 f"host {headers.get('host', '')[:80]!r} is not served; start the server with "
-                "--allowed_hosts=NAME",
+                "allowed_hosts=NAME",
             )
         if "origin" in headers and not self._is_own(headers["origin"], host):
             raise RefusalError(

@@ -29,9 +29,7 @@ def listen(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (OSError, UnicodeError) as error:
-        raise UserError(
-            f"--host is {host!r}: {error}; use an address of this machine"
-        ) from None
+        raise UserError(f"host is {host!r}: {error}; use an address of this machine") from None
     listening = socket.socket(family, kind, protocol)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -40,7 +38,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         raise UserError(
-            f"cannot listen on {host}:{port} ({error.strerror}); pass another --port or --host"
+            f"cannot listen on {host}:{port} ({error.strerror}); use another port or host"
         ) from None
     return listening
 

@@ -27,7 +27,7 @@ class Service:
     def model(self, name: str) -> Predictor:
         if name not in self.models:
             raise RefusalError(
-                400, f"model {name!r} is not served; start the server with --compare=DIR"
+                400, f"model {name!r} is not served; compare another model to have two"
             )
         return self.models[name]
 

@@ -64,7 +64,7 @@ def train_seeds(
         run = run_lib.set_up(config, schema, seeds)
         for one, path in zip(configs, paths, strict=True):
             if parallel.is_first():
-                stack.enter_context(files.Lock(path, "--workdir", wait))
+                stack.enter_context(files.Lock(path, "work directory", wait))
                 workdir_lib.initialise_workdir(one, schema, path)
         with parallel.error_context():
             seed_runs = _open(stack, run, paths)

@@ -85,7 +85,7 @@ def make_catalogue(articles: int, seed: int = 0) -> Catalogue:
     Raises `UserError` when it is too small for every type.
     """
     if articles < 4 * len(TYPES):
-        raise UserError(f"--articles is {articles}; it must be at least {4 * len(TYPES)}")
+        raise UserError(f"articles is {articles}; it must be at least {4 * len(TYPES)}")
     random = np.random.default_rng([seed, articles])
     types = np.sort(np.arange(articles) % len(TYPES))
     brands = random.integers(len(BRANDS), size=articles)

@@ -74,7 +74,7 @@ def outfits(articles: int, split_sizes: list[int], seed: int = 0) -> Iterator[di
       seed: Decides catalogue and outfits.
     """
     if len(split_sizes) != 3 or min(split_sizes) < 1:
-        raise UserError(f"--split_sets is {split_sizes}; give three counts of at least 1")
+        raise UserError(f"split_sets is {split_sizes}; give three counts of at least 1")
     batches = [
         (split, start, min(BATCH, size - start))
         for split, size in zip(SPLITS, split_sizes, strict=True)
