@@ -12,7 +12,7 @@ import ml_collections
 from absl import flags
 
 from cbert.config import reference
-from cbert.data import builder, source
+from cbert.data import builder
 from cbert.data.synthetic import stylist
 from cbert.errors import UserError
 from cbert.evaluation.compare import align
@@ -68,7 +68,7 @@ def _schema(config: ml_collections.ConfigDict) -> Schema:
     prepared = builder.directory(config.data.dir, config.data.name).exists()
     if config.data.stylist_articles and not prepared:
         return stylist.schema(config.data.stylist_articles, [])
-    return source.load_schema(config.data.dir, config.data.name)
+    return prepared.load_schema(config.data.dir, config.data.name)
 
 
 if __name__ == "__main__":

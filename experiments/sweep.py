@@ -19,7 +19,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from cbert import processes
-from cbert.data import source
+from cbert.data import prepared
 from cbert.errors import UserError
 from cbert.sweep import jobs, launchers, points
 from cbert.sweep.running import Sweep, described
@@ -79,7 +79,9 @@ def main() -> None:
 def _plan(workdir: pathlib.Path) -> tuple[list[jobs.Job], int]:
     """The jobs, checked against each other and against what lies in the directory."""
     config, flag = _CONFIG.value, flags.FLAGS["config"]
-    schema = source.load_schema(config.data.dir, config.data.name) if config.data.name else None
+    schema = (
+        prepared.load_schema(config.data.dir, config.data.name) if config.data.name else None
+    )
     expanded = points.expand(
         config,
         _own_sweep(config_flags.get_config_filename(flag).partition(":")[0]),

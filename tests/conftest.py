@@ -27,7 +27,7 @@ from collections.abc import Iterator
 import pytest
 
 import cbert
-from cbert.data import prepare, records, source
+from cbert.data import prepare, prepared, records
 from cbert.data.synthetic import stylist
 from cbert.training import loop
 from configs import base
@@ -156,12 +156,12 @@ def data_dir(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="session")
 def schema(data_dir):
-    return source.load_schema(data_dir, "small")
+    return prepared.load_schema(data_dir, "small")
 
 
 @pytest.fixture(scope="session")
 def train_split(data_dir, schema):
-    return source.load(data_dir, "small", "train", schema)
+    return prepared.load(data_dir, "small", "train", schema)
 
 
 @pytest.fixture(scope="session")

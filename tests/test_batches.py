@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from cbert.data import batching, builder, columns, source
+from cbert.data import batching, builder, columns, prepared
 from cbert.data.batching import Batches, bucket_bounds
 from cbert.errors import UserError
 
@@ -86,23 +86,26 @@ def same(one, other):
 def test_damaged_data_are_refused_or_the_same(data_dir, schema, tmp_path):
     """Every file of prepared data in turn: a bit flipped, cut short, deleted."""
     whole = builder.directory(data_dir, "small")
-    expected = source.load(data_dir, "small", "test", schema)
+    expected = prepared.load(data_dir, "small", "test", schema)
     files = [path.relative_to(whole) for path in whole.glob("*.*") if path.is_file()]
     assert len(files) > 4
     refusals = []
-    for place, (name, damage) in enumerate(itertools.product(files, ("flip", "cut", "delete"))):
-        prepared = tmp_path / str(place) / "small" / builder.VERSION
-        shutil.copytree(whole, prepared, ignore=shutil.ignore_patterns("columns"))
-        content = bytearray((prepared / name).read_bytes())
+    for number, (name, damage) in enumerate(
+        itertools.product(files, ("flip", "cut", "delete"))
+    ):
+        folder = tmp_path / str(number) / "small" / builder.VERSION
+        shutil.copytree(whole, folder, ignore=shutil.ignore_patterns("columns"))
+        content = bytearray((folder / name).read_bytes())
         content[len(content) // 2] ^= 4
-        (prepared / name).write_bytes(content if damage == "flip" else content[: place + 9])
+        kept = content if damage == "flip" else content[: number + 9]
+        (folder / name).write_bytes(kept)
         if damage == "delete":
-            (prepared / name).unlink()
+            (folder / name).unlink()
         try:
-            loaded = source.load_schema(tmp_path / str(place), "small")
-            found = source.load(tmp_path / str(place), "small", "test", loaded)
+            loaded = prepared.load_schema(tmp_path / str(number), "small")
+            found = prepared.load(tmp_path / str(number), "small", "test", loaded)
         except UserError as error:
-            refusals.append(str(prepared) in str(error))
+            refusals.append(str(folder) in str(error))
         else:
             if loaded == schema:
                 same(found, expected)
@@ -111,11 +114,11 @@ def test_damaged_data_are_refused_or_the_same(data_dir, schema, tmp_path):
 
 
 def test_a_split_is_the_same_from_its_cache(data_dir, schema, tmp_path, capsys):
-    prepared = tmp_path / "small" / builder.VERSION
-    shutil.copytree(builder.directory(data_dir, "small"), prepared)
-    shutil.rmtree(prepared / "columns", ignore_errors=True)
-    fresh = source.load(tmp_path, "small", "test", schema)
-    (cache,) = (prepared / "columns").iterdir()
+    folder = tmp_path / "small" / builder.VERSION
+    shutil.copytree(builder.directory(data_dir, "small"), folder)
+    shutil.rmtree(folder / "columns", ignore_errors=True)
+    fresh = prepared.load(tmp_path, "small", "test", schema)
+    (cache,) = (folder / "columns").iterdir()
     assert fresh.contexts[0].startswith("{")
     same(columns.read(cache), fresh)
 
@@ -123,11 +126,13 @@ def test_a_split_is_the_same_from_its_cache(data_dir, schema, tmp_path, capsys):
     content = bytearray(cache.read_bytes())
     content[len(content) // 2] ^= 1
     cache.write_bytes(content)
-    same(source.load(tmp_path, "small", "test", schema), fresh)
+    same(prepared.load(tmp_path, "small", "test", schema), fresh)
     assert "damaged" in capsys.readouterr().err
     same(columns.read(cache), fresh)
 
     # Another schema has another cache.
     fewer = dataclasses.replace(schema, features=schema.features[:1])
-    assert source.load(tmp_path, "small", "test", fewer).context.keys() != fresh.context.keys()
-    assert len(list((prepared / "columns").iterdir())) == 2
+    assert (
+        prepared.load(tmp_path, "small", "test", fewer).context.keys() != fresh.context.keys()
+    )
+    assert len(list((folder / "columns").iterdir())) == 2

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cbert import files
-from cbert.data import builder, prepare, readers, source
+from cbert.data import builder, prepare, readers
 from cbert.evaluation import evaluate
 from cbert.training import config as config_lib
 from cbert.training import loop
@@ -82,13 +82,13 @@ def test_the_column_cache(disk, data_dir, schema):
     prepared = disk / "small" / builder.VERSION
     shutil.copytree(builder.directory(data_dir, "small"), prepared)
     shutil.rmtree(prepared / "columns", ignore_errors=True)
-    expected = source.load(data_dir, "small", "test", schema)
+    expected = prepared.load(data_dir, "small", "test", schema)
     filler = fill(disk)
-    full = source.load(disk, "small", "test", schema)
+    full = prepared.load(disk, "small", "test", schema)
     assert not list(prepared.glob("columns/*"))
     filler.unlink()
     read_only(disk)
-    for split in (full, source.load(disk, "small", "test", schema)):
+    for split in (full, prepared.load(disk, "small", "test", schema)):
         np.testing.assert_array_equal(split.items, expected.items)
         assert split.contexts == expected.contexts
 

@@ -15,13 +15,13 @@ DEVICES = """
 import sys, json, numpy as np
 from tests.conftest import small
 from tests.steps import flat, steps
-from cbert.data import source
+from cbert.data import prepared
 from cbert import parallel
 import jax
 config = small("gsu", data__dir=sys.argv[1], model__dropout=0.0, train__masking="rate")
 config.train.mask_rate = 0.4
 config.train.context_dropout = 0.2
-state, found = steps(config, source.load_schema(sys.argv[1], "small"), 3)
+state, found = steps(config, prepared.load_schema(sys.argv[1], "small"), 3)
 assert parallel.device_count() == int(sys.argv[3])
 for leaf in jax.tree.leaves(state):
     copies = [np.asarray(shard.data) for shard in leaf.addressable_shards]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cbert.data import infer_schema, prepare, readers, records, source
+from cbert.data import infer_schema, prepare, prepared, readers, records
 from cbert.data.context_dropout import drop_features
 from cbert.data.infer_schema import SchemaAccumulator
 from cbert.errors import UserError
@@ -160,12 +160,12 @@ def test_a_vectors_moments_are_those_of_all_its_blocks():
     np.testing.assert_allclose(feature.scale, values.std(), rtol=1e-11)
 
 
-def prepared(folder, path, columns=None):
+def make_prepared(folder, path, columns=None):
     found = list(readers.read(path, columns=columns))
     options = prepare.Options(kinds={"viewed": "history"})
     prepare.prepare(found, folder / "data", "own", options)
-    schema = source.load_schema(str(folder / "data"), "own")
-    return schema, source.load(str(folder / "data"), "own", "train", schema)
+    schema = prepared.load_schema(str(folder / "data"), "own")
+    return schema, prepared.load(str(folder / "data"), "own", "train", schema)
 
 
 def test_a_history_from_json_lines_and_csv(tmp_path):
@@ -179,13 +179,13 @@ def test_a_history_from_json_lines_and_csv(tmp_path):
         f"{r['id']},a|b,{r['group']},{'|'.join(r['context']['viewed'] or [])}" for r in rows
     ]
     (tmp_path / "in.csv").write_text("\n".join(table) + "\n")
-    schema, split = prepared(tmp_path / "one", tmp_path / "in.jsonl")
+    schema, split = make_prepared(tmp_path / "one", tmp_path / "in.jsonl")
     assert schema.features == (History("viewed", 64, max_items=3),)
     coded = dict(zip(split.ids, split.context["viewed"].tolist(), strict=True))
     wanted = ([1, 1, 0, -1], [1, 0, -1, -1], [1, 0, -2, 1], [0, -1, -1, -1])
     assert coded == {name: wanted[int(name[1:]) % 4] for name in coded}
     columns = readers.Columns(history=("viewed",))
-    other, same = prepared(tmp_path / "other", tmp_path / "in.csv", columns)
+    other, same = make_prepared(tmp_path / "other", tmp_path / "in.csv", columns)
     assert other == schema
     assert (same.context["viewed"] == split.context["viewed"]).all()
 

@@ -10,7 +10,7 @@ import textwrap
 import pytest
 
 from cbert import files
-from cbert.data import prepare, source
+from cbert.data import prepare, prepared
 from cbert.errors import UserError
 from cbert.schema import schema_file
 from tests.conftest import ROOT
@@ -50,9 +50,9 @@ def test_a_data_set_is_there_wherever_its_replacement_is_killed(tmp_path):
     for number in range(1, 100):
         prepare.prepare(records, tmp_path, "own", prepare.Options(overwrite=True))
         killed = killed_at(tmp_path, number)
-        schema = source.load_schema(str(tmp_path), "own")
-        splits = source.split_names(str(tmp_path), "own")
-        sizes.append(sum(len(source.load(str(tmp_path), "own", s, schema)) for s in splits))
+        schema = prepared.load_schema(str(tmp_path), "own")
+        splits = prepared.split_names(str(tmp_path), "own")
+        sizes.append(sum(len(prepared.load(str(tmp_path), "own", s, schema)) for s in splits))
         if not killed:
             break
     assert sizes.count(60) >= 2
@@ -73,7 +73,7 @@ def test_a_data_set_that_was_moved_aside_comes_back(tmp_path):
     (tmp_path / "own" / "1.0.0").rename(left / "1.0.0.replaced")
     with pytest.raises(UserError, match="exists; allow overwrite"):
         prepare.prepare(records, tmp_path, "own", prepare.Options())
-    assert len(source.split_names(str(tmp_path), "own")) == 3
+    assert len(prepared.split_names(str(tmp_path), "own")) == 3
     assert not left.exists()
 
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from cbert.data.source import Split
+from cbert.data.prepared import Split
 from cbert.errors import UserError
 from cbert.evaluation import baselines, breakdown, metrics
 from cbert.schema import SET, UNKNOWN_ITEM, Categorical, Numerical, Schema, Vector

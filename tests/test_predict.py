@@ -10,7 +10,7 @@ import pytest
 
 import cbert
 from cbert import export, parallel, predict, tasks
-from cbert.data import source
+from cbert.data import prepared
 from cbert.errors import UserError
 from cbert.inference.checks import Checker
 from cbert.inference.program import Program, padded_lengths
@@ -138,7 +138,7 @@ def test_a_batch_is_its_queries_one_by_one(predictor):
 
 
 def test_scores_are_those_of_evaluation(predictor, data_dir):
-    split = source.load(data_dir, "small", "test", predictor.schema)
+    split = prepared.load(data_dir, "small", "test", predictor.schema)
     asked = query_each(split)
     model = config_lib.build_model(predictor.config, predictor.schema)
     task = tasks.create(predictor.config, model, predictor.schema)

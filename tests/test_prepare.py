@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from cbert import files
-from cbert.data import builder, prepare, readers, source, tables
+from cbert.data import builder, prepare, prepared, readers, tables
 from cbert.data.record_store import RecordStore, RecordView
 from cbert.data.summary import format_summary
 from cbert.data.synthetic import stylist
@@ -35,16 +35,16 @@ def rows(**last):
     return examples
 
 
-def prepared(folder: pathlib.Path, examples, **options):
+def make_prepared(folder: pathlib.Path, examples, **options):
     records = read(write(folder / "in.jsonl", examples))
     _, summary = prepare.prepare(records, folder, "own", prepare.Options(**options))
-    schema = source.load_schema(str(folder), "own")
-    return schema, summary, source.load(str(folder), "own", "test", schema)
+    schema = prepared.load_schema(str(folder), "own")
+    return schema, summary, prepared.load(str(folder), "own", "test", schema)
 
 
 def test_the_longest_example_and_list_may_be_in_any_split(tmp_path):
     tags = ["x", "y", "z"]
-    schema, _, test = prepared(tmp_path, rows(items=list("abcde"), context={"tags": tags}))
+    schema, _, test = make_prepared(tmp_path, rows(items=list("abcde"), context={"tags": tags}))
     assert schema.max_items == 5
     assert test.lengths.tolist() == [5]
     assert schema.feature("tags").max_values == 3
@@ -55,7 +55,7 @@ def test_the_longest_example_and_list_may_be_in_any_split(tmp_path):
 def test_equal_numbers_have_no_deviation_to_divide_by(tmp_path):
     """The computed deviation of equal numbers may be 1e-17."""
     assert np.std([0.1] * 27) != 0
-    schema, _, test = prepared(tmp_path, rows(context={"level": 0.2}))
+    schema, _, test = make_prepared(tmp_path, rows(context={"level": 0.2}))
     assert schema.feature("level").scale == 1.0
     np.testing.assert_allclose(test.context["level"], [[1.0, 0.1]], rtol=1e-6)
 
@@ -64,7 +64,7 @@ def test_a_group_in_several_splits_is_counted(tmp_path):
     examples = rows()
     for number, group in ((0, "p"), (2, "p"), (29, "p"), (3, "q"), (4, "q")):
         examples[number]["group"] = group
-    _, summary, _ = prepared(tmp_path, examples)
+    _, summary, _ = make_prepared(tmp_path, examples)
     assert summary["groups_across_splits"] == 1
     text = format_summary(summary, "leave_out")
     assert "groups      1 lie in several splits" in text
@@ -73,9 +73,9 @@ def test_a_group_in_several_splits_is_counted(tmp_path):
 def test_what_is_dropped_leaves_a_given_schema_too(tmp_path):
     records = read(write(tmp_path / "in.jsonl", ROWS))
     prepare.prepare(records, tmp_path, "whole", prepare.Options())
-    whole = source.load_schema(str(tmp_path), "whole")
+    whole = prepared.load_schema(str(tmp_path), "whole")
     prepare.prepare(records, tmp_path, "part", prepare.Options(drop=("age",)), whole)
-    part = source.load_schema(str(tmp_path), "part")
+    part = prepared.load_schema(str(tmp_path), "part")
     assert [f for f in whole.features if f.name != "age"] == list(part.features)
 
 
@@ -153,7 +153,7 @@ def test_one_process_writes_a_data_set_and_clears_what_a_killed_one_left(tmp_pat
     prepare.prepare(records, tmp_path, "own", prepare.Options())
     assert {path.name for path in (tmp_path / "own").iterdir()} == {"1.0.0", "lock"}
     here = f"is in use by process {os.getpid()} on .*; wait for it or use another name"
-    schema = source.load_schema(str(tmp_path), "own")
+    schema = prepared.load_schema(str(tmp_path), "own")
     with RecordStore(tmp_path) as store:
         store.append(records[0])
         views = {"train": RecordView(store, np.array([0]))}
@@ -204,8 +204,8 @@ def test_the_order_is_that_of_tfds(tmp_path):
     prepare.prepare(
         read(write(tmp_path / "in.jsonl", rows)), tmp_path, "own", prepare.Options()
     )
-    schema = source.load_schema(str(tmp_path), "own")
-    loaded = source.load(str(tmp_path), "own", "train", schema).ids
+    schema = prepared.load_schema(str(tmp_path), "own")
+    loaded = prepared.load(str(tmp_path), "own", "train", schema).ids
     assert len(loaded) > 20
     assert loaded == sorted(
         loaded,

@@ -8,7 +8,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from cbert.data import infer_schema, prepare, readers, records, source, splits, tables
+from cbert.data import infer_schema, prepare, prepared, readers, records, splits, tables
 from cbert.errors import UserError
 from cbert.schema import MultiValued, schema_file
 
@@ -132,11 +132,11 @@ def test_a_records_own_split_wins(tmp_path):
 def test_prepared_data_read_back(tmp_path):
     parsed = read(write(tmp_path / "in.jsonl", ROWS))
     _, summary = prepare.prepare(parsed, tmp_path / "data", "own", prepare.Options())
-    schema = source.load_schema(tmp_path / "data", "own")
+    schema = prepared.load_schema(tmp_path / "data", "own")
     by_id = {record.id: record for record in parsed}
     total = 0
     for split in summary["examples"]:
-        loaded = source.load(tmp_path / "data", "own", split, schema)
+        loaded = prepared.load(tmp_path / "data", "own", split, schema)
         total += len(loaded)
         for row, name in enumerate(loaded.ids):
             record = by_id[name]
@@ -166,8 +166,8 @@ def test_a_sequence_keeps_a_window(tmp_path):
     parsed = read(write(tmp_path / "in.jsonl", rows), kind="sequence")
     options = prepare.Options(kind="sequence", max_items=4, longer="subsample")
     prepare.prepare(parsed, tmp_path / "data", "own", options)
-    schema = source.load_schema(tmp_path / "data", "own")
-    loaded = source.load(tmp_path / "data", "own", "train", schema)
+    schema = prepared.load_schema(tmp_path / "data", "own")
+    loaded = prepared.load(tmp_path / "data", "own", "train", schema)
     words = {"".join(schema.items[c] for c in row[row >= 0]) for row in loaded.items}
     assert words <= {"abca", "bcab", "cabc"}
     assert len(words) > 1

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
-from cbert.data import source
+from cbert.data import prepared
 from cbert.training import config as config_lib
 from cbert.training import loop
 from cbert.training import run as run_lib
@@ -166,7 +166,7 @@ def test_seeds_without_a_common_checkpoint_begin_again(data_dir, tmp_path):
     expected = loop.train_seeds(config, [0, 1], whole)
     for path, keep in zip(paths, (2, 4), strict=True):
         own = small(data__dir=data_dir, train__steps=6, model__layers=1, seed=int(path.name))
-        run = run_lib.set_up(own, source.load_schema(data_dir, "small"), [own.seed])
+        run = run_lib.set_up(own, prepared.load_schema(data_dir, "small"), [own.seed])
         shutil.copytree(tmp_path / "whole" / path.name, path)
         shutil.rmtree(path / "checkpoints")
         (path / "finished.json").unlink()

@@ -8,7 +8,7 @@ import dataclasses
 import ml_collections
 import numpy as np
 
-from cbert.data import source
+from cbert.data import prepared
 from cbert.data.masking import Masking
 from cbert.model import cost
 from cbert.schema import PAD_ITEM, SET, Categorical, Schema
@@ -56,7 +56,7 @@ def make_schema(sizes: Sizes) -> Schema:
     return Schema(SET, longest, names, (1,) * sizes.items, features)
 
 
-def make_split(sizes: Sizes, schema: Schema) -> source.Split:
+def make_split(sizes: Sizes, schema: Schema) -> prepared.Split:
     """A split of uniformly drawn items, because the speed does not depend on the items."""
     random = np.random.default_rng(0)
     lengths = sizes.lengths()
@@ -68,12 +68,12 @@ def make_split(sizes: Sizes, schema: Schema) -> source.Split:
         for feature in schema.features
     }
     names = [str(row) for row in range(count)]
-    return source.Split(names, names, ["{}"] * count, items, context, None)
+    return prepared.Split(names, names, ["{}"] * count, items, context, None)
 
 
 def make_run(
     config: ml_collections.ConfigDict, sizes: Sizes, seeds: int = 1
-) -> tuple[Run, source.Split]:
+) -> tuple[Run, prepared.Split]:
     """A training run on the workload, and the split that it trains on."""
     config_lib.check(config)
     schema = make_schema(sizes)

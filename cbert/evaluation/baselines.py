@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cbert.data.source import Split
+from cbert.data.prepared import Split
 from cbert.model.cross_entropy import score
 from cbert.schema import Schema
 from cbert.tasks.base import Queries, Task

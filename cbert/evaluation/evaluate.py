@@ -13,7 +13,7 @@ import pyarrow
 import pyarrow.parquet
 
 from cbert import files, parallel, tasks
-from cbert.data import source
+from cbert.data import prepared
 from cbert.evaluation import baselines, breakdown, feature_importance, metrics
 from cbert.model import contextual_bert
 from cbert.schema import Schema, schema_file
@@ -62,7 +62,7 @@ class Evaluation:
     method: str
     step: int
     schema: Schema
-    split: source.Split
+    split: prepared.Split
     queries: Queries
     predictions: dict[str, Predictions]
     settings: dict[str, Any]
@@ -96,7 +96,7 @@ class Restored:
     batch_size: int
 
     def predict(
-        self, data: dict[str, Any], split: source.Split, queries: Queries
+        self, data: dict[str, Any], split: prepared.Split, queries: Queries
     ) -> Predictions:
         """The predictions of all queries; `data` are the split's columns, replicated."""
         return prediction.predict_all(
@@ -169,21 +169,21 @@ def restore(workdir: pathlib.Path, config: Any, schema: Schema, which: str) -> R
 
 
 # Runs of a sweep are evaluated one after the other on the same queries.
-_LAST_QUERIES: dict[tuple, tuple[source.Split, Queries, dict[str, Predictions]]] = {}
+_LAST_QUERIES: dict[tuple, tuple[prepared.Split, Queries, dict[str, Predictions]]] = {}
 
 
 def _query(
     task: Task, data_dir: str, name: str, split_name: str, masking: str, schema: Schema
-) -> tuple[source.Split, Queries, dict[str, Predictions]]:
+) -> tuple[prepared.Split, Queries, dict[str, Predictions]]:
     """Split, queries and the baselines' predictions: the same for all runs on the same data."""
     asked_for = type(task), data_dir, name, split_name, masking, schema
     if asked_for not in _LAST_QUERIES:
-        split = source.load(data_dir, name, split_name, schema)
+        split = prepared.load(data_dir, name, split_name, schema)
         queries = task.queries(split, masking)
 
-        def load(other: str) -> source.Split | None:
-            known = source.split_names(data_dir, name)
-            return source.load(data_dir, name, other, schema) if other in known else None
+        def load(other: str) -> prepared.Split | None:
+            known = prepared.split_names(data_dir, name)
+            return prepared.load(data_dir, name, other, schema) if other in known else None
 
         predictions = baselines.predictions(task, load, schema, split, queries)
         _LAST_QUERIES.clear()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cbert import parallel, progress
-from cbert.data.source import Split
+from cbert.data.prepared import Split
 from cbert.errors import UserError
 from cbert.evaluation import metrics
 from cbert.schema import Schema

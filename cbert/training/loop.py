@@ -11,7 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from cbert import files, parallel
-from cbert.data import source
+from cbert.data import prepared
 from cbert.errors import UserError
 from cbert.training import config as config_lib
 from cbert.training import console
@@ -53,7 +53,7 @@ def train_seeds(
     _check_seeds(config, seeds, paths)
     for one in configs:
         config_lib.check(one)
-    schema = source.load_schema(config.data.dir, config.data.name)
+    schema = prepared.load_schema(config.data.dir, config.data.name)
     for one, path in zip(configs, paths, strict=True):
         workdir_lib.check(one, schema, path)
     with contextlib.ExitStack() as stack:

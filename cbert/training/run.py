@@ -10,7 +10,7 @@ import numpy as np
 import optax
 
 from cbert import parallel, tasks
-from cbert.data import source as source_lib
+from cbert.data import prepared
 from cbert.data.batching import Batches
 from cbert.data.columns import Split
 from cbert.data.in_memory import InMemory
@@ -102,8 +102,8 @@ class Run:
 
 def set_up(config: ml_collections.ConfigDict, schema: Schema, seeds: Sequence[int] = ()) -> Run:
     """Loads the data and assembles a run."""
-    train = source_lib.load(config.data.dir, config.data.name, "train", schema)
-    validation = source_lib.load(config.data.dir, config.data.name, "validation", schema)
+    train = prepared.load(config.data.dir, config.data.name, "train", schema)
+    validation = prepared.load(config.data.dir, config.data.name, "validation", schema)
     return assemble(config, schema, train, validation, seeds)
 
 

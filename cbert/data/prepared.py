@@ -19,10 +19,10 @@ from cbert.schema import Schema, schema_file
 
 def load_schema(data_dir: str, name: str) -> Schema:
     """The schema of a prepared data set; raises `UserError` where there is none."""
-    return schema_file.load(_found(data_dir, name) / "schema.json")
+    return schema_file.load(_directory(data_dir, name) / "schema.json")
 
 
-def _found(data_dir: str, name: str) -> pathlib.Path:
+def _directory(data_dir: str, name: str) -> pathlib.Path:
     path = builder.directory(data_dir, name)
     if not (path / "dataset_info.json").exists():
         raise UserError(
@@ -34,7 +34,7 @@ def _found(data_dir: str, name: str) -> pathlib.Path:
 
 def split_names(data_dir: str, name: str) -> list[str]:
     """The splits that prepared data have."""
-    return sorted(_opened(_found(data_dir, name)).info.splits)
+    return sorted(_opened(_directory(data_dir, name)).info.splits)
 
 
 def _opened(path: pathlib.Path) -> tfds.core.DatasetBuilder:
@@ -62,15 +62,15 @@ def load(data_dir: str, name: str, split: str, schema: Schema) -> Split:
     Raises:
       UserError: there is no such split, or its files are damaged.
     """
-    path = _found(data_dir, name)
+    path = _directory(data_dir, name)
     read_only = _opened(path)
     if split not in read_only.info.splits:
         raise UserError(
             f"{path} has no split {split!r}; it has {', '.join(sorted(read_only.info.splits))}"
         )
     cache = columns.location(path, split, schema)
-    found = columns.read(cache)
-    if found is None:
+    encoded = columns.read(cache)
+    if encoded is None:
         with _reading(path):
             raw = read_only.as_data_source(
                 split, deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES
@@ -78,9 +78,9 @@ def load(data_dir: str, name: str, split: str, schema: Schema) -> Split:
         schema.check_room(len(raw))
         bar = progress.bar(range(0, len(raw), 1024), desc=f"loading {split}", unit=" blocks")
         # Block by block, for a record takes far more memory than its columns.
-        found = columns.joined([encode(_block(raw, start, path), schema) for start in bar])
-        columns.write(cache, found)
-    return found
+        encoded = columns.joined([encode(_block(raw, start, path), schema) for start in bar])
+        columns.write(cache, encoded)
+    return encoded
 
 
 def _block(raw: Any, start: int, path: pathlib.Path) -> list[Any]:
@@ -113,12 +113,12 @@ def encode(examples: list[Any], schema: Schema) -> Split:
 def _reference(examples: list[Any], max_items: int) -> dict[str, np.ndarray] | None:
     if not all(len(e["reference/rank"].int64_list.value) for e in examples):
         return None
-    found = {
+    reference = {
         name: np.zeros((len(examples), max_items), np.float32)
         for name in ("log_probability", "rank")
     }
     for row, example in enumerate(examples):
         values = example["reference/log_probability"].float_list.value
-        found["log_probability"][row, : len(values)] = values
-        found["rank"][row, : len(values)] = example["reference/rank"].int64_list.value
-    return found
+        reference["log_probability"][row, : len(values)] = values
+        reference["rank"][row, : len(values)] = example["reference/rank"].int64_list.value
+    return reference
