@@ -15,6 +15,7 @@ from cbert.evaluation import evaluate
 from cbert.training import config as config_lib
 from cbert.training import loop
 from cbert.training import run as run_lib
+from cbert.training import state as state_lib
 from cbert.training.checkpoint import Checkpoints
 from tests.conftest import lines, refused
 
@@ -112,7 +113,7 @@ def test_train_and_evaluate(disk, trained, schema):
     with Checkpoints(disk / "run", read_only=True) as checkpoints:
         assert checkpoints.steps()
     loop.train(config, disk / "run")
-    fresh = run_lib.set_up(config, schema).state
+    fresh = state_lib.to_saved(run_lib.set_up(config, schema).state)
     states = []
     for run in (trained, disk / "run"):
         with Checkpoints(run) as checkpoints:
