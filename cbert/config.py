@@ -198,13 +198,17 @@ def load(
       UserError: there is no such file, or it is not a config.
     """
     try:
-        config = ml_collections.ConfigDict(json.loads(path.read_text(encoding="utf-8")))
-        check(config)
-        return config
+        text = files.read_text(path)
     except FileNotFoundError:
         raise UserError(
             f"{path}: no such file; {path.parent} is not a run's work directory"
         ) from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not a run's config (not UTF-8); restore the file") from None
+    try:
+        config = ml_collections.ConfigDict(json.loads(text))
+        check(config)
+        return config
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except (ValueError, AttributeError, TypeError, RecursionError) as error:

@@ -254,7 +254,7 @@ def write(evaluation: Evaluation, result: dict[str, Any], workdir: str | pathlib
 def _known_importance(path: pathlib.Path, result: dict[str, Any]) -> dict[str, Any]:
     """The feature importance in an earlier file, if it is of the same step and settings."""
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))
+        known = json.loads(files.read_text(path))
     except (OSError, ValueError):
         return {}
     same = ("step", "split", "masking", "checkpoint", "data", "queries", "groups")

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import ml_collections
 
+from cbert import files
 from cbert.errors import UserError
 from cbert.schema import Schema, schema_file
 from cbert.training import checkpoint, workdir, writer
@@ -109,7 +110,7 @@ def _read_evaluation(path: pathlib.Path) -> dict[str, Any] | None:
     if not path.exists() or not path.with_suffix(".parquet").exists():
         return None
     try:
-        evaluation = json.loads(path.read_text(encoding="utf-8"))
+        evaluation = json.loads(files.read_text(path))
         absent = [name for name in (*SETTINGS, "step") if name not in evaluation]
     except (ValueError, TypeError) as error:
         raise UserError(f"{path}: damaged ({error}); evaluate the run again") from None

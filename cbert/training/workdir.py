@@ -88,6 +88,6 @@ def finish(workdir: pathlib.Path, result: dict[str, Any]) -> None:
 def finished(workdir: pathlib.Path) -> dict[str, Any] | None:
     """The result that `finish` wrote, None if the run is not finished."""
     try:
-        return json.loads((workdir / FINISHED).read_text(encoding="utf-8"))
+        return json.loads(files.read_text(workdir / FINISHED))
     except (OSError, ValueError):
         return None
