@@ -53,36 +53,46 @@ def main() -> None:
         _BY.value,
         _FEATURE_IMPORTANCE.value,
     )
-    evaluations, results, parts = [], {}, {}
+    evaluations, results, summaries = [], {}, {}
     for workdir in dict.fromkeys(_WORKDIR.value):
         evaluation = evaluate_lib.evaluate(workdir, options)
-        found = evaluate_lib.summary(evaluation, options.by)
-        evaluate_lib.write(evaluation, found, workdir)
+        summary = evaluate_lib.summary(evaluation, options.by)
+        evaluate_lib.write(evaluation, summary, workdir)
         evaluations.append(evaluation)
-        parts[workdir] = found
+        summaries[workdir] = summary
         name = evaluation.method if len(_WORKDIR.value) == 1 else workdir
-        results[name] = found["results"][evaluate_lib.MODEL]
+        results[name] = summary["results"][evaluate_lib.MODEL]
     if not evaluations:
         raise UserError("--workdir is empty; give a run's directory")
     # Runs that cannot be compared are refused before anything is printed.
     paired = compare.format_paired(list(results), evaluations) if len(results) > 1 else ""
-    baseline_results = {k: v for k, v in found["results"].items() if k != evaluate_lib.MODEL}
+    metrics = evaluation.task.metrics
+    baseline_results = {
+        name: result
+        for name, result in summary["results"].items()
+        if name != evaluate_lib.MODEL
+    }
     print(
-        f"\n{options.split} split of {found['data']}: {found['queries']:,} queries "
-        f"({found['masking']}), {found['groups']:,} groups, {found['skipped']:,} skipped; "
-        f"± standard error over groups\n"
+        f"\n{options.split} split of {summary['data']}: {summary['queries']:,} queries "
+        f"({summary['masking']}), {summary['groups']:,} groups, {summary['skipped']:,} skipped"
+        "; ± standard error over groups\n"
     )
-    print(compare.format_results({**results, **baseline_results}))
-    print("\n" + (paired or compare.format_slices(found["by_visible_items"], "visible items")))
+    print(compare.format_results({**results, **baseline_results}, metrics))
+    if paired:
+        print("\n" + paired)
+    else:
+        for name in evaluation.task.slices(evaluation.split):
+            title = name.replace("_", " ")
+            print("\n" + compare.format_slices(summary[f"by_{name}"], title, metrics))
     if options.by:
-        for workdir, found in parts.items():
+        for workdir, summary in summaries.items():
             print(f"\n{printable(workdir)}")
-            print(compare.format_slices(found[f"by_{options.by}"], options.by))
+            print(compare.format_slices(summary[f"by_{options.by}"], options.by, metrics))
     if options.feature_importance:
         print("\nfeature importance, one query an example; ± over groups")
-        for workdir, found in parts.items():
+        for workdir, summary in summaries.items():
             print(f"\n{printable(workdir)}")
-            print(compare.format_feature_importance(found["feature_importance"]))
+            print(compare.format_feature_importance(summary["feature_importance"]))
     if baselines.BAYES_OPTIMAL in baseline_results:
         fractions = [
             [name, f"{compare.fraction_of_optimal(evaluation):.1%}"]

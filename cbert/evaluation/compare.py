@@ -1,5 +1,6 @@
 """Several runs side by side: one table, and paired differences on the same queries."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,30 +10,24 @@ from cbert.evaluation import metrics
 from cbert.evaluation.baselines import BAYES_OPTIMAL, POPULARITY
 from cbert.evaluation.evaluate import MODEL, Evaluation
 from cbert.evaluation.feature_importance import PERMUTED, PERTURBATIONS
+from cbert.tasks.base import Metric
 
-HEADINGS = {
-    "cross_entropy": "cross-entropy",
-    "recall@1": "r@1 %",
-    "recall@5": "r@5 %",
-    "recall@250": "r@250 %",
-    "mrr": "MRR",
-    "ndcg@10": "NDCG@10",
-}
+Metrics = Sequence[Metric]
 
 
-def format_results(results: dict[str, dict[str, Any]]) -> str:
-    """A table of metrics with their standard errors, one row for each name."""
-    rows = [["", *HEADINGS.values()]]
+def format_results(results: dict[str, dict[str, Any]], metrics: Metrics) -> str:
+    """A table of a task's metrics with their standard errors, one row for each name."""
+    rows = [["", *(metric.title for metric in metrics)]]
     for name, summary in results.items():
-        rows.append([name, *(_cell(metric, summary[metric]) for metric in HEADINGS)])
+        rows.append([name, *(_cell(metric, summary) for metric in metrics)])
     return align(rows)
 
 
-def format_slices(slices: dict[str, Any], title: str) -> str:
-    """A table of metrics by slice, with the number of queries in each."""
-    rows = [[title, "queries", *HEADINGS.values()]]
+def format_slices(slices: dict[str, Any], title: str, metrics: Metrics) -> str:
+    """A table of a task's metrics by slice, with the number of queries in each."""
+    rows = [[title, "queries", *(metric.title for metric in metrics)]]
     for label, summary in slices.items():
-        cells = (_cell(metric, summary[metric]) for metric in HEADINGS)
+        cells = (_cell(metric, summary) for metric in metrics)
         rows.append([label, f"{summary['queries']:,}", *cells])
     return align(rows)
 
@@ -50,9 +45,10 @@ def format_feature_importance(importance: dict[str, Any]) -> str:
     return align(rows)
 
 
-def _cell(metric: str, summary: dict[str, float | None]) -> str:
-    scale, digits = (100, 2) if metric.startswith("recall") else (1, 4)
-    return plus_minus(summary["mean"], summary["standard_error"], scale, digits)
+def _cell(metric: Metric, summary: dict[str, Any]) -> str:
+    scale, digits = (100, 2) if metric.percent else (1, 4)
+    measured = summary[metric.name]
+    return plus_minus(measured["mean"], measured["standard_error"], scale, digits)
 
 
 def plus_minus(
@@ -77,7 +73,7 @@ def align(rows: list[list[str]]) -> str:
 
 
 def paired(base: Evaluation, other: Evaluation) -> dict[str, float | None]:
-    """The cross-entropy of `other` minus that of `base`, query by query, in nats.
+    """The deciding metric of `other` minus that of `base`, query by query.
 
     Returns:
       `mean`, `standard_error` (over groups) and the 95 % interval from `low` to `high` (groups
@@ -100,7 +96,7 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, float | None]:
             "the runs were evaluated on different queries; compare runs on the same data, "
             "split and vocabulary"
         )
-    metric = base.task.metric.name
+    metric = base.task.metrics[0].name
     difference = other.values()[metric] - base.values()[metric]
     mean, error = metrics.mean_and_error(difference, base.groups)
     low, high = metrics.bootstrap_interval(difference, base.groups)
@@ -108,8 +104,9 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, float | None]:
 
 
 def format_paired(names: list[str], evaluations: list[Evaluation]) -> str:
-    """A table of each run minus the first."""
-    rows = [[f"minus {names[0]}", "cross-entropy", "95 % interval over groups"]]
+    """A table of each run minus the first, in the metric that decides."""
+    heading = evaluations[0].task.metrics[0].heading
+    rows = [[f"minus {names[0]}", heading, "95 % interval over groups"]]
     for name, evaluation in zip(names[1:], evaluations[1:], strict=True):
         difference = paired(evaluations[0], evaluation)
         rows.append(

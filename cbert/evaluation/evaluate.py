@@ -194,7 +194,7 @@ def _query(
 def summary(evaluation: Evaluation, by: str = "") -> dict[str, Any]:
     """The result as JSON: each predictor's metrics, and the model's for each slice."""
     groups, queries = evaluation.groups, evaluation.queries
-    names = evaluation.task.metrics
+    names = [metric.name for metric in evaluation.task.metrics]
     result = {
         "task": evaluation.task.name,
         "method": evaluation.method,
@@ -222,15 +222,14 @@ def summary(evaluation: Evaluation, by: str = "") -> dict[str, Any]:
 
 def _by_slice(evaluation: Evaluation, slices: dict[str, np.ndarray]) -> dict[str, Any]:
     """The model's metrics over the examples of each slice, `bool [M]`."""
-    groups, names = evaluation.groups, evaluation.task.metrics
-    values, results = evaluation.values(), {}
+    groups, values, results = evaluation.groups, evaluation.values(), {}
     for label, rows in slices.items():
         inside = rows[evaluation.queries.rows]
         if inside.any():
             own = {name: column[inside] for name, column in values.items()}
             results[label] = {
                 "queries": int(inside.sum()),
-                **metrics.summarize(own, groups[inside], names),
+                **metrics.summarize(own, groups[inside], list(own)),
             }
     return results
 

@@ -1,10 +1,10 @@
 """The tables of the report, with their captions."""
 
 from cbert.evaluation.baselines import BAYES_OPTIMAL
-from cbert.evaluation.compare import HEADINGS, plus_minus
+from cbert.evaluation.compare import plus_minus
 from cbert.evaluation.feature_importance import DROPPED, PERMUTED
 from cbert.report import statistics
-from cbert.report.query_table import REPORTED_METRICS
+from cbert.report.query_table import REPORTED_METRICS, TITLES
 from cbert.report.report_data import ReportData
 from cbert.report.statistics import Difference, Mean
 from cbert.report.tables import Table
@@ -51,7 +51,7 @@ def main_table(data: ReportData, results: dict[str, dict[str, Mean]]) -> Table:
         means = results[label]
         cells = (cell(means[name], name) for name in REPORTED_METRICS)
         rows.append((label, *cells, "", _error_over(means["cross_entropy"]), ""))
-    metrics = (HEADINGS[name] for name in REPORTED_METRICS)
+    metrics = (TITLES[name] for name in REPORTED_METRICS)
     return Table(
         f"{data.settings['data']}, {data.split} split: mean ± standard error. Errors of "
         "variants are over seeds, errors of baselines over groups. Cross-entropy is in nats. "
@@ -72,7 +72,7 @@ def comparison_table(data: ReportData, metric: str, differences: list[Difference
     if metric == "cross_entropy":
         unit = " (nats; the second is better where it is negative)"
     return Table(
-        f"{HEADINGS[metric]}, the second minus the first{unit}; ± standard error over groups",
+        f"{TITLES[metric]}, the second minus the first{unit}; ± standard error over groups",
         ("pair", "difference", "95 % interval", "p", "p, Holm", "same sign", "verdict"),
         [_comparison_row(one) for one in of_metric],
         rules=(sum(one.base == data.base for one in of_metric),),

@@ -11,12 +11,13 @@ import numpy as np
 from cbert.evaluation import metrics
 from cbert.report.query_table import REPORTED_METRICS
 from cbert.report.report_data import ReportData, Variant
+from cbert.tasks.ranking import METRICS
 
 DRAWS = 10_000
 # Differences of recall are often exactly zero; rounding of the sums leaves less than this.
 ROUNDING = 1e-12
 # +1 for a metric that is better when it is larger, -1 for one that is better when smaller.
-DIRECTION = {name: -1 if name == "cross_entropy" else 1 for name in REPORTED_METRICS}
+DIRECTION = {metric.name: -1 if metric.best == "min" else 1 for metric in METRICS}
 SEEDS, GROUPS = "seeds", "groups"
 
 

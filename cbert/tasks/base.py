@@ -41,23 +41,32 @@ class Examples:
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A metric and its better direction.
+    """A metric: its name, its better direction, and how it is shown.
 
     Attributes:
       name: As in `metrics.jsonl` and in evaluations.
       best: Whether the smallest value is the best, or the largest.
+      heading: As in tables and at the terminal.
+      percent: Whether it is a fraction that is shown in percent.
     """
 
     name: str
     best: Literal["min", "max"]
+    heading: str
+    percent: bool = False
 
     def improves(self, value: float, best: float) -> bool:
+        """Whether a value is better than the best one so far."""
         return value < best if self.best == "min" else value > best
 
     @property
-    def worst(self) -> float:
-        """What every value is better than."""
-        return float("inf") if self.best == "min" else float("-inf")
+    def title(self) -> str:
+        """The heading of a column, with the unit."""
+        return f"{self.heading} %" if self.percent else self.heading
+
+    def text(self, value: float) -> str:
+        """The value as a person reads it."""
+        return f"{value:.2%}" if self.percent else f"{value:.4f}"
 
 
 class Queries(Protocol):
@@ -84,15 +93,14 @@ class Task(Protocol):
     Attributes:
       model: The Flax module of encoder and head.
       name: Its name in configs and evaluations.
-      metric: What decides which checkpoint is the best.
-      metrics: The names of all metrics of an evaluation, in the order of its tables.
-      shown: The metrics that a person sees after a validation.
+      metrics: All metrics of an evaluation, in the order of its tables; the first one decides
+        which checkpoint is the best.
+      shown: The names of those that a person sees after a validation.
     """
 
     name: str
     model: nn.Module
-    metric: Metric
-    metrics: tuple[str, ...]
+    metrics: tuple[Metric, ...]
     shown: tuple[str, ...]
 
     def constants(self) -> dict[str, np.ndarray]:

@@ -23,7 +23,7 @@ from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy, score
 from cbert.model.layers import takes_fast
 from cbert.schema import MASK_ITEM, Schema
 from cbert.tasks import ranking
-from cbert.tasks.base import Batch, Examples, Metric, Metrics
+from cbert.tasks.base import Batch, Examples, Metrics
 
 Array = jax.Array
 EACH, ONE = "each", "one"
@@ -75,8 +75,7 @@ class MaskedItem:
     sampled_items: int = 0
 
     name = "masked_item"
-    metric = Metric("cross_entropy", "min")
-    metrics = ranking.NAMES
+    metrics = ranking.METRICS
     shown = ("cross_entropy", "recall@5")
 
     @classmethod

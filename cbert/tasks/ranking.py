@@ -5,7 +5,16 @@ Legend: Q queries.
 
 import numpy as np
 
-NAMES = ("cross_entropy", "recall@1", "recall@5", "recall@250", "mrr", "ndcg@10")
+from cbert.tasks.base import Metric
+
+METRICS = (
+    Metric("cross_entropy", "min", "cross-entropy"),
+    Metric("recall@1", "max", "r@1", percent=True),
+    Metric("recall@5", "max", "r@5", percent=True),
+    Metric("recall@250", "max", "r@250", percent=True),
+    Metric("mrr", "max", "MRR"),
+    Metric("ndcg@10", "max", "NDCG@10"),
+)
 
 
 def metric_values(log_probability: np.ndarray, rank: np.ndarray) -> dict[str, np.ndarray]:

@@ -51,13 +51,7 @@ class Clock:
         return rate * self._size
 
 
-def validated(seed: str, step: int, metrics: dict[str, float], improved: bool) -> None:
-    """One line for a validation; fractions are shown as percentages."""
-    numbers = "  ".join(
-        f"{name.replace('_', ' ')} {_text(name, v)}" for name, v in metrics.items()
-    )
-    tqdm.write(f"step {step:>7}  {seed}validation {numbers}{'  best' if improved else ''}")
-
-
-def _text(name: str, value: float) -> str:
-    return f"{value:.2%}" if "@" in name or "accuracy" in name else f"{value:.4f}"
+def validated(seed: str, step: int, metrics: list[str], improved: bool) -> None:
+    """One line for a validation."""
+    best = "  best" if improved else ""
+    tqdm.write(f"step {step:>7}  {seed}validation {'  '.join(metrics)}{best}")

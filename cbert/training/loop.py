@@ -204,7 +204,7 @@ def _write_rows(
 
 def _validate(run: Run, seed_runs: Sequence[SeedRun], step: int) -> bool:
     """Evaluates every seed, and notes whether it is the best so far; True if any is."""
-    metric, any_improved = run.task.metric, False
+    metric, any_improved = run.task.metrics[0], False
     for seed_run, state in zip(seed_runs, run.states(), strict=True):
         metrics, progress = run.validation(state.params), seed_run.progress
         value = metrics[metric.name]
@@ -216,8 +216,9 @@ def _validate(run: Run, seed_runs: Sequence[SeedRun], step: int) -> bool:
             progress.best, progress.best_step, progress.waited = value, step, 0
         else:
             progress.waited += 1
-        shown = {name: metrics[name] for name in run.task.shown}
-        console.validated(seed_run.name, step, shown, improved)
+        shown = [one for one in run.task.metrics if one.name in run.task.shown]
+        texts = [f"{one.heading} {one.text(metrics[one.name])}" for one in shown]
+        console.validated(seed_run.name, step, texts, improved)
         any_improved |= improved
     return any_improved
 

@@ -40,7 +40,7 @@ class Validation:
             self._task, params, self._data, self._split, self._queries, self._batch_size
         )
         values = self._task.metric_values(predictions)
-        return {name: float(values[name].mean()) for name in self._task.metrics}
+        return {name: float(column.mean()) for name, column in values.items()}
 
 
 @dataclasses.dataclass
