@@ -92,7 +92,7 @@ def test_columns_whose_kinds_are_given(tmp_path):
     assert two.context["zip"] == "99999"
     for columns, message in (
         (tables.Columns(categorical=("zipp",)), "categorical names 'zipp'"),
-        (tables.Columns(multi_valued=("items",)), "--multi_valued names 'items'"),
+        (tables.Columns(multi_valued=("items",)), "multi_valued names 'items'"),
         (tables.Columns(numerical=("tags",)), "in.csv:2: 'tags' is 'u;v', not a number"),
         (tables.Columns(separator=""), "separator is empty"),
     ):
