@@ -13,7 +13,7 @@ from cbert.errors import UserError
 try:
     import fcntl
 except ImportError:  # Not on Windows; directories are not locked there.
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]
 
 LOCK = "lock"
 

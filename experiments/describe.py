@@ -45,7 +45,7 @@ def main() -> None:
     schema = _schema(config)
     model = config_lib.build_model(config, schema)
     sizes = contextual_bert.parameter_sizes(model)
-    modules = collections.Counter()
+    modules: dict[tuple[str, bool], int] = collections.Counter()
     for path, size in sizes.items():
         modules[path[0], contextual_bert.counted(path)] += size
     rows = [

@@ -113,6 +113,8 @@ class Process:
 
     def _call(self, request: Any) -> float:
         reply = ""
+        assert self._process.stdin is not None  # Both are pipes.
+        assert self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
@@ -190,7 +192,7 @@ def pairs(training: measure.TrainingRounds) -> dict[str, tuple[Any, Any]]:
 
 def summarize(compared: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
     """The median and quartiles of our examples a second over theirs, and both rates."""
-    summary = {}
+    summary: dict[str, Any] = {}
     for name, (ours, theirs) in compared.items():
         ours_rate = ours.examples / np.array(ours.timing.seconds)
         theirs_rate = theirs.examples / np.array(theirs.timing.seconds)

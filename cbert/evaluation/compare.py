@@ -50,7 +50,7 @@ def format_feature_importance(importance: dict[str, Any]) -> str:
     return align(rows)
 
 
-def _cell(metric: str, summary: dict[str, float | None]) -> str:
+def _cell(metric: str, summary: dict[str, Any]) -> str:
     scale, digits = (100, 2) if metric.startswith("recall") else (1, 4)
     return plus_minus(summary["mean"], summary["standard_error"], scale, digits)
 
@@ -76,7 +76,7 @@ def align(rows: list[list[str]]) -> str:
     )
 
 
-def paired(base: Evaluation, other: Evaluation) -> dict[str, float | None]:
+def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
     """The cross-entropy of `other` minus that of `base`, query by query, in nats.
 
     Returns:
