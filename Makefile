@@ -10,7 +10,7 @@ space := $(subst ,, )
 
 help:
 	@echo "make quickstart  train all five methods on a small data set and print one table"
-	@echo "make test        check style and run the tests"
+	@echo "make test        check style and types and run the tests"
 	@echo "make soak        the long runs of docs/reliability.md"
 	@echo "make setup       only set up the virtual environment .venv"
 	@echo "make format      format the code"
@@ -40,6 +40,7 @@ quickstart: setup $(QUICKSTART)
 test: setup
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
+	$(RUN) mypy
 	$(RUN) pytest
 
 soak: setup

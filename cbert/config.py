@@ -73,7 +73,7 @@ class Declaration:
 
     def complaint(self, value: Any) -> str | None:
         """What a value must be and is not; None where it is allowed."""
-        accepted = (int, float) if self.kind is float else self.kind
+        accepted: Any = (int, float) if self.kind is float else self.kind
         is_bool = isinstance(value, bool)
         if not isinstance(value, accepted) or (is_bool and self.kind is not bool):
             return _KIND_NAMES[self.kind]
@@ -186,7 +186,8 @@ def read(config: ml_collections.ConfigDict, name: str, section: type[T]) -> T:
     """A section's values out of a checked config; `name` is the section's dotted name."""
     for part in name.split(".") if name else []:
         config = config[part]
-    return section(**{name: config[name] for name in section_fields(section)})
+    names = section_fields(section)  # type: ignore[arg-type] # A class is hashable.
+    return section(**{name: config[name] for name in names})
 
 
 def load(

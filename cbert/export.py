@@ -72,7 +72,7 @@ def _write(predictor: Predictor, directory: pathlib.Path, facts: dict[str, Any])
         (directory / _logits_file(length)).write_bytes(logits)
     context_vector = _exported(program.functions.context_vector, shapes, context)
     (directory / _CONTEXT_VECTOR).write_bytes(context_vector)
-    np.savez(directory / _PARAMETERS, **_flat(program.params))
+    np.savez(directory / _PARAMETERS, **_flat(program.params))  # type: ignore[arg-type]
     schema_file.save(predictor.schema, directory / _SCHEMA)
     config = predictor.config.to_dict()
     config["data"]["dir"] = ""  # A path of the machine that trained it.
@@ -90,7 +90,8 @@ def _write(predictor: Predictor, directory: pathlib.Path, facts: dict[str, Any])
 
 
 def _exported(function: Callable, *shapes: Any) -> bytes:
-    return jax.export.export(jax.jit(function), platforms=PLATFORMS)(*shapes).serialize()
+    exported = jax.export.export(jax.jit(function), platforms=PLATFORMS)(*shapes)
+    return bytes(exported.serialize())
 
 
 def _context_shapes(schema: Schema, rows: Any) -> dict[str, jax.ShapeDtypeStruct]:

@@ -38,7 +38,7 @@ def connect(coordinator: str = "", processes: int = 0, process: int = 0) -> None
     Raises:
       UserError: the numbers make no sense, or the others cannot be reached.
     """
-    given = {}
+    given: dict[str, Any] = {}
     if coordinator:
         if not 0 <= process < processes:
             raise UserError(

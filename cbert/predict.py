@@ -8,6 +8,7 @@ The work directory is all it needs: config, schema and checkpoints.
 
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -67,15 +68,18 @@ def load(
 def functions(model: contextual_bert.ContextualBert) -> Functions:
     """What answering needs of a model."""
 
-    def logits(params, codes, context, places):
-        hidden, table, bias = model.apply({"params": params}, codes, context, places[:, None])
+    def logits(
+        params: Any, codes: jax.Array, context: dict[str, jax.Array], places: jax.Array
+    ) -> jax.Array:
+        outputs: Any = model.apply({"params": params}, codes, context, places[:, None])
+        hidden, table, bias = outputs
         # Not with table.T: XLA on CPU would turn a copy of the table at every call.
         over_width = (((1,), (1,)), ((), ()))
         precision = jax.lax.Precision.HIGHEST
         return jax.lax.dot_general(hidden[:, 0], table, over_width, precision) + bias
 
-    def context_vector(params, context):
-        vector = model.apply({"params": params}, context, method="context_vector")
+    def context_vector(params: Any, context: dict[str, jax.Array]) -> jax.Array:
+        vector: Any = model.apply({"params": params}, context, method="context_vector")
         return vector.astype(jnp.float32)
 
     return Functions(logits, context_vector)

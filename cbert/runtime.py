@@ -25,7 +25,7 @@ def _keep_memory() -> None:
     time.
     """
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if hasattr(library, "mallopt"):
+    if library is not None and hasattr(library, "mallopt"):
         library.mallopt(_MMAP_MAX, 0)
         library.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
         library.mallopt(_ARENA_MAX, 1)

@@ -107,7 +107,7 @@ def measured() -> dict[str, Any]:
     trainings += [_training(method) for method in _METHODS.value[1:]]
     peak = measure.MatmulPeak()
     compared = peer.pairs(trainings[0]) if _PEER.value else {}
-    workers = [peak, *trainings]
+    workers: list[Any] = [peak, *trainings]
     for pair in compared.values():
         workers += [worker for worker in pair if worker not in workers]
     for _ in range(_ROUNDS.value):

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -85,7 +86,7 @@ def _parse(arguments: list[str]) -> list[str]:
         fail(f"a --config override was refused: {error.args[0] if error.args else error}")
 
 
-def fail(error: object) -> None:
+def fail(error: object) -> NoReturn:
     """Prints one line and ends the process with exit code 2."""
     print(f"error: {one_line(error)}", file=sys.stderr)
     sys.exit(2)
@@ -120,8 +121,8 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def _path_of(error: BaseException) -> str:
     """Returns the path that an error names, or else where the command writes."""
-    if getattr(error, "filename", None):
-        return str(error.filename)
+    if name := getattr(error, "filename", None):
+        return str(name)
     given = flags.FLAGS.flag_values_dict()
     path = given.get("workdir") or given.get("data_dir") or os.getcwd()
     return path if isinstance(path, str) else ", ".join(path)

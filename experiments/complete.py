@@ -49,7 +49,7 @@ def main() -> None:
         _parsed(_ONLY),
     )
     predictor = cbert.load(_WORKDIR.value, _CHECKPOINT.value)
-    if _INPUT.value is None:
+    if _INPUT.value is None or _OUTPUT.value is None:
         completion = predictor.complete_batch([query])[0]
         as_json = json.dumps(completion.to_dict())
         print(as_json if _JSON.value else format_completion(completion))

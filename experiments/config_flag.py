@@ -77,8 +77,8 @@ def load_module(path: str) -> types.ModuleType:
     specification = importlib.util.spec_from_file_location("config_file", path)
     if specification is None or specification.loader is None:
         raise UserError(f"{path} is not a Python file; give --config=configs/NAME.py:METHOD")
-    module = importlib.util.module_from_spec(specification)
-    _call(path, lambda: specification.loader.exec_module(module))
+    module, loader = importlib.util.module_from_spec(specification), specification.loader
+    _call(path, lambda: loader.exec_module(module))
     return module
 
 

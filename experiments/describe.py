@@ -12,7 +12,7 @@ import ml_collections
 from absl import flags
 
 from cbert.config import reference
-from cbert.data import builder
+from cbert.data import builder, prepared
 from cbert.data.synthetic import stylist
 from cbert.errors import UserError
 from cbert.evaluation.compare import align
@@ -46,7 +46,7 @@ def main() -> None:
     schema = _schema(config)
     model = config_lib.build_model(config, schema)
     sizes = contextual_bert.parameter_sizes(model)
-    modules = collections.Counter()
+    modules: dict[tuple[str, bool], int] = collections.Counter()
     for path, size in sizes.items():
         modules[path[0], contextual_bert.counted(path)] += size
     rows = [
@@ -65,8 +65,8 @@ def main() -> None:
 
 
 def _schema(config: ml_collections.ConfigDict) -> Schema:
-    prepared = builder.directory(config.data.dir, config.data.name).exists()
-    if config.data.stylist_articles and not prepared:
+    exists = builder.directory(config.data.dir, config.data.name).exists()
+    if config.data.stylist_articles and not exists:
         return stylist.schema(config.data.stylist_articles, [])
     return prepared.load_schema(config.data.dir, config.data.name)
 

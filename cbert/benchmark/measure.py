@@ -49,7 +49,8 @@ class TrainingRounds:
         self.run, self.split = workload.make_run(config, sizes, seeds)
         self.config, self.sizes, self.seeds = config, sizes, seeds
         self.steps = steps or self.run.batches[0].steps_per_epoch
-        self.timing, self._host_seconds = Timing(), []
+        self.timing = Timing()
+        self._host_seconds: list[float] = []
         self.set_up_seconds = time.perf_counter() - start
         self.compile_seconds = self._compile()
 

@@ -21,6 +21,7 @@ import ml_collections
 import numpy as np
 
 from cbert.benchmark import measure, workload
+from cbert.data.columns import Split
 from cbert.errors import UserError
 
 
@@ -44,7 +45,7 @@ class Peer:
             weight_decay=chosen.weight_decay,
         )
 
-    def _make_batches(self, split: workload.source.Split, size: int) -> Iterator[tuple]:
+    def _make_batches(self, split: Split, size: int) -> Iterator[tuple]:
         torch = self._torch
         for seed in range(4):
             chosen = np.random.default_rng(seed).choice(len(split), size, replace=False)
@@ -113,6 +114,8 @@ class Process:
 
     def _call(self, request: Any) -> float:
         reply = ""
+        assert self._process.stdin is not None  # Both are pipes.
+        assert self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
@@ -190,7 +193,7 @@ def pairs(training: measure.TrainingRounds) -> dict[str, tuple[Any, Any]]:
 
 def summarize(compared: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
     """The median and quartiles of our examples a second over theirs, and both rates."""
-    summary = {}
+    summary: dict[str, Any] = {}
     for name, (ours, theirs) in compared.items():
         ours_rate = ours.examples / np.array(ours.timing.seconds)
         theirs_rate = theirs.examples / np.array(theirs.timing.seconds)

@@ -34,7 +34,8 @@ def measure(command: Callable[[str, int], Sequence[str]]) -> dict[str, Any]:
       `machine`, and `curves`: the points of each, with `value` and what `MEASURED` names.
     """
     points = [(curve, value) for curve, values in CURVES.items() for value in values]
-    curves, machine = {curve: [] for curve in CURVES}, {}
+    curves: dict[str, list[dict[str, Any]]] = {curve: [] for curve in CURVES}
+    machine: dict[str, Any] = {}
     for curve, value in progress.bar(points, desc="measuring", unit=" points"):
         environment = _with_devices(value) if curve == "devices" else None
         result = _run(command(curve, value), environment, f"{curve} {value}")

@@ -1,6 +1,7 @@
 """The rows of a CSV file, as the objects that a line of JSON holds."""
 
 import csv
+import functools
 import io
 import pathlib
 import typing
@@ -58,7 +59,7 @@ def rows(
     cells_of = _cells(path)
     next(cells_of)
     for line, cells in progress.bar(cells_of, desc="reading", unit=" rows"):
-        yield line, lambda cells=cells: _record(cells, field_of, numerical, columns)
+        yield line, functools.partial(_record, cells, field_of, numerical, columns)
 
 
 def _check_header(field_of: dict[str, str], columns: Columns, path: pathlib.Path) -> None:

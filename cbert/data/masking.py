@@ -4,6 +4,7 @@ Legend: B examples, L positions, P masked positions.
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +33,7 @@ class Masking:
     rate: float = 0.15
     corrupt: bool = False
 
-    def count(self, real: Array) -> Array:
+    def count(self, real: Array | np.ndarray) -> Any:
         """How many of an example's real items are masked; for NumPy and JAX arrays alike."""
         if self.kind == ONE:
             return (real > 0).astype("int32")

@@ -180,13 +180,13 @@ def predict_linear(
     queries: ItemQueries,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Predicts from the logits indicate(rows) @ table + bias; table `[K, V]`, bias `[V]`."""
-    table, bias = jnp.asarray(table.T, jnp.float32), jnp.asarray(bias)
+    turned, offsets = jnp.asarray(table.T, jnp.float32), jnp.asarray(bias)
     batches = []
     size = 256
     for start in range(0, len(queries), size):
         # The last batch is filled with repeats, so that nothing is compiled again.
         chosen = np.resize(np.arange(start, min(start + size, len(queries))), size)
-        scored = _score(indicate(queries.rows[chosen]), table, bias, queries.items[chosen])
+        scored = _score(indicate(queries.rows[chosen]), turned, offsets, queries.items[chosen])
         count = min(size, len(queries) - start)
         batches.append([np.asarray(part)[:count] for part in scored])
     log_probability, rank = (np.concatenate(parts) for parts in zip(*batches, strict=True))

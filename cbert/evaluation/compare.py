@@ -72,7 +72,7 @@ def align(rows: list[list[str]]) -> str:
     )
 
 
-def paired(base: Evaluation, other: Evaluation) -> dict[str, float | None]:
+def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
     """The deciding metric of `other` minus that of `base`, query by query.
 
     Returns:

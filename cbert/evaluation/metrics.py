@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def group_codes(groups: list[str]) -> np.ndarray:
+def group_codes(groups: Sequence[str] | np.ndarray) -> np.ndarray:
     """One integer for each name, `int [Q]`; equal names have equal integers."""
     return np.unique(np.asarray(groups, object).astype(str), return_inverse=True)[1]
 

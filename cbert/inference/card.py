@@ -78,7 +78,7 @@ def _limits(predictor: Predictor) -> list[str]:
 def _git_revision() -> str | None:
     """The revision of this code, with -dirty where it was changed; None outside its tree."""
     git = ["git", "-C", str(pathlib.Path(schema_file.__file__).parent)]
-    options = {"check": True, "capture_output": True, "text": True}
+    options: dict[str, Any] = {"check": True, "capture_output": True, "text": True}
     try:
         subprocess.run([*git, "ls-files", "--error-unmatch", "schema_file.py"], **options)
         describe = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]

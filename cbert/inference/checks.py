@@ -177,7 +177,9 @@ class Checker:
 
 def _unknown(items: list[str | None], codes: list[int]) -> list[str]:
     pairs = zip(items, codes, strict=True)
-    return list(dict.fromkeys(item for item, code in pairs if code == UNKNOWN_ITEM))
+    return list(
+        dict.fromkeys(item for item, code in pairs if item is not None and code == UNKNOWN_ITEM)
+    )
 
 
 def _check_number(name: str, value: Any, least: int, most: int) -> None:

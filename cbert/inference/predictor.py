@@ -95,7 +95,8 @@ class Predictor:
           A completion, or a list of them for a batch.
         """
         if not (isinstance(items, list | tuple) and items and _is_list(items[0])):
-            return self.complete_batch([Query(items, context, k, slots, exclude, only)])[0]
+            query = Query(items, context, k, slots, exclude, only)  # type: ignore[arg-type]
+            return self.complete_batch([query])[0]
         contexts = [None] * len(items) if context is None else context
         if not _is_list(contexts) or len(contexts) != len(items):
             raise UserError(
@@ -103,7 +104,7 @@ class Predictor:
             )
         return self.complete_batch(
             [
-                Query(one, given, k, slots, exclude, only)
+                Query(one, given, k, slots, exclude, only)  # type: ignore[arg-type]
                 for one, given in zip(items, contexts, strict=True)
             ]
         )

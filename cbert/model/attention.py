@@ -4,6 +4,10 @@ Legend: B examples, L positions, P query positions, D model dimension, H heads, 
 of a head.
 """
 
+import functools
+import operator
+from collections.abc import Iterable
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -170,12 +174,16 @@ def _sum_to(x: Array, shape: tuple[int, ...]) -> Array:
     return x.sum(axis=axes, keepdims=True)
 
 
+def _sum(terms: Iterable[Array]) -> Array:
+    return functools.reduce(operator.add, terms)
+
+
 def _dots(query: Array, key: Array) -> Array:
     """Each query `[H, E, P, B]` times each key `[H, E, L, B]`: `[H, P, L, B]`."""
     width = query.shape[1]
     if max(width, key.shape[2]) > SHORT:
         return jnp.einsum("heqb,hekb->hqkb", query, key)
-    return sum(query[:, e, :, None] * key[:, e, None] for e in range(width))
+    return _sum(query[:, e, :, None] * key[:, e, None] for e in range(width))
 
 
 def _over_keys(weights: Array, values: Array) -> Array:
@@ -183,7 +191,7 @@ def _over_keys(weights: Array, values: Array) -> Array:
     length = values.shape[2]
     if length > SHORT:
         return jnp.einsum("hqkb,hekb->heqb", weights, values)
-    return sum(weights[:, None, :, k] * values[:, :, k, None] for k in range(length))
+    return _sum(weights[:, None, :, k] * values[:, :, k, None] for k in range(length))
 
 
 def _over_queries(weights: Array, values: Array) -> Array:
@@ -191,4 +199,4 @@ def _over_queries(weights: Array, values: Array) -> Array:
     length = values.shape[2]
     if length > SHORT:
         return jnp.einsum("hqkb,heqb->hekb", weights, values)
-    return sum(weights[:, None, q] * values[:, :, q, None] for q in range(length))
+    return _sum(weights[:, None, q] * values[:, :, q, None] for q in range(length))

@@ -81,7 +81,9 @@ def cross_entropy(
     return _forward(hidden, table, bias, targets, chunk, kept)[0]
 
 
-def _forward(hidden, table, bias, targets, chunk, kept):
+def _forward(
+    hidden: Array, table: Array, bias: Array, targets: Array, chunk: int, kept: int
+) -> tuple[Array, tuple]:
     """One pass over the table: the normaliser, and the row that each query expects.
 
     That row, sum_v p_v t_v, is the gradient of the normaliser by `hidden`. Both are summed
@@ -90,7 +92,7 @@ def _forward(hidden, table, bias, targets, chunk, kept):
     size, starts, not_counted = _chunks(len(table), chunk)
     few = len(starts) <= FEW and len(hidden) * len(table) <= kept
 
-    def add(carry, chunk):
+    def add(carry: tuple, chunk: tuple) -> tuple[tuple, tuple | None]:
         running_max, total, expected = carry
         start, not_counted = chunk
         rows, offset = _part(table, bias, start, size)
@@ -110,13 +112,15 @@ def _forward(hidden, table, bias, targets, chunk, kept):
     return loss, (hidden, table, bias, targets, normaliser, expected, saved)
 
 
-def _backward(chunk, kept, residuals, gradient):
+def _backward(
+    chunk: int, kept: int, residuals: tuple, gradient: Array
+) -> tuple[Array, Array, Array, None]:
     del kept
     hidden, table, bias, targets, normaliser, expected, saved = residuals
     size, starts, _ = _chunks(len(table), chunk)
     few = saved is not None
 
-    def write(carry, chunk):
+    def write(carry: tuple, chunk: tuple) -> tuple[tuple, None]:
         d_table, d_bias = carry
         start, scale = chunk[0], gradient
         if few:
@@ -154,7 +158,7 @@ def score(
     size, starts, not_counted = _chunks(len(table), chunk)
     own = _target_logits(hidden, table, bias, targets)
 
-    def add(carry: tuple[Array, Array, Array], chunk: tuple[Array, Array]):
+    def add(carry: tuple, chunk: tuple) -> tuple[tuple, None]:
         running_max, total, ahead = carry
         start, not_counted = chunk
         rows, offset = _part(table, bias, start, size)

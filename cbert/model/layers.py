@@ -75,6 +75,7 @@ class Dropout(nn.Module):
         if not rate or not self.has_rng("dropout"):
             return x
         if takes_fast(self.config):
+            assert self.scope is not None  # A module that is called is bound.
             seed = jax.random.bits(self.scope.rngs["dropout"].rng)
             return hashed_dropout(x, seed, "/".join(self.path), rate)
         return nn.Dropout(rate, deterministic=False)(x)

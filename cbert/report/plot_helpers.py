@@ -3,7 +3,7 @@
 import dataclasses
 import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cbert.report.statistics import Mean
@@ -48,7 +48,7 @@ def render(plot: Plot) -> bytes:
     import matplotlib
     from matplotlib.figure import Figure
 
-    settings = {
+    settings: Any = {
         **{"font.size": 10, "text.parse_math": False},
         **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), INK),
         **{f"{axis}tick.color": INK for axis in "xy"},
@@ -88,7 +88,7 @@ def styles(labels: list[str]) -> dict[str, Style]:
 
 def lines(
     axes: "Axes",
-    series: dict[str, tuple[list[float], list[float]]],
+    series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
     bands: dict[str, list[tuple[float, float]]],
     styles: dict[str, Style],
 ) -> None:

@@ -47,7 +47,7 @@ class RunDirectory:
     @property
     def best_step(self) -> int | None:
         """The first step with the lowest validation cross-entropy."""
-        return min(self.curve, key=self.curve.get) if self.curve else None
+        return min(self.curve, key=self.curve.__getitem__) if self.curve else None
 
     def unusable(self, split: str) -> str:
         """The reason why the report cannot use the run; empty where it can."""
@@ -122,7 +122,7 @@ def _read_evaluation(path: pathlib.Path) -> dict[str, Any] | None:
 def check_comparable(runs: list[RunDirectory]) -> None:
     """Raises `UserError` that names two runs which cannot be compared."""
     first = runs[0]
-    evaluated = [run for run in runs if run.evaluation]
+    evaluated = [(run, run.evaluation) for run in runs if run.evaluation]
     for run in runs[1:]:
         names = first.config.data.name, run.config.data.name
         if names[0] != names[1]:
@@ -131,12 +131,12 @@ def check_comparable(runs: list[RunDirectory]) -> None:
             if getattr(first.schema, part) != getattr(run.schema, part):
                 what = "features" if part == "features" else "vocabularies"
                 _refuse(first, run, f"have different {what} in their schema.json")
-    for run in evaluated[1:]:
+    for run, evaluation in evaluated[1:]:
         for name in SETTINGS:
-            values = evaluated[0].evaluation[name], run.evaluation[name]
+            values = evaluated[0][1][name], evaluation[name]
             if values[0] != values[1]:
                 what = f"were evaluated differently: {name} is {values[0]} and {values[1]}"
-                _refuse(evaluated[0], run, what)
+                _refuse(evaluated[0][0], run, what)
 
 
 def _refuse(one: RunDirectory, other: RunDirectory, what: str) -> NoReturn:

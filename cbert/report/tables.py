@@ -10,7 +10,7 @@ import re
 import textwrap
 import unicodedata
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cbert.evaluation.compare import align
 
@@ -74,11 +74,11 @@ class Table:
         return frame([escape(cell) for cell in self.head], rows)
 
 
-def frame(columns: Sequence[str], rows: Sequence[Sequence]) -> "pandas.DataFrame":
+def frame(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> "pandas.DataFrame":
     """A data frame whose cells stay as they are."""
     import pandas  # It belongs to an optional extra.
 
-    return pandas.DataFrame(rows, columns=columns, dtype=object)
+    return pandas.DataFrame([*map(list, rows)], columns=[*columns], dtype=object)
 
 
 def clean(text: str) -> str:
@@ -124,10 +124,10 @@ def to_latex(table: Table, label: str) -> str:
         for column, cell in enumerate(row):
             if cell and table.lacks_error(column, cell):
                 error = latex_text(PLUS_MINUS + table.widest_error(column))
-                cells.iat[number, column] += f"\\phantom{{{error}}}"
+                cells.iat[number, column] = f"{latex_text(cell)}\\phantom{{{error}}}"
     for number in table.rules:
-        cells.iat[number, 0] = f"\\midrule\n{cells.iat[number, 0]}"
-    size = [
+        cells.iat[number, 0] = "\\midrule\n" + str(cells.iat[number, 0])
+    size: Any = [
         {"selector": "footnotesize", "props": ":;"},
         {"selector": "setlength", "props": r":{\tabcolsep}{3pt};"},
     ]

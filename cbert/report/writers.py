@@ -122,8 +122,8 @@ def results_csv(data: ReportData, results: dict[str, dict[str, Mean]]) -> str:
         for split, name, mean in measured:
             values = (mean.mean, mean.error, mean.over, mean.count, parameters)
             rows.append((label, kind, split, name, *values))
-    values = ("mean", "standard_error", "over", "count", "parameters")
-    return _csv(("name", "kind", "split", "metric", *values), rows)
+    head = ("mean", "standard_error", "over", "count", "parameters")
+    return _csv(("name", "kind", "split", "metric", *head), rows)
 
 
 def paired_csv(differences: list[Difference]) -> str:

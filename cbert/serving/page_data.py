@@ -17,14 +17,18 @@ def describe(models: dict[str, Predictor]) -> messages.Description:
     schema = models["main"].schema
     return messages.Description(
         models=[
-            messages.ServedModel(model=name, method=predictor.method, step=predictor.step)
+            messages.ServedModel.model_validate(
+                {"model": name, "method": predictor.method, "step": predictor.step}
+            )
             for name, predictor in models.items()
         ],
         kind=schema.kind,
         max_items=schema.max_items,
         items=len(schema.items),
         features=[
-            messages.FeatureDescription(name=feature.name, kind=feature.kind, **feature.form())
+            messages.FeatureDescription.model_validate(
+                {"name": feature.name, "kind": feature.kind, **feature.form()}
+            )
             for feature in schema.features
         ],
         example=example(models["main"]),
@@ -60,7 +64,8 @@ class Names:
         """
         query = query.casefold().strip()
         matches = self._matching(query)
-        begin, others = [], []
+        begin: list[int] = []
+        others: list[int] = []
         for index in matches:
             if self._folded[index].startswith(query):
                 begin.append(index)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from cbert import processes
 from cbert.errors import printable
@@ -47,7 +48,8 @@ class Job:
         return self.paths[0] / LOG
 
 
-Points, Paths = Sequence[Point], Sequence[pathlib.Path]
+Points: TypeAlias = Sequence[Point]
+Paths: TypeAlias = Sequence[pathlib.Path]
 
 
 def make(
@@ -67,14 +69,19 @@ def make(
       evaluate: Makes the command that evaluates the runs in some directories.
     """
     # All variants of one seed come first, so that the first complete comparison is early.
-    groups = [[point] for point in sorted(points, key=lambda point: point.overrides[SEED])]
+    by_seed = sorted(points, key=lambda point: int(point.overrides[SEED]))
+    groups = [[point] for point in by_seed]
     if vmap_seeds:
-        groups = [list(seeds) for _, seeds in itertools.groupby(points, lambda p: p.variant)]
+        groups = [list(seeds) for _, seeds in itertools.groupby(points, _variant)]
     jobs = []
     for group in groups:
         paths = tuple(directory / point.name for point in group)
         jobs.append(Job(tuple(group), paths, train(group, paths), evaluate(paths)))
     return jobs
+
+
+def _variant(point: Point) -> str:
+    return point.variant
 
 
 def run(job: Job, environment: Mapping[str, str], cores: Sequence[int] = ()) -> str:

@@ -8,11 +8,10 @@ Training, evaluation and prediction are written against `Task` alone.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import jax
 import numpy as np
-from flax import linen as nn
 from flax import struct
 
 Array = jax.Array
@@ -78,8 +77,11 @@ class Queries(Protocol):
       skipped: Queries that cannot be asked of this model.
     """
 
-    rows: np.ndarray
-    skipped: int
+    @property
+    def rows(self) -> np.ndarray: ...
+
+    @property
+    def skipped(self) -> int: ...
 
     @property
     def columns(self) -> dict[str, np.ndarray]: ...
@@ -98,10 +100,16 @@ class Task(Protocol):
       shown: The names of those that a person sees after a validation.
     """
 
-    name: str
-    model: nn.Module
-    metrics: tuple[Metric, ...]
-    shown: tuple[str, ...]
+    name: ClassVar[str]
+    metrics: ClassVar[tuple[Metric, ...]]
+    shown: ClassVar[tuple[str, ...]]
+
+    @property
+    def model(self) -> Any: ...
+
+    def __hash__(self) -> int:
+        """Equal tasks share compiled programs."""
+        ...
 
     def constants(self) -> dict[str, np.ndarray]:
         """What `batch` needs beside the examples; placed on the devices once."""

@@ -5,7 +5,7 @@ Legend: B examples, L positions, P masked positions, Q queries, V real items, D 
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy, score
 from cbert.model.layers import takes_fast
 from cbert.schema import MASK_ITEM, Schema
 from cbert.tasks import ranking
-from cbert.tasks.base import Batch, Examples, Metrics
+from cbert.tasks.base import Batch, Examples, Metric, Metrics
 
 Array = jax.Array
 EACH, ONE = "each", "one"
@@ -74,9 +74,9 @@ class MaskedItem:
     expected_count: float = 1.0
     sampled_items: int = 0
 
-    name = "masked_item"
-    metrics = ranking.METRICS
-    shown = ("cross_entropy", "recall@5")
+    name: ClassVar[str] = "masked_item"
+    metrics: ClassVar[tuple[Metric, ...]] = ranking.METRICS
+    shown: ClassVar[tuple[str, ...]] = ("cross_entropy", "recall@5")
 
     @classmethod
     def create(
@@ -140,16 +140,19 @@ class MaskedItem:
             batch["cumulative"] = cumulative
         return batch
 
+    def _apply(
+        self, params: Any, *inputs: Any, rngs: dict[str, Array] | None = None
+    ) -> tuple[Array, Array, Array]:
+        """The model's outputs; Flax itself knows no type of them."""
+        outputs: Any = self.model.apply({"params": params}, *inputs, rngs=rngs)
+        return outputs
+
     def loss(
         self, params: Any, batch: Batch, rngs: Mapping[str, Array]
     ) -> tuple[Array, Metrics]:
         """Cross-entropy of the masked items in nats, divided by the constant."""
-        vectors, table, bias = self.model.apply(
-            {"params": params},
-            batch["codes"],
-            batch["context"],
-            batch["positions"],
-            rngs=dict(rngs),
+        vectors, table, bias = self._apply(
+            params, batch["codes"], batch["context"], batch["positions"], rngs=dict(rngs)
         )
         vectors = vectors.reshape(-1, vectors.shape[-1])
         targets, weights = batch["targets"].reshape(-1), batch["weights"].reshape(-1)
@@ -185,8 +188,8 @@ class MaskedItem:
         row = jnp.arange(len(codes))
         items = codes[row, positions]
         codes = codes.at[row, positions].set(MASK_ITEM)
-        vectors, table, bias = self.model.apply(
-            {"params": params}, codes, columns["context"], positions[:, None]
+        vectors, table, bias = self._apply(
+            params, codes, columns["context"], positions[:, None]
         )
         log_probability, rank = score(vectors[:, 0], table, bias, items)
         return {"log_probability": log_probability, "rank": rank}

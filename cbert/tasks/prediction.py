@@ -57,8 +57,8 @@ def predict_all(
 
     def keep(chosen: np.ndarray, outputs: dict[str, jax.Array]) -> None:
         order.append(chosen)
-        for name, values in outputs.items():
-            values = np.asarray(values)
+        for name, output in outputs.items():
+            values = np.asarray(output)
             values = values.reshape(-1, *values.shape[2:])[: len(chosen)]
             parts.setdefault(name, []).append(values)
 

@@ -211,7 +211,8 @@ class Checkpoints:
 
     def _newest(self, steps: list[int], **items: Any) -> tuple[int, dict[str, Any]]:
         """The newest usable step, as the top of this module defines usable, and its items."""
-        faults, unverified = [], []
+        faults: list[str] = []
+        unverified: list[int] = []
         for step in reversed(steps):
             try:
                 if checksums.verify(self._path / str(step)):

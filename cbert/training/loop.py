@@ -1,6 +1,7 @@
 """The training loop: batch, step, and now and then a row, an evaluation, a checkpoint."""
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 from collections.abc import Sequence
@@ -129,7 +130,7 @@ def _restore(
     restored = []
     for state, checkpoints in zip(run.states(), opened, strict=True):
         empty = state_lib.to_saved(state)
-        empty = empty.replace(opt_state=parallel.replicate(empty.opt_state))
+        empty = dataclasses.replace(empty, opt_state=parallel.replicate(empty.opt_state))
         saved, progress = checkpoints.restore(empty, step)
         restored.append((state_lib.from_saved(saved, state), progress))
     return restored

@@ -19,7 +19,7 @@ from cbert.training import config as config_lib
 try:
     import resource
 except ImportError:  # Windows has no such limits.
-    resource = None
+    resource = None  # type: ignore[assignment]
 
 # Beyond so many layers each one more has as many parameters as the one before it.
 _TRACED_LAYERS = 3

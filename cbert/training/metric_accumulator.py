@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -38,7 +39,7 @@ class MetricAccumulator:
 
     def __init__(self, run: Run, seed_runs: Sequence[SeedRun], step: int) -> None:
         self._run, self._seed_runs, self._step = run, seed_runs, step
-        self._pending: list[dict[str, jax.Array]] = []
+        self._pending: list[dict[str, Any]] = []
 
     def add(self, metrics: dict[str, jax.Array], steps: int) -> None:
         """Takes the metrics of a dispatch, each `[steps]` or `[steps, seeds]`."""
@@ -90,7 +91,8 @@ def _means(progress: Progress) -> dict[str, float]:
 
 def not_finite(seed_run: SeedRun, step: int, row: dict[str, float]) -> str:
     """One line for a number that is not finite: where, which, and what can be done."""
-    kept = (seed_run.checkpoints.steps() or ["none"])[-1]
+    steps = seed_run.checkpoints.steps()
+    kept = steps[-1] if steps else "none"
     numbers = ", ".join(
         f"{name} {value:g}"
         for name, value in row.items()

@@ -34,15 +34,15 @@ def make_train_step(
           The new state, and metrics over the global batch: sums, and for each sum that a mean
           is made of, `<name>_count`.
         """
-        *batch_keys, dropout_key = jax.random.split(jax.random.fold_in(key, state.step), 3)
-        batch = task.batch(batch_keys, examples)
+        keys = jax.random.split(jax.random.fold_in(key, state.step), 3)
+        batch = task.batch(keys[:2], examples)
         # Every device drops other entries.
-        rngs = {"dropout": jax.random.fold_in(dropout_key, parallel.device_index())}
+        rngs = {"dropout": jax.random.fold_in(keys[2], parallel.device_index())}
         gradients, sums = jax.grad(task.loss, has_aux=True)(state.params, batch, rngs)
         gradients, sums = parallel.total((gradients, sums))
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-        metrics = {}
+        metrics: dict[str, jax.Array] = {}
         for name, (total, count) in sums.items():
             metrics |= {name: total, f"{name}_count": count}
         metrics["gradient_norm"] = optax.tree.norm(gradients)

@@ -19,7 +19,9 @@ CHECKPOINTS = "checkpoints"
 UNUSABLE = ".unusable"  # The suffix of a damaged checkpoint that was set aside.
 
 
-def check(config: ml_collections.ConfigDict, schema: Schema, workdir: pathlib.Path) -> None:
+def check(
+    config: ml_collections.ConfigDict, schema: Schema | None, workdir: pathlib.Path
+) -> None:
     """Checks that a run may use a directory.
 
     Raises:
@@ -32,7 +34,7 @@ def check(config: ml_collections.ConfigDict, schema: Schema, workdir: pathlib.Pa
                 f"{workdir} belongs to another config: {'; '.join(differences)}; "
                 "use another work directory"
             )
-        if schema_file.load(workdir / "schema.json") != schema:
+        if schema and schema_file.load(workdir / "schema.json") != schema:
             raise UserError(
                 f"{workdir} was trained on data of another schema; use another work directory"
             )

@@ -165,7 +165,8 @@ def elementary_symmetric(weights: np.ndarray, order: int) -> np.ndarray:
 def draw_subset(random: np.random.Generator, weights: np.ndarray, size: int) -> np.ndarray:
     """Draws S with P(S) = prod w / e_size, one element after the other."""
     table = elementary_symmetric(weights, size)
-    chosen, points = [], random.random(len(weights))
+    chosen: list[int] = []
+    points = random.random(len(weights))
     for index, weight in enumerate(weights):
         left = size - len(chosen)
         if left and points[index] * table[index, left] < weight * table[index + 1, left - 1]:

@@ -83,7 +83,7 @@ def outfits(articles: int, split_sizes: list[int], seed: int = 0) -> Iterator[di
     bar = progress.bar(desc="styling", total=sum(split_sizes), unit=" outfits")
     draw = functools.partial(_draw_batch, articles, seed)
     with contextlib.ExitStack() as stack:
-        drawn = map(draw, batches)
+        drawn: Iterator[list[dict[str, Any]]] = map(draw, batches)
         if sum(split_sizes) >= MANY:  # Every batch has its own seed: any process may draw it.
             context = multiprocessing.get_context("spawn")
             pool = stack.enter_context(futures.ProcessPoolExecutor(mp_context=context))
@@ -153,7 +153,7 @@ def _process(articles: int, seed: int) -> process.GenerativeProcess:
 
 def draw_customers(random: np.random.Generator, count: int) -> list[tuple[int, dict[str, Any]]]:
     """Customers as (number, context); some ask twice, for another occasion."""
-    customers = []
+    customers: list[tuple[int, dict[str, Any]]] = []
     number = 0
     while len(customers) < count:
         context = _draw_customer(random)

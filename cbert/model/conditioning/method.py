@@ -9,7 +9,7 @@ gave a dropout key.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from flax import linen as nn
 from flax import struct
@@ -67,7 +67,7 @@ class Method(nn.Module):
     options: Any = None
 
     # The section `model.<method>` of a config, a frozen dataclass; None for no section.
-    Config = None
+    Config: ClassVar[type | None] = None
     uses_context = True
 
     def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, Any]:
