@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cbert import files
-from cbert.data import builder, prepare, readers
+from cbert.data import builder, prepare, prepared, readers
 from cbert.evaluation import evaluate
 from cbert.training import config as config_lib
 from cbert.training import loop
@@ -80,13 +80,13 @@ def test_prepare(disk, tmp_path):
 
 def test_the_column_cache(disk, data_dir, schema):
     """There is none, and nothing else changes."""
-    prepared = disk / "small" / builder.VERSION
-    shutil.copytree(builder.directory(data_dir, "small"), prepared)
-    shutil.rmtree(prepared / "columns", ignore_errors=True)
+    folder = disk / "small" / builder.VERSION
+    shutil.copytree(builder.directory(data_dir, "small"), folder)
+    shutil.rmtree(folder / "columns", ignore_errors=True)
     expected = prepared.load(data_dir, "small", "test", schema)
     filler = fill(disk)
     full = prepared.load(disk, "small", "test", schema)
-    assert not list(prepared.glob("columns/*"))
+    assert not list(folder.glob("columns/*"))
     filler.unlink()
     read_only(disk)
     for split in (full, prepared.load(disk, "small", "test", schema)):
