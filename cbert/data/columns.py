@@ -18,8 +18,11 @@ from cbert import errors, files
 from cbert.errors import UserError
 from cbert.schema import PAD_ITEM, Schema, schema_file
 
-FORMAT = "2"
+FORMAT = "3"
+# The columns `[M, L]` that a batch cuts to its padded length.
+TOKEN_COLUMNS = ("items", "segments", "tags", "word_starts")
 _TEXTS = ("ids", "groups", "contexts")
+_TABLES = ("context", "token_columns", "targets")
 _CHECKSUM = 4  # Bytes, CRC-32 of all before them.
 
 
@@ -31,9 +34,21 @@ class Split:
       ids: `[M]` strings.
       groups: `[M]` strings.
       contexts: `[M]` the contexts as JSON text, as they were given.
-      items: `int32 [M, L]`, codes of the schema, padded at the end.
+      items: `int32 [M, L]`, codes of the schema, padded at the end with `PAD_ITEM`; the codes
+        of a text's tokens.
       context: Feature name to its coded column, see `Feature.encode`.
       reference: `log_probability` and `rank`, each `float32 [M, L]`, or None.
+      token_columns: What else is known of each token of a text; empty for items:
+        `segments` `int8 [M, L]`, 1 in the second text and 0 elsewhere;
+        `tags` `int32 [M, L]`, the tag's code at the first piece of each word and
+        `UNKNOWN_LABEL` elsewhere; `word_starts` `int32 [M, L]`, the word's index at its first
+        piece and -1 elsewhere.
+      targets: What a supervised task predicts, by the kind of the schema's target:
+        `label` `int32 [M]` (`UNKNOWN_LABEL` where missing); `labels` `float32 [M, T]` of 0
+        and 1 (-1 where missing); `number` `float32 [M]` (NaN where missing); `start` and
+        `end` `int32 [M]`, the first and the last token of the answer, both 0, the position of
+        [CLS], where there is none.
+      texts: `[M]` the texts as JSON, as they were given; empty for items.
     """
 
     ids: list[str]
@@ -42,6 +57,9 @@ class Split:
     items: np.ndarray
     context: dict[str, np.ndarray]
     reference: dict[str, np.ndarray] | None
+    token_columns: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    targets: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    texts: list[str] = dataclasses.field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -54,7 +72,12 @@ class Split:
     @property
     def columns(self) -> dict[str, Any]:
         """What a step reads: the arrays that are placed on the devices."""
-        return {"items": self.items, "context": self.context}
+        return {
+            "items": self.items,
+            "context": self.context,
+            **self.token_columns,
+            **self.targets,
+        }
 
 
 def joined(parts: list[Split]) -> Split:
@@ -69,8 +92,9 @@ def joined(parts: list[Split]) -> Split:
         groups=[text for part in parts for text in part.groups],
         contexts=[text for part in parts for text in part.contexts],
         items=np.concatenate([part.items for part in parts]),
-        context=join("context"),
         reference=join("reference") if all(part.reference for part in parts) else None,
+        texts=[text for part in parts for text in part.texts],
+        **{name: join(name) for name in _TABLES},
     )
 
 
@@ -105,19 +129,23 @@ def read(path: pathlib.Path) -> Split | None:
             if name.startswith(start)
         }
 
+    has_texts = "texts" in table.column_names
     return Split(
         *(table.column(name).to_pylist() for name in _TEXTS),
         items=_to_numpy(table.column("items")),
-        context=arrays("context"),
         reference=arrays("reference") or None,
+        texts=table.column("texts").to_pylist() if has_texts else [],
+        **{name: arrays(name) for name in _TABLES},
     )
 
 
 def write(path: pathlib.Path, split: Split) -> None:
     """Writes the file whole or not at all; where that is impossible there is no cache."""
     columns = {name: pyarrow.array(getattr(split, name), "large_string") for name in _TEXTS}
+    if split.texts:
+        columns["texts"] = pyarrow.array(split.texts, "large_string")
     columns["items"] = _to_arrow(split.items)
-    for part in ("context", "reference"):
+    for part in (*_TABLES, "reference"):
         for name, array in (getattr(split, part) or {}).items():
             columns[f"{part}/{name}"] = _to_arrow(array)
     batch = pyarrow.RecordBatch.from_pydict(columns)
@@ -141,7 +169,9 @@ def _checksum(content: pyarrow.Buffer) -> bytes:
 
 
 def _to_arrow(array: np.ndarray) -> pyarrow.Array:
-    """`[M, K]` as a list of K numbers for each example."""
+    """`[M, K]` as a list of K numbers for each example, and `[M]` as one number each."""
+    if array.ndim == 1:
+        return pyarrow.array(array)
     flat = pyarrow.array(array.reshape(-1))
     return pyarrow.FixedSizeListArray.from_arrays(flat, array.shape[1])
 
@@ -149,4 +179,6 @@ def _to_arrow(array: np.ndarray) -> pyarrow.Array:
 def _to_numpy(column: pyarrow.ChunkedArray) -> np.ndarray:
     """The array of `_to_arrow`, in the file's own memory."""
     (chunk,) = column.chunks
+    if not pyarrow.types.is_fixed_size_list(chunk.type):
+        return chunk.to_numpy()
     return chunk.flatten().to_numpy().reshape(len(chunk), chunk.type.list_size)

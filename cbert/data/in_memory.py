@@ -7,13 +7,14 @@ import numpy as np
 
 from cbert import parallel
 from cbert.data.batching import Batches
-from cbert.data.columns import Split
+from cbert.data.columns import TOKEN_COLUMNS, Split
 
 
 def take(columns: dict[str, Any], rows: jax.Array, length: int) -> dict[str, Any]:
-    """The columns of some examples, their tokens cut to the padded length."""
+    """The columns of some examples, those of tokens cut to the padded length."""
     taken = jax.tree.map(lambda column: column[rows], columns)
-    return {**taken, "items": taken["items"][:, :length]}
+    cut = {name: taken[name][:, :length] for name in TOKEN_COLUMNS if name in taken}
+    return {**taken, **cut}
 
 
 class InMemory:

@@ -1,4 +1,4 @@
-"""What an example is made of: the item vocabulary and the context's features.
+"""What an example is made of: the vocabulary, the context's features and the target.
 
 Each kind of feature is a class in a file of its own, a feature is an instance of it, and
 `KINDS` is the registry. Nothing here needs JAX.
@@ -16,7 +16,9 @@ from cbert.schema.kinds import KINDS, recognise
 from cbert.schema.multi_valued import MultiValued
 from cbert.schema.numbers import FARTHEST, NumberFeature
 from cbert.schema.numerical import Numerical
-from cbert.schema.schema import SEQUENCE, SET, Schema
+from cbert.schema.schema import SEQUENCE, SET, TEXT, Schema
+from cbert.schema.target import UNKNOWN_LABEL, Target
+from cbert.schema.tokenizer import SPECIAL_TOKENS, TokenizerOptions
 from cbert.schema.tokens import (
     MISSING_VALUE,
     PAD_VALUE,
@@ -36,8 +38,11 @@ __all__ = [
     "PAD_VALUE",
     "SEQUENCE",
     "SET",
+    "SPECIAL_TOKENS",
     "SPECIAL_VALUES",
+    "TEXT",
     "UNKNOWN_ITEM",
+    "UNKNOWN_LABEL",
     "UNKNOWN_VALUE",
     "Categorical",
     "Feature",
@@ -46,7 +51,9 @@ __all__ = [
     "NumberFeature",
     "Numerical",
     "Schema",
+    "Target",
     "TokenFeature",
+    "TokenizerOptions",
     "Vector",
     "is_finite",
     "recognise",

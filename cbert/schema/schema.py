@@ -11,9 +11,11 @@ import numpy as np
 
 from cbert.errors import UserError
 from cbert.schema.feature import Feature
+from cbert.schema.target import Target
+from cbert.schema.tokenizer import TokenizerOptions
 from cbert.schema.values import PAD_ITEM, UNKNOWN_ITEM, check_room
 
-SET, SEQUENCE = "set", "sequence"
+SET, SEQUENCE, TEXT = "set", "sequence", "text"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,11 +23,15 @@ class Schema:
     """The vocabulary and the features of a data set; travels with data and checkpoints.
 
     Attributes:
-      kind: `set` (no order, no repeats) or `sequence`.
-      max_items: The most items that an example holds.
-      items: Names of the real items; an item's code is its index here.
+      kind: `set` (no order, no repeats), `sequence` or `text`.
+      max_items: The most items that an example holds. Of a text these are its tokens, [CLS]
+        and [SEP] included, and longer texts are cut.
+      items: Names of the real items, or the WordPiece vocabulary of a text; an item's code is
+        its index here.
       counts: How often each occurs in the training split.
       features: The context's features, in the order of the context vector.
+      tokenizer: How a text is normalised; None for items.
+      target: What a supervised task predicts; None where there is nothing.
     """
 
     kind: str
@@ -33,6 +39,8 @@ class Schema:
     items: tuple[str, ...]
     counts: tuple[int, ...]
     features: tuple[Feature, ...]
+    tokenizer: TokenizerOptions | None = None
+    target: Target | None = None
 
     @functools.cached_property
     def codes(self) -> dict[str, int]:

@@ -8,8 +8,16 @@ from typing import Any
 from cbert import files
 from cbert.errors import UserError, shown
 from cbert.schema.feature import Feature
+from cbert.schema.history import History
 from cbert.schema.kinds import KINDS
-from cbert.schema.schema import SEQUENCE, SET, Schema
+from cbert.schema.schema import SEQUENCE, SET, TEXT, Schema
+from cbert.schema.target import Target
+from cbert.schema.tokenizer import (
+    LEAST_LENGTH,
+    MOST_LENGTH,
+    TokenizerOptions,
+    check_vocabulary,
+)
 from cbert.schema.values import LARGEST_SIZE, check_names, check_size
 
 
@@ -17,7 +25,15 @@ def text(schema: Schema) -> str:
     """A schema as JSON."""
     fields = {field.name: getattr(schema, field.name) for field in dataclasses.fields(schema)}
     fields["features"] = [_feature_fields(feature) for feature in schema.features]
+    for name in _PARTS:
+        part = fields.pop(name)
+        if part is not None:
+            fields[name] = dataclasses.asdict(part)
     return json.dumps(fields, indent=1, ensure_ascii=False) + "\n"
+
+
+# Parts of a schema that are objects of their own, and are left out where there is none.
+_PARTS = {"tokenizer": TokenizerOptions, "target": Target}
 
 
 def _feature_fields(feature: Feature) -> dict[str, Any]:
@@ -46,7 +62,11 @@ def load(path: str | pathlib.Path) -> Schema:
 
 def from_dict(raw: object) -> Schema:
     """Builds and checks a schema from parsed JSON; raises `UserError` naming the field."""
-    fields = _checked(raw, _types(Schema), "schema")
+    types = _types(Schema) | dict.fromkeys(_PARTS, (dict, False))
+    fields = _checked(raw, types, "schema")
+    for name, cls in _PARTS.items():
+        if name in fields:
+            fields[name] = cls(**_checked(fields[name], _types(cls), name))
     features = fields.pop("features")
     fields["features"] = tuple(
         _feature(feature, f"features[{index}]") for index, feature in enumerate(features)
@@ -71,7 +91,14 @@ def _feature(raw: object, where: str) -> Feature:
     return cls(**{name: fields[name] for name in _types(cls) if name in fields})
 
 
-_PLAIN = {str: "a string", int: "a whole number", float: "a number", tuple: "a list"}
+_PLAIN = {
+    str: "a string",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    tuple: "a list",
+    dict: "an object",
+}
 
 
 def _types(cls: type) -> dict[str, tuple[Any, bool]]:
@@ -102,7 +129,7 @@ def _checked(raw: object, types: dict[str, tuple[Any, bool]], where: str) -> dic
             continue
         value = tuple(raw[name]) if isinstance(raw[name], list) else raw[name]
         accepted = (int, float) if plain is float else plain
-        if not isinstance(value, accepted) or isinstance(value, bool):
+        if not isinstance(value, accepted) or isinstance(value, bool) != (plain is bool):
             raise UserError(f"{where}.{name} must be {_PLAIN[plain]}, not {shown(value)}")
         values[name] = value
     return values
@@ -110,8 +137,10 @@ def _checked(raw: object, types: dict[str, tuple[Any, bool]], where: str) -> dic
 
 def check(schema: Schema) -> None:
     """Refuses what no model can be trained on; raises `UserError`."""
-    if schema.kind not in (SET, SEQUENCE):
-        raise UserError(f"kind is {shown(schema.kind)}; it must be {SET!r} or {SEQUENCE!r}")
+    if schema.kind not in (SET, SEQUENCE, TEXT):
+        raise UserError(
+            f"kind is {shown(schema.kind)}; it must be {SET!r}, {SEQUENCE!r} or {TEXT!r}"
+        )
     check_size("max_items", schema.max_items)
     check_names(schema.items, "items")
     if len(schema.items) < 2:
@@ -128,3 +157,23 @@ def check(schema: Schema) -> None:
     check_names(tuple(feature.name for feature in schema.features), "feature names")
     for feature in schema.features:
         feature.check()
+    _check_text(schema)
+
+
+def _check_text(schema: Schema) -> None:
+    """Refuses a text without a tokeniser, and items with what belongs to a text."""
+    if schema.kind == TEXT:
+        if schema.tokenizer is None:
+            raise UserError("schema lacks the field 'tokenizer', which a text needs")
+        check_vocabulary(schema.items)
+        if not LEAST_LENGTH <= schema.max_items <= MOST_LENGTH:
+            raise UserError(
+                f"max_items is {schema.max_items}; a text has from {LEAST_LENGTH} to "
+                f"{MOST_LENGTH} tokens"
+            )
+        if any(feature.kind == History.kind for feature in schema.features):
+            raise UserError("a history holds items; the context of a text cannot have one")
+        if schema.target is not None:
+            schema.target.check()
+    elif schema.tokenizer is not None or schema.target is not None:
+        raise UserError(f"the kind {schema.kind!r} takes neither 'tokenizer' nor 'target'")

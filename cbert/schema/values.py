@@ -6,7 +6,7 @@ PAD_ITEM, UNKNOWN_ITEM, MASK_ITEM = -1, -2, -3
 
 LARGEST = 1e30  # A number beyond it may overflow float32.
 LARGEST_SIZE = 2**31 - 1  # A width, a length or a count beyond it fits no machine.
-_LONGEST_TEXT = 10_000
+_LONGEST_NAME = 10_000
 _MOST_CODES = 2**31  # A split's codes then take 8 GiB.
 
 
@@ -23,11 +23,11 @@ def check_finite(name: str, value: object) -> None:
         raise UserError(f"context {name!r} is {shown(value)}; use a finite number, or null")
 
 
-def check_text(text: str, what: str) -> None:
+def check_text(text: str, what: str, longest: int = _LONGEST_NAME) -> None:
     """Raises `UserError` where a text is too long or cannot be written as UTF-8."""
-    if len(text) > _LONGEST_TEXT:
+    if len(text) > longest:
         raise UserError(
-            f"{what} {text[:40]!r}... has {len(text)} characters, more than {_LONGEST_TEXT}"
+            f"{what} {text[:40]!r}... has {len(text)} characters, more than {longest}"
         )
     if not is_unicode(text):
         raise UserError(f"{what} {shown(text)} is not valid Unicode")

@@ -1,0 +1,79 @@
+"""What a supervised task is asked to predict for an example.
+
+Legend: M examples, T values of the target.
+"""
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from cbert.errors import UserError, shown
+from cbert.schema.values import LARGEST_SIZE, check_names, is_finite
+
+LABEL, LABELS, TAGS, NUMBER, ANSWER = "label", "labels", "tags", "number", "answer"
+KINDS = (LABEL, LABELS, TAGS, NUMBER, ANSWER)
+UNKNOWN_LABEL = -1  # The code of a label or a tag that is missing or not in `values`.
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """The target of a data set.
+
+    Attributes:
+      kind: `label` (one string), `labels` (a list of strings), `tags` (a string for each
+        word), `number`, or `answer` (a span of the text).
+      values: The strings of `label`, `labels` and `tags`, most frequent first; a value's code
+        is its index here. Empty for the other kinds.
+      counts: How many training examples have each value (for `tags`, how many words).
+      mean: The mean of the training examples' numbers; 0 for the other kinds.
+      scale: The standard deviation of those numbers; 1 for the other kinds.
+    """
+
+    kind: str
+    values: tuple[str, ...] = ()
+    counts: tuple[int, ...] = ()
+    mean: float = 0.0
+    scale: float = 1.0
+
+    @functools.cached_property
+    def codes(self) -> dict[str, int]:
+        return {value: code for code, value in enumerate(self.values)}
+
+    def check(self) -> None:
+        """Raises `UserError` naming the field with which no model can be trained."""
+        if self.kind not in KINDS:
+            raise UserError(
+                f"target.kind is {shown(self.kind)}; it must be one of {', '.join(KINDS)}"
+            )
+        check_names(self.values, "target.values")
+        least = {LABEL: 2, LABELS: 1, TAGS: 2}.get(self.kind, 0)
+        if len(self.values) < least or (self.values and not least):
+            raise UserError(
+                f"target.values has {len(self.values)} value(s); the kind {self.kind!r} needs "
+                + (f"at least {least}" if least else "none")
+            )
+        if len(self.counts) != len(self.values) or not all(
+            type(count) is int and 0 <= count <= LARGEST_SIZE for count in self.counts
+        ):
+            raise UserError(
+                "target.counts must hold one whole number that is not negative for each value"
+            )
+        if not (is_finite(self.mean) and is_finite(self.scale) and self.scale > 0):
+            raise UserError("target.mean must be finite and target.scale above zero")
+
+    def encode_labels(self, column: list[str | None]) -> np.ndarray:
+        """The codes of labels, `int32 [M]`, `UNKNOWN_LABEL` where missing or not known."""
+        get = self.codes.get
+        codes = [UNKNOWN_LABEL if v is None else get(v, UNKNOWN_LABEL) for v in column]
+        return np.array(codes, np.int32)
+
+    def encode_label_lists(self, column: list[list[str] | None]) -> np.ndarray:
+        """Which values the lists hold, `float32 [M, T]` of 0 and 1; -1 where it is missing."""
+        rows = np.zeros((len(column), len(self.values)), np.float32)
+        for row, labels in zip(rows, column, strict=True):
+            if labels is None:
+                row[:] = UNKNOWN_LABEL
+            else:
+                row[[self.codes[label] for label in labels if label in self.codes]] = 1
+        return rows
