@@ -52,7 +52,7 @@ def test_whatever_is_largest_counts_beside_the_state(schema):
     assert largest().part == "gradients"
     evaluated = largest(eval__batch_size=10_000_000)
     assert evaluated.fields[0] == "eval.batch_size"
-    assert evaluated.size == 4 * 10 * 16 * -(-10_000_000 // parallel.here_count())
+    assert evaluated.size == 4 * 10 * 16 * -(-10_000_000 // parallel.local_device_count())
     sampled = largest(train__sampled_items=10_000_000)
     assert sampled.fields == ("train.batch_size", "train.sampled_items")
     assert sampled.size == 4 * (32 // parallel.device_count()) * 10_000_000

@@ -9,7 +9,7 @@ from cbert.errors import UserError
 from cbert.inference.predictor import Predictor
 from cbert.schema import schema_file
 
-_SETTINGS = ("data", "masking", "questions", "groups", "standard_errors")
+_SETTINGS = ("data", "masking", "queries", "groups", "standard_errors")
 
 
 def facts(
