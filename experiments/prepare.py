@@ -15,9 +15,13 @@ from absl import flags
 
 from cbert import files
 from cbert.data import builder, prepare, readers, records, summary, tables
+from cbert.data.infer_target import NONE
+from cbert.data.prepare_text import NEXT, TRAIN, TextOptions
 from cbert.data.synthetic import stylist
 from cbert.errors import UserError
-from cbert.schema import SEQUENCE, SET, History, schema_file
+from cbert.schema import SEQUENCE, SET, TEXT, History, schema_file
+from cbert.schema import target as target_lib
+from cbert.schema.tokenizer import LEAST_LENGTH, MOST_LENGTH
 from experiments import command
 
 _INPUT = flags.DEFINE_string("input", None, "JSON Lines (plain or .gz), CSV or Parquet file.")
@@ -35,7 +39,9 @@ _RECORDS = flags.DEFINE_string(
 )
 _NAME = flags.DEFINE_string("name", None, "Name of the prepared data set.", required=True)
 _DATA_DIR = flags.DEFINE_string("data_dir", "data", "Where prepared data sets lie.")
-_KIND = flags.DEFINE_enum("kind", SET, [SET, SEQUENCE], "Whether order and repeats matter.")
+_KIND = flags.DEFINE_enum(
+    "kind", SET, [SET, SEQUENCE, TEXT], "Sets, sequences (order and repeats matter), or texts."
+)
 _MIN_COUNT = flags.DEFINE_integer(
     "min_count", 2, "Items that occur less often in training become unknown.", lower_bound=1
 )
@@ -65,6 +71,31 @@ _CATEGORICAL = flags.DEFINE_list("categorical", [], "CSV: number-like columns th
 _NUMERICAL = flags.DEFINE_list("numerical", [], "CSV: columns where all must be numbers.")
 _MULTI_VALUED = flags.DEFINE_list("multi_valued", [], "CSV: columns that hold lists of names.")
 _HISTORY = flags.DEFINE_list("history", [], "Features that hold lists of the data's items.")
+_VOCABULARY = flags.DEFINE_string(
+    "vocabulary", TRAIN, "Texts: a vocab.txt or tokenizer.json of BERT, or 'train'."
+)
+_VOCABULARY_SIZE = flags.DEFINE_integer(
+    "vocabulary_size", 8000, "Texts: the most pieces of a trained vocabulary.", 100, 1_000_000
+)
+_LOWERCASE = flags.DEFINE_bool(
+    "lowercase", True, "Texts: whether they lose capital letters and accents."
+)
+_MAX_LENGTH = flags.DEFINE_integer(
+    "max_length", 128, "Texts: the most tokens of an example.", LEAST_LENGTH, MOST_LENGTH
+)
+_TARGET = flags.DEFINE_enum(
+    "target", None, [*target_lib.KINDS, NONE], "Texts: what is predicted, if there are several."
+)
+_PAIRS = flags.DEFINE_enum(
+    "pairs", None, [NEXT], "Texts: make pairs for next-sentence prediction."
+)
+_PACK = flags.DEFINE_bool("pack", False, "Texts: join consecutive sentences of a document.")
+_STRIDE = flags.DEFINE_integer(
+    "stride",
+    None,
+    "Texts: tokens between windows of long passages with answers.",
+    lower_bound=1,
+)
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace a data set of the same name.")
 
 _OF_SYNTHETIC = ("sets", "articles", "seed", "split_sets", "records")
@@ -72,7 +103,13 @@ _OF_INPUT = (
     *("split_weights", "skip_bad_rows", "columns", "separator"),
     *("categorical", "numerical", "multi_valued"),
 )
-_OF_SCHEMA = ("kind", "min_count", "value_min_count", "max_items", "widths", "history")
+_OF_VOCABULARY = ("vocabulary", "vocabulary_size", "lowercase", "max_length", "target")
+_OF_SCHEMA = (
+    *("kind", "min_count", "value_min_count", "max_items", "widths", "history"),
+    *_OF_VOCABULARY,
+)
+_OF_ITEMS = ("min_count", "max_items", "longer", "history")
+_OF_TEXT = (*_OF_VOCABULARY, "pairs", "pack", "stride")
 
 
 def main() -> None:
@@ -91,11 +128,22 @@ def main() -> None:
         kinds=dict.fromkeys(_HISTORY.value, History.kind),
         drop=tuple(_DROP.value),
         overwrite=_OVERWRITE.value,
+        text=TextOptions(
+            vocabulary=_VOCABULARY.value,
+            vocabulary_size=_VOCABULARY_SIZE.value,
+            lowercase=_LOWERCASE.value,
+            max_length=_MAX_LENGTH.value,
+            target=_TARGET.value,
+            pairs=_PAIRS.value or "",
+            pack=_PACK.value,
+            stride=_STRIDE.value or 0,
+        ),
     )
     builder.check_new(_DATA_DIR.value, _NAME.value, _OVERWRITE.value)
     schema = schema_file.load(_SCHEMA.value) if _SCHEMA.value else None
     if schema:
         options = dataclasses.replace(options, kind=schema.kind)
+    _check_kind(options.kind)
     bad_rows = readers.BadRows(_INPUT.value or "", _SKIP_BAD_ROWS.value)
     if _INPUT.value:
         records_read = readers.read(_INPUT.value, options.kind, _columns(), bad_rows)
@@ -116,7 +164,7 @@ def main() -> None:
 def _check_combinations() -> None:
     """Refuses flags that would change nothing, because another one decides the same."""
     beside = {
-        "--synthetic": _OF_INPUT + _OF_SCHEMA if _SYNTHETIC.value else (),
+        "--synthetic": _OF_INPUT + _OF_SCHEMA + _OF_TEXT if _SYNTHETIC.value else (),
         "--input": _OF_SYNTHETIC if _INPUT.value else (),
         "--schema": _OF_SCHEMA if _SCHEMA.value else (),
     }
@@ -126,11 +174,24 @@ def _check_combinations() -> None:
                 raise UserError(
                     f"--{name} cannot be given together with {other}, which decides it"
                 )
+    for name in ("vocabulary_size", "lowercase"):
+        is_for = ".txt" if name == "lowercase" else TRAIN
+        if flags.FLAGS[name].present and not (
+            _VOCABULARY.value == TRAIN or _VOCABULARY.value.endswith(is_for)
+        ):
+            raise UserError(f"--{name} cannot be given together with --vocabulary=FILE")
     if _LONGER.present and not (_MAX_ITEMS.present or _SCHEMA.value):
         raise UserError(f"--longer={_LONGER.value} needs --max_items")
     target = _RECORDS.value and pathlib.Path(_RECORDS.value).expanduser()
     if target and (target.suffix != ".jsonl" or not target.parent.is_dir()):
         raise UserError(f"--records is {target}; give a .jsonl file in a directory that exists")
+
+
+def _check_kind(kind: str) -> None:
+    """Refuses flags of texts for items, and the reverse."""
+    for name in _OF_ITEMS if kind == TEXT else _OF_TEXT:
+        if flags.FLAGS[name].present:
+            raise UserError(f"--{name} cannot be given together with --kind={kind}")
 
 
 def _columns() -> tables.Columns:

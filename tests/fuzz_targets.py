@@ -18,6 +18,7 @@ import pyarrow.parquet
 from cbert import predict
 from cbert.data import examples, infer_schema, readers, splits, summary
 from cbert.data.infer_schema import SchemaAccumulator
+from cbert.data.overview import Overview
 from cbert.data.synthetic import stylist
 from cbert.errors import UserError
 from cbert.model import contextual_bert
@@ -86,7 +87,7 @@ def records(folder: pathlib.Path) -> Callable:
         assert all(len(line) < LONGEST_LINE and line.isprintable() for line in skipped)
         schema = infer_schema.infer(parsed, SchemaAccumulator(kind))
         assert schema_file.from_dict(json.loads(schema_file.text(schema))) == schema
-        overview, usage = summary.Overview(kind), summary.Usage(schema)
+        overview, usage = Overview(kind), summary.Usage(schema)
         usage.add(parsed)
         for record in parsed:
             splits.split_of(record)

@@ -19,7 +19,7 @@ from cbert import files, progress
 from cbert.data import examples
 from cbert.data.record_store import RecordView
 from cbert.errors import UserError
-from cbert.schema import Schema, schema_file
+from cbert.schema import TEXT, Schema, schema_file
 
 VERSION = "1.0.0"
 _WRITING = ".writing-"
@@ -66,7 +66,7 @@ def write(
             infos = [_write_split(written, name, *split) for split in splits.items()]
             tfds.folder_dataset.write_metadata(
                 data_dir=written,
-                features=examples.features(),
+                features=examples.features(schema.kind == TEXT),
                 split_infos=infos,
                 version=VERSION,
                 description="Records as they were given, split by group.",

@@ -93,8 +93,10 @@ def joined(parts: list[Split]) -> Split:
         contexts=[text for part in parts for text in part.contexts],
         items=np.concatenate([part.items for part in parts]),
         reference=join("reference") if all(part.reference for part in parts) else None,
+        context=join("context"),
+        token_columns=join("token_columns"),
+        targets=join("targets"),
         texts=[text for part in parts for text in part.texts],
-        **{name: join(name) for name in _TABLES},
     )
 
 
@@ -129,13 +131,19 @@ def read(path: pathlib.Path) -> Split | None:
             if name.startswith(start)
         }
 
-    has_texts = "texts" in table.column_names
+    def strings(name: str) -> list[str]:
+        return table.column(name).to_pylist() if name in table.column_names else []
+
     return Split(
-        *(table.column(name).to_pylist() for name in _TEXTS),
+        ids=strings("ids"),
+        groups=strings("groups"),
+        contexts=strings("contexts"),
         items=_to_numpy(table.column("items")),
         reference=arrays("reference") or None,
-        texts=table.column("texts").to_pylist() if has_texts else [],
-        **{name: arrays(name) for name in _TABLES},
+        texts=strings("texts"),
+        context=arrays("context"),
+        token_columns=arrays("token_columns"),
+        targets=arrays("targets"),
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from cbert import progress
-from cbert.data.records import RowError
+from cbert.data.row_errors import RowError
 from cbert.data.tables import MAX_ROW, Columns, field_of_column, open_binary, too_large
 from cbert.errors import UserError, shown
 
@@ -63,10 +63,13 @@ def rows(
 
 
 def _check_header(field_of: dict[str, str], columns: Columns, path: pathlib.Path) -> None:
-    """Refuses a table without items, and kinds of what is no feature."""
-    if "items" not in field_of.values():
-        raise UserError(f"{path}: no column 'items'; map one with columns=items:COLUMN")
-    features = [name for name, field in field_of.items() if field == "context"]
+    """Refuses a table without items or texts, and kinds of what is no feature."""
+    needed = ("items",) if "items" in columns.fields else ("text", "words")
+    if not set(needed) & set(field_of.values()):
+        raise UserError(
+            f"{path}: no column {needed[0]!r}; map one with columns={needed[0]}:COLUMN"
+        )
+    features = [name for name, field in field_of.items() if field in ("context", "label")]
     for name, kind in columns.kinds.items():
         if name not in features:
             raise UserError(
@@ -108,8 +111,11 @@ def _record(
         )
     record: dict[str, Any] = {"context": {}}
     for (name, field), cell in zip(field_of.items(), cells, strict=True):
-        if field == "items":
-            record["items"] = _parts(cell, columns.separator)
+        if field in ("items", "words", "tags"):
+            parts = _parts(cell, columns.separator)
+            record[field] = parts if parts or field == "items" else None
+        elif field == "label":
+            record[field] = _label(name, cell, numerical, columns)
         elif field != "context":
             record[field] = cell or None
         elif name in columns.multi_valued or name in columns.history:
@@ -118,6 +124,31 @@ def _record(
             raise RowError(f"{shown(name)} is {shown(cell)}, not a number; empty means missing")
         elif cell:
             record["context"][name] = float(cell) if name in numerical else cell
+    return _with_answer(record) if "answer" in record else record
+
+
+def _label(
+    name: str, cell: str, numerical: set[str], columns: Columns
+) -> str | list[str] | float | None:
+    """A label, which is a string unless its column was given another kind."""
+    if name in columns.multi_valued:
+        return _parts(cell, columns.separator)
+    if not cell or name not in numerical:
+        return cell or None
+    if not _is_number(cell):
+        raise RowError(f"{shown(name)} is {shown(cell)}, not a number; empty means missing")
+    return float(cell)
+
+
+def _with_answer(record: dict[str, Any]) -> dict[str, Any]:
+    """The record with the answer's text and start in one object."""
+    start = record.pop("answer_start", None)
+    if record["answer"] is not None:
+        if start is None or not start.strip().isdecimal() or len(start) > 9:
+            raise RowError(
+                f"'answer_start' is {shown(start)}; give the answer's first character"
+            )
+        record["answer"] = {"text": record["answer"], "start": int(start)}
     return record
 
 

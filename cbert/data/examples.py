@@ -1,22 +1,28 @@
 """A record as the bytes of a TFDS example, and back.
 
-The context stays JSON text, so that any schema can encode it later.
+The context and a text with its targets stay JSON, so that any schema can encode them later.
 """
 
 import json
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow_datasets as tfds
 from tensorflow_datasets.proto import tf_example_pb2, tf_feature_pb2
 
 from cbert.data.records import Record
+from cbert.data.text_records import Text
 
 _LOG_PROBABILITY, _RANK = "reference/log_probability", "reference/rank"
 
 
-def features() -> tfds.features.FeaturesDict:
-    """What TFDS is told of an example."""
+def features(is_text: bool) -> tfds.features.FeaturesDict:
+    """What TFDS is told of an example, a text or items."""
     text = tfds.features.Text()
+    if is_text:
+        return tfds.features.FeaturesDict(
+            dict.fromkeys(("id", "group", "text", "context"), text)
+        )
     return tfds.features.FeaturesDict(
         {
             "id": text,
@@ -33,12 +39,24 @@ def features() -> tfds.features.FeaturesDict:
 
 def to_bytes(record: Record) -> bytes:
     """Serialises a record; equal records give equal bytes, which TFDS does not promise."""
-    reference = record.reference or {"log_probability": [], "rank": []}
     fields = {
         "id": _text([record.id]),
         "group": _text([record.group]),
-        "items": _text(record.items),
         "context": _text([json.dumps(record.context, ensure_ascii=False)]),
+    }
+    fields |= (
+        _item_fields(record)
+        if record.text is None
+        else {"text": _text([record.text.to_json()])}
+    )
+    example = tf_example_pb2.Example(features=tf_feature_pb2.Features(feature=fields))
+    return example.SerializeToString(deterministic=True)
+
+
+def _item_fields(record: Record) -> dict[str, tf_feature_pb2.Feature]:
+    reference = record.reference or {"log_probability": [], "rank": []}
+    return {
+        "items": _text(record.items),
         _LOG_PROBABILITY: tf_feature_pb2.Feature(
             float_list=tf_feature_pb2.FloatList(value=reference["log_probability"])
         ),
@@ -46,8 +64,6 @@ def to_bytes(record: Record) -> bytes:
             int64_list=tf_feature_pb2.Int64List(value=map(int, reference["rank"]))
         ),
     }
-    example = tf_example_pb2.Example(features=tf_feature_pb2.Features(feature=fields))
-    return example.SerializeToString(deterministic=True)
 
 
 def _text(values: list[str]) -> tf_feature_pb2.Feature:
@@ -58,19 +74,26 @@ def _text(values: list[str]) -> tf_feature_pb2.Feature:
 def from_bytes(data: bytes) -> Record:
     """The record; its log-probabilities are rounded to float32 and its own `split` is lost."""
     fields = tf_example_pb2.Example.FromString(data).features.feature
+    is_text = "text" in fields
     rank = list(fields[_RANK].int64_list.value)
     log_probability = list(fields[_LOG_PROBABILITY].float_list.value)
     return Record(
-        id=fields["id"].bytes_list.value[0].decode(),
-        group=fields["group"].bytes_list.value[0].decode(),
+        id=_only(fields, "id"),
+        group=_only(fields, "group"),
         items=[item.decode() for item in fields["items"].bytes_list.value],
-        context=json.loads(fields["context"].bytes_list.value[0]),
+        context=json.loads(_only(fields, "context")),
         split="",
         reference={"log_probability": log_probability, "rank": rank} if rank else None,
+        text=Text.from_json(_only(fields, "text")) if is_text else None,
     )
 
 
 def id_of(data: bytes) -> str:
     """The record's id alone."""
     fields = tf_example_pb2.Example.FromString(data).features.feature
-    return fields["id"].bytes_list.value[0].decode()
+    return _only(fields, "id")
+
+
+def _only(fields: Mapping[str, tf_feature_pb2.Feature], name: str) -> str:
+    """The text of a field that has one value."""
+    return fields[name].bytes_list.value[0].decode()

@@ -10,6 +10,63 @@ from cbert.schema import KINDS, SET, Feature, Schema, recognise, schema_file
 from cbert.schema.feature import Accumulator
 
 
+class FeatureAccumulator:
+    """Infers the context's features from contexts that it sees one after the other.
+
+    Args:
+      value_min_count: Strings that occur less often become unknown.
+      widths: Embedding width by feature, where the default is not wanted.
+      kinds: Kind by feature, where the values alone do not decide it.
+    """
+
+    def __init__(
+        self,
+        value_min_count: int = 2,
+        widths: Mapping[str, int] | None = None,
+        kinds: Mapping[str, str] | None = None,
+    ) -> None:
+        self._min_count = value_min_count
+        self._widths, self._kinds = widths or {}, kinds or {}
+        self._examples = 0
+        self._columns: dict[str, _Column] = {}
+        self._names: dict[str, None] = {}  # In the order of the schema.
+
+    def observe(self, context: Mapping[str, Any]) -> None:
+        """Takes a context of the training split, after `make_room`."""
+        self._examples += 1
+        for name, value in context.items():
+            self._names[name] = None
+            if value is not None:
+                self._columns[name].observe(value)
+
+    def make_room(self, context: Mapping[str, Any]) -> None:
+        """Takes a context of any split; raises `UserError` for a value of no kind."""
+        for name, value in context.items():
+            if name not in self._columns:
+                self._columns[name] = _Column(
+                    name, self._kinds.get(name), self._widths.get(name), self._min_count
+                )
+            if value is not None:
+                self._columns[name].make_room(value)
+
+    def finish(self) -> tuple[Feature, ...]:
+        """The features; raises `UserError` as `SchemaAccumulator.finish` does."""
+        if not self._examples:
+            raise UserError(
+                "the training split is empty; give more groups or other split_weights"
+            )
+        known = ", ".join(self._names) or "none"
+        for name in self._widths:
+            if name not in self._names:
+                raise UserError(f"widths names {shown(name)}; the features are: {known}")
+        for name, kind in self._kinds.items():
+            if name not in self._names:
+                raise UserError(
+                    f"{shown(name)} is named as a {kind}; the features are: {known}"
+                )
+        return tuple(self._columns[name].finish(self._examples) for name in self._names)
+
+
 class SchemaAccumulator:
     """Infers a schema from records that it sees one after the other and does not keep.
 
@@ -35,33 +92,21 @@ class SchemaAccumulator:
         kinds: Mapping[str, str] | None = None,
     ) -> None:
         self._kind, self._max_items = kind, max_items
-        self._min_count, self._value_min_count = min_count, value_min_count
-        self._widths, self._kinds = widths or {}, kinds or {}
+        self._min_count = min_count
         self._items: collections.Counter[str] = collections.Counter()
-        self._examples, self._longest = 0, 0
-        self._columns: dict[str, _Column] = {}
-        self._features: dict[str, None] = {}  # Their names, in the order of the schema.
+        self._longest = 0
+        self._features = FeatureAccumulator(value_min_count, widths, kinds)
 
     def observe(self, record: Record) -> None:
         """Takes a record of the training split; raises `UserError` for a wrong kind."""
-        self._examples += 1
         self._items.update(record.items)
         self.make_room(record)
-        for name, value in record.context.items():
-            self._features[name] = None
-            if value is not None:
-                self._columns[name].observe(value)
+        self._features.observe(record.context)
 
     def make_room(self, record: Record) -> None:
         """Takes a record of another split: the schema will be large enough to hold it."""
         self._longest = max(self._longest, len(record.items))
-        for name, value in record.context.items():
-            if name not in self._columns:
-                self._columns[name] = _Column(
-                    name, self._kinds.get(name), self._widths.get(name), self._value_min_count
-                )
-            if value is not None:
-                self._columns[name].make_room(value)
+        self._features.make_room(record.context)
 
     def finish(self) -> Schema:
         """The schema.
@@ -69,19 +114,7 @@ class SchemaAccumulator:
         Raises:
           UserError: the data do not make a schema, or `widths` or `kinds` names no feature.
         """
-        if not self._examples:
-            raise UserError(
-                "the training split is empty; give more groups or other split_weights"
-            )
-        known = ", ".join(self._features) or "none"
-        for name in self._widths:
-            if name not in self._features:
-                raise UserError(f"widths names {shown(name)}; the features are: {known}")
-        for name, kind in self._kinds.items():
-            if name not in self._features:
-                raise UserError(
-                    f"{shown(name)} is named as a {kind}; the features are: {known}"
-                )
+        features = self._features.finish()
         counted = [pair for pair in self._items.items() if pair[1] >= self._min_count]
         counted.sort(key=lambda pair: (-pair[1], pair[0]))
         schema = Schema(
@@ -89,9 +122,7 @@ class SchemaAccumulator:
             max_items=self._max_items or self._longest,
             items=tuple(item for item, _ in counted),
             counts=tuple(count for _, count in counted),
-            features=tuple(
-                self._columns[name].finish(self._examples) for name in self._features
-            ),
+            features=features,
         )
         schema_file.check(schema)
         return schema

@@ -4,6 +4,7 @@ The records pass through once and wait on disk, where the schema is inferred fro
 holds some fifty bytes of each, however many there are.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import pathlib
@@ -13,12 +14,16 @@ from typing import Any
 import numpy as np
 
 from cbert import schema as schema_lib
-from cbert.data import builder, infer_schema, splits
-from cbert.data.record_store import RecordStore, RecordView
+from cbert.data import builder, infer_schema, prepare_text, splits, text_examples
+from cbert.data.collection import Collection
+from cbert.data.prepare_text import TextOptions
+from cbert.data.record_store import RecordView
 from cbert.data.records import SPLITS, Record
-from cbert.data.summary import Overview, Usage, summarize
+from cbert.data.summary import Usage, summarize
+from cbert.data.token_usage import TokenUsage
 from cbert.errors import UserError, shown
-from cbert.schema import Schema
+from cbert.schema import TEXT, Schema, schema_file
+from cbert.schema.target import ANSWER
 
 LONGER = ("leave_out", "subsample")
 _BLOCK = 1024  # Records that are encoded at once, for vectors may be long.
@@ -38,6 +43,7 @@ class Options:
     kinds: dict[str, str] = dataclasses.field(default_factory=dict)
     drop: tuple[str, ...] = ()
     overwrite: bool = False
+    text: TextOptions = dataclasses.field(default_factory=TextOptions)
 
 
 def prepare(
@@ -64,46 +70,46 @@ def prepare(
       UserError: the records or the schema do not make a data set; nothing is written.
     """
     splits.check_weights(options.split_weights)
-    folder = builder.directory(data_dir, name).parent
-    with RecordStore(folder.parent) as store:
-        overview = Overview(schema.kind if isinstance(schema, Schema) else options.kind)
-        max_items = schema.max_items if isinstance(schema, Schema) else options.max_items
-        longer = _collect(records, store, overview, max_items, options)
-        by_split = {split: RecordView(store, overview.indices(split)) for split in SPLITS}
-        everything = RecordView(store, np.arange(len(store)))
-        schema = _schema(schema, by_split, options)
+    options.text.check()
+    directory = builder.directory(data_dir, name).parent.parent
+    with contextlib.ExitStack() as stack:
+        collection = stack.enter_context(Collection(directory, options.kind))
+        longer = _collect(records, collection, schema, options)
+        if options.kind == TEXT:
+            collection, schema, tokens = _text(collection, schema, options, directory, stack)
+            longer = tokens.cut
+        else:
+            schema, tokens = _schema(schema, collection.by_split(), options), None
+        by_split = {split: view for split, view in collection.by_split().items() if len(view)}
         schema.check_room(max(map(len, by_split.values())))
-        usage = _usage(schema, everything, int(overview.lengths().sum()))
-        by_split = {split: view for split, view in by_split.items() if len(view)}
+        usage = _usage(schema, collection)
         written = builder.write(data_dir, name, by_split, schema, options.overwrite)
-    return written, summarize(overview, usage, schema, longer)
+    return written, summarize(collection.overview, usage, schema, longer, tokens)
 
 
 def _collect(
-    records: Iterable[Record],
-    store: RecordStore,
-    overview: Overview,
-    max_items: int | None,
-    options: Options,
+    records: Iterable[Record], collection: Collection, schema: object, options: Options
 ) -> int:
     """Stores the records without what is dropped; counts those longer than `max_items`."""
+    max_items = schema.max_items if isinstance(schema, Schema) else options.max_items
     longer = 0
     names: dict[str, None] = {}
     for record in records:
         names.update(dict.fromkeys(record.context))
         if options.drop:
             record = _without(record, options.drop)
+        if options.text.pack or options.text.pairs:
+            text_examples.check_plain(record)
         if max_items is not None and len(record.items) > max_items:
             longer += 1
             if options.longer == "leave_out":
                 continue
             record = _subsampled(record, max_items, options.kind)
-        store.append(record)
-        overview.add(record, splits.split_of(record, options.split_weights))
+        collection.add(record, splits.split_of(record, options.split_weights))
     for name in options.drop:
         if name not in names:
             raise UserError(f"drop names {shown(name)}; the features are: {', '.join(names)}")
-    if longer and not len(store):
+    if longer and not len(collection):
         raise UserError(f"every example is longer than max_items={max_items}; raise it")
     return longer
 
@@ -140,11 +146,7 @@ def _schema(
 
 
 def _inferred(by_split: dict[str, RecordView], options: Options) -> Schema:
-    if not len(by_split["validation"]):
-        raise UserError(
-            "the validation split is empty; give more groups, other split_weights, or "
-            "records with a 'split' of their own"
-        )
+    _check_validation(by_split)
     accumulator = infer_schema.SchemaAccumulator(
         options.kind,
         options.min_count,
@@ -160,16 +162,55 @@ def _inferred(by_split: dict[str, RecordView], options: Options) -> Schema:
     return accumulator.finish()
 
 
-def _usage(schema: Schema, records: Iterable[Record], items: int) -> Usage:
-    """Checks that the schema fits the records, which have so many items in all."""
-    usage, iterator = Usage(schema), iter(records)
+def _check_validation(by_split: dict[str, RecordView]) -> None:
+    if not len(by_split["validation"]):
+        raise UserError(
+            "the validation split is empty; give more groups, other split_weights, or "
+            "records with a 'split' of their own"
+        )
+
+
+def _text(
+    collection: Collection,
+    given: Schema | Callable[[RecordView], Schema] | None,
+    options: Options,
+    directory: pathlib.Path,
+    stack: contextlib.ExitStack,
+) -> tuple[Collection, Schema, TokenUsage]:
+    """The examples of a text data set, their schema, and how they use it."""
+    if given is None:
+        _check_validation(collection.by_split())
+        training = collection.by_split()[SPLITS[0]]
+        schema = prepare_text.tokenizing_schema(training, options.text)
+    else:
+        schema = _schema(given, collection.by_split(), options)
+    examples = prepare_text.examples(collection, schema, options.text, directory, stack)
+    if given is None:
+        features = infer_schema.FeatureAccumulator(
+            options.value_min_count, options.widths, options.kinds
+        )
+        schema = prepare_text.infer(examples, schema, features, options.text.target)
+    if options.text.stride and (schema.target is None or schema.target.kind != ANSWER):
+        raise UserError("stride makes windows of passages with answers; the target is another")
+    tokens = TokenUsage(examples, schema)
+    examples.overview.set_lengths(tokens.lengths)
+    if given is None:
+        schema = tokens.counted(schema)
+        schema_file.check(schema)
+    return examples, schema, tokens
+
+
+def _usage(schema: Schema, collection: Collection) -> Usage:
+    """Checks that the schema fits the records."""
+    usage, iterator = Usage(schema), iter(collection.everything())
     while block := list(itertools.islice(iterator, _BLOCK)):
         usage.add(block)
         try:
             schema.encode_contexts([record.context for record in block])
         except UserError as error:
             raise UserError(f"the schema does not fit: {error}") from None
-    if usage.unknown.total() == items:
+    items = int(collection.overview.lengths().sum())
+    if schema.kind != TEXT and usage.unknown.total() == items:
         raise UserError(
             "the schema does not fit: none of the data's items is in its vocabulary"
         )

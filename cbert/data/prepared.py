@@ -11,10 +11,12 @@ import tensorflow_datasets as tfds
 from tensorflow_datasets.proto import tf_example_pb2
 
 from cbert import progress
-from cbert.data import builder, columns
+from cbert.data import builder, columns, text_columns
 from cbert.data.columns import Split
+from cbert.data.text import Tokenizer
+from cbert.data.text_records import Text
 from cbert.errors import UserError, one_line, shown
-from cbert.schema import Schema, schema_file
+from cbert.schema import TEXT, Schema, schema_file
 
 
 def load_schema(data_dir: str, name: str) -> Schema:
@@ -76,9 +78,12 @@ def load(data_dir: str, name: str, split: str, schema: Schema) -> Split:
                 split, deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES
             )
         schema.check_room(len(raw))
+        tokenizer = Tokenizer(schema) if schema.kind == TEXT else None
         bar = progress.bar(range(0, len(raw), 1024), desc=f"loading {split}", unit=" blocks")
         # Block by block, for a record takes far more memory than its columns.
-        encoded = columns.joined([encode(_block(raw, start, path), schema) for start in bar])
+        encoded = columns.joined(
+            [encode(_block(raw, start, path), schema, tokenizer) for start in bar]
+        )
         columns.write(cache, encoded)
     return encoded
 
@@ -90,23 +95,46 @@ def _block(raw: Any, start: int, path: pathlib.Path) -> list[Any]:
         return [tf_example_pb2.Example.FromString(text).features.feature for text in texts]
 
 
-def encode(examples: list[Any], schema: Schema) -> Split:
-    """Encodes TFDS examples, as protocol buffer feature maps, column by column."""
+def encode(examples: list[Any], schema: Schema, tokenizer: Tokenizer | None = None) -> Split:
+    """Encodes TFDS examples, as protocol buffer feature maps, column by column.
 
-    def text(example: Any, name: str) -> str:
-        return example[name].bytes_list.value[0].decode()
+    Args:
+      examples: Of one data set.
+      schema: That of the data set or of a checkpoint.
+      tokenizer: That of the schema, where it is one of texts.
 
-    contexts = [text(example, "context") for example in examples]
-    parsed = [json.loads(context) for context in contexts]
-    return Split(
-        ids=[text(example, "id") for example in examples],
-        groups=[text(example, "group") for example in examples],
-        contexts=contexts,
-        items=schema.encode_items(
+    Raises:
+      UserError: the examples are texts and the schema is one of items, or the reverse.
+    """
+
+    def only(name: str) -> list[str]:
+        return [example[name].bytes_list.value[0].decode() for example in examples]
+
+    is_text = "text" in examples[0]
+    if is_text != (tokenizer is not None):
+        holds = "texts" if is_text else "items"
+        raise UserError(f"the data hold {holds}; the schema is one of the kind {schema.kind!r}")
+    contexts = only("context")
+    texts = only("text") if is_text else []
+    token_columns: dict[str, np.ndarray] = {}
+    targets: dict[str, np.ndarray] = {}
+    if tokenizer is not None:
+        parsed = [Text.from_json(text) for text in texts]
+        items, token_columns, targets = text_columns.encode(parsed, schema, tokenizer)
+    else:
+        items = schema.encode_items(
             [[item.decode() for item in e["items"].bytes_list.value] for e in examples]
-        ),
-        context=schema.encode_contexts(parsed),
-        reference=_reference(examples, schema.max_items),
+        )
+    return Split(
+        ids=only("id"),
+        groups=only("group"),
+        contexts=contexts,
+        items=items,
+        context=schema.encode_contexts([json.loads(context) for context in contexts]),
+        reference=None if is_text else _reference(examples, schema.max_items),
+        token_columns=token_columns,
+        targets=targets,
+        texts=texts,
     )
 
 

@@ -1,6 +1,7 @@
 """Reading records from JSON Lines, CSV and Parquet files, one at a time."""
 
 import csv
+import dataclasses
 import json
 import pathlib
 import zlib
@@ -12,7 +13,8 @@ import pyarrow
 from cbert import progress
 from cbert import schema as schema_lib
 from cbert.data import csv_rows, parquet_rows, tables
-from cbert.data.records import Record, RowError, Validator
+from cbert.data.records import Record, Validator
+from cbert.data.row_errors import RowError
 from cbert.data.tables import MAX_ROW, Columns
 from cbert.errors import UserError
 
@@ -47,7 +49,7 @@ def read(
 
     Args:
       path: The file; its suffix decides the format.
-      kind: `set`, where repeats are refused, or `sequence`.
+      kind: `set`, where repeats are refused, `sequence` or `text`.
       columns: How the columns of CSV and Parquet map to fields.
       bad_rows: Takes the rows that cannot be read; by default the first one is raised.
 
@@ -56,8 +58,11 @@ def read(
     """
     path = pathlib.Path(path).expanduser()
     validator, bad_rows = Validator(kind), bad_rows or BadRows(path)
+    columns = columns or Columns()
+    if kind == schema_lib.TEXT:
+        columns = dataclasses.replace(columns, fields=tables.MAPPED_OF_TEXT)
     empty = True
-    for line, row in rows(path, columns or Columns()):
+    for line, row in rows(path, columns):
         try:
             record = validator(row() if callable(row) else row, line)
         except RowError as error:
@@ -66,7 +71,8 @@ def read(
         empty = False
         yield record
     if empty:
-        raise UserError(f"{path}: no records; give one JSON object a line with a list 'items'")
+        needed = "a string 'text'" if kind == schema_lib.TEXT else "a list 'items'"
+        raise UserError(f"{path}: no records; give one JSON object a line with {needed}")
 
 
 def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Any]]:

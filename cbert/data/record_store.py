@@ -77,6 +77,9 @@ class RecordView:
     def __iter__(self) -> Iterator[Record]:
         return map(examples.from_bytes, self.serialised())
 
+    def __getitem__(self, index: int) -> Record:
+        return examples.from_bytes(self.store.read(self.indices[index]))
+
     def serialised(self) -> Iterator[bytes]:
         """The records as serialised examples."""
         return (self.store.read(index) for index in self.indices)

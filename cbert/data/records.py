@@ -6,8 +6,9 @@ from typing import Any
 
 from cbert import schema as schema_lib
 from cbert.data.hashing import hash64
+from cbert.data.row_errors import RowError, check_text
+from cbert.data.text_records import Text, target_kinds, validated
 from cbert.errors import UserError, shown
-from cbert.schema import values as checks
 
 SPLITS = ("train", "validation", "test")
 
@@ -19,11 +20,12 @@ class Record:
     Attributes:
       id: Names the example in every output.
       group: Examples of one group (a person, a document) stay in one split.
-      items: The set or sequence.
+      items: The set or sequence; empty where the example is a text.
       context: Feature name to string, list of strings, number, list of numbers, or None.
       split: The split that the example must go to; empty where the group decides.
       reference: The best possible prediction of each item, where it is known: the lists
         `log_probability` (nats) and `rank`.
+      text: The text and its targets; None where the example is a set or a sequence.
     """
 
     id: str
@@ -32,10 +34,13 @@ class Record:
     context: dict[str, Any]
     split: str
     reference: dict[str, list[float]] | None
+    text: Text | None = None
 
 
-class RowError(UserError):
-    """A row that can be skipped with `--skip_bad_rows`; the reader adds its file and line."""
+def text_of(record: Record) -> Text:
+    """The text of a record of a text data set."""
+    assert record.text is not None
+    return record.text
 
 
 class Validator:
@@ -45,12 +50,15 @@ class Validator:
         self._kind = kind
         self._ids: set[int] = set()  # Hashes, for the names would fill memory.
         self._features: dict[str, tuple[str, int, int]] = {}
+        self._label: tuple[str, int] | None = None  # The kind of labels, and a line with one.
 
     def __call__(self, row: Any, line: int) -> Record:
         """Checks one row; raises `RowError`."""
         if not isinstance(row, dict):
             raise RowError(f"a record must be an object, not {shown(row)}")
-        items = self._items(row)
+        is_text = self._kind == schema_lib.TEXT
+        text = validated(row) if is_text else None
+        items = [] if is_text else self._items(row)
         context = row.get("context")
         if context is None:
             context = {}
@@ -65,14 +73,24 @@ class Validator:
         if split and split not in SPLITS:
             raise RowError(f"split is {shown(split)}; it must be one of {', '.join(SPLITS)}")
         reference = _reference(row.get("reference"), len(items))
+        label = self._checked_label(text, line)
         self._remember(context, line)
+        self._label = label
         self._ids.add(hashed)
         return Record(
-            identity, self._name(row, "group") or identity, items, context, split, reference
+            identity,
+            self._name(row, "group") or identity,
+            items,
+            context,
+            split,
+            reference,
+            text,
         )
 
     def _items(self, row: dict[str, Any]) -> list[str]:
         items = row.get("items")
+        if items is None and ("text" in row or "words" in row):
+            raise RowError("no 'items'; the records hold texts, so give kind=text")
         if items is None:
             raise RowError("no 'items'; give a list of strings")
         if not isinstance(items, list):
@@ -90,6 +108,21 @@ class Validator:
                 )
             seen.add(item)
         return items
+
+    def _checked_label(self, text: Text | None, line: int) -> tuple[str, int] | None:
+        """What is known of labels after this row; raises `RowError` where its kind differs."""
+        if text is None or text.label is None:
+            return self._label
+        kind = target_kinds(text)[0]
+        if self._label is None:
+            return kind, line
+        if self._label[0] != kind:
+            described = {"label": "a string", "labels": "a list of strings"}
+            raise RowError(
+                f"'label' is {shown(text.label)}, {described.get(kind, 'a number')}; it was "
+                f"{described.get(self._label[0], 'a number')} in line {self._label[1]}"
+            )
+        return self._label
 
     def _name(self, row: dict[str, Any], field: str) -> str | None:
         value = row.get(field)
@@ -145,14 +178,6 @@ def kind_of(name: str, value: Any) -> tuple[str, int]:
 
 def _described(kind: str, size: int) -> str:
     return f"{kind} of length {size}" if size else kind
-
-
-def check_text(text: str, what: str) -> None:
-    """Refuses text that is too long or has no UTF-8; raises `RowError`."""
-    try:
-        checks.check_text(text, what)
-    except UserError as error:
-        raise RowError(error) from None
 
 
 def _reference(raw: Any, items: int) -> dict[str, list[float]] | None:

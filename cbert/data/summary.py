@@ -1,64 +1,15 @@
 """The numbers that describe prepared data, collected while the records pass by."""
 
-import array
 import collections
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
 from cbert import schema as schema_lib
-from cbert.data.hashing import hash64
+from cbert.data.overview import Overview
 from cbert.data.records import SPLITS, Record
+from cbert.data.token_usage import TokenUsage
 from cbert.errors import printable
 from cbert.schema import Schema
-
-
-class Overview:
-    """A few numbers of each record: its split, length, and hashes of its group and items."""
-
-    def __init__(self, kind: str) -> None:
-        """kind: `set` or `sequence`, which decides whose items are the same."""
-        self._kind = kind
-        self._splits = array.array("B")
-        self._lengths = array.array("Q")
-        self._groups = array.array("Q")
-        self._contents = array.array("Q")
-        # In the order of first appearance.
-        self.feature_names: dict[str, None] = {}
-
-    def __len__(self) -> int:
-        return len(self._splits)
-
-    def add(self, record: Record, split: str) -> None:
-        """Takes note of a record."""
-        items = sorted(record.items) if self._kind == schema_lib.SET else record.items
-        self._splits.append(SPLITS.index(split))
-        self._lengths.append(len(items))
-        self._groups.append(hash64(record.group))
-        self._contents.append(hash64(repr(items)))
-        self.feature_names.update(dict.fromkeys(record.context))
-
-    def indices(self, split: str) -> np.ndarray:
-        """Which records are in a split, `int64`, in the order in which they came."""
-        return np.flatnonzero(np.array(self._splits) == SPLITS.index(split))
-
-    def lengths(self) -> np.ndarray:
-        """Items of each record, `uint64 [M]`."""
-        return np.array(self._lengths)
-
-    def groups(self) -> tuple[int, int]:
-        """How many groups there are, and how many of them lie in several splits."""
-        groups = np.array(self._groups)
-        of_splits = [np.unique(groups[self.indices(split)]) for split in SPLITS]
-        _, counts = np.unique(np.concatenate(of_splits), return_counts=True)
-        return len(counts), int((counts > 1).sum())
-
-    def duplicates(self) -> int:
-        """Examples outside training whose items make up a training example too."""
-        contents = np.array(self._contents)
-        training = np.array(self._splits) == 0
-        return int(np.isin(contents[~training], contents[training]).sum())
 
 
 class Usage:
@@ -78,14 +29,21 @@ class Usage:
             )
 
 
-def summarize(overview: Overview, usage: Usage, schema: Schema, longer: int) -> dict[str, Any]:
+def summarize(
+    overview: Overview,
+    usage: Usage,
+    schema: Schema,
+    longer: int,
+    tokens: TokenUsage | None = None,
+) -> dict[str, Any]:
     """The numbers that `format_summary` prints.
 
     Args:
       overview: Has seen every record.
       usage: Has seen every record, too.
       schema: Of the data set.
-      longer: How many records had more items than allowed.
+      longer: How many records had more items than allowed, or were cut.
+      tokens: Of a text data set, has seen every record.
     """
     lengths = overview.lengths()
     groups, groups_across = overview.groups()
@@ -99,6 +57,16 @@ def summarize(overview: Overview, usage: Usage, schema: Schema, longer: int) -> 
         }
         for feature in schema.features
     }
+    target: dict[str, Any] = {}
+    if tokens is not None and schema.target is not None:
+        target = {
+            "target": {
+                "kind": schema.target.kind,
+                "values": len(schema.target.values),
+                "missing": tokens.missing,
+                "unknown": tokens.unknown_targets,
+            }
+        }
     return {
         "kind": schema.kind,
         "examples": {split: size for split, size in sizes.items() if size},
@@ -106,7 +74,7 @@ def summarize(overview: Overview, usage: Usage, schema: Schema, longer: int) -> 
         "items": int(lengths.sum()),
         "vocabulary": len(schema.items),
         "unknown_items": len(usage.unknown),
-        "unknown_occurrences": usage.unknown.total(),
+        "unknown_occurrences": tokens.unknown if tokens else usage.unknown.total(),
         "lengths": {
             "min": int(lengths.min()),
             "mean": float(lengths.mean()),
@@ -117,6 +85,7 @@ def summarize(overview: Overview, usage: Usage, schema: Schema, longer: int) -> 
         "groups_across_splits": groups_across,
         "features": features,
         "ignored_features": sorted(set(overview.feature_names) - set(features)),
+        **target,
     }
 
 
@@ -127,18 +96,13 @@ def format_summary(summary: dict[str, Any], longer: str) -> str:
       summary: From `summarize`.
       longer: What became of longer examples, `leave_out` or `subsample`.
     """
-    lengths = summary["lengths"]
+    is_text = summary["kind"] == schema_lib.TEXT
     sizes = "  ".join(f"{split} {count:,}" for split, count in summary["examples"].items())
     lines = [
         f"{summary['kind'] + 's':<12}{sizes}  (groups {summary['groups']:,})",
-        f"items       {summary['items']:,} of {summary['vocabulary']:,} kinds; "
-        f"{lengths['min']} to {lengths['max']} an example, mean {lengths['mean']:.2f}",
-        f"unknown     {summary['unknown_items']:,} items outside the vocabulary, "
-        f"{summary['unknown_occurrences']:,} occurrences",
-        f"longer      {summary['longer']:,} examples above max_items, "
-        + ("left out" if longer == "leave_out" else "subsampled"),
+        *(_text_lines(summary) if is_text else _item_lines(summary, longer)),
         f"duplicates  {summary['duplicates_across_splits']:,} examples of other splits "
-        "have the items of a training example",
+        f"have the {'text' if is_text else 'items'} of a training example",
     ]
     if summary["groups_across_splits"]:
         lines.append(
@@ -149,6 +113,36 @@ def format_summary(summary: dict[str, Any], longer: str) -> str:
         ignored = printable(", ".join(summary["ignored_features"]))
         lines.append(f"ignored     {ignored} (not in the schema)")
     return "\n".join([*lines, *_feature_lines(summary["features"])])
+
+
+def _item_lines(summary: dict[str, Any], longer: str) -> list[str]:
+    lengths = summary["lengths"]
+    return [
+        f"items       {summary['items']:,} of {summary['vocabulary']:,} kinds; "
+        f"{lengths['min']} to {lengths['max']} an example, mean {lengths['mean']:.2f}",
+        f"unknown     {summary['unknown_items']:,} items outside the vocabulary, "
+        f"{summary['unknown_occurrences']:,} occurrences",
+        f"longer      {summary['longer']:,} examples above max_items, "
+        + ("left out" if longer == "leave_out" else "subsampled"),
+    ]
+
+
+def _text_lines(summary: dict[str, Any]) -> list[str]:
+    lengths = summary["lengths"]
+    lines = [
+        f"tokens      {summary['items']:,} of a vocabulary of {summary['vocabulary']:,}; "
+        f"{lengths['min']} to {lengths['max']} an example, mean {lengths['mean']:.2f}",
+        f"unknown     {summary['unknown_occurrences']:,} words are [UNK]",
+        f"longer      {summary['longer']:,} examples were cut to fit {lengths['max']} tokens",
+    ]
+    if "target" in summary:
+        target = summary["target"]
+        values = f", {target['values']:,} values" if target["values"] else ""
+        lines.append(
+            f"target      {target['kind']}{values}; {target['missing']:,} examples have none, "
+            f"{target['unknown']:,} one that training has not"
+        )
+    return lines
 
 
 def _feature_lines(features: dict[str, dict[str, Any]]) -> list[str]:

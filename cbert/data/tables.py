@@ -12,6 +12,10 @@ from cbert.errors import UserError, shown
 # file that unpacks to more is refused before it does.
 MAX_ROW = 16 * 2**20
 MAPPED = ("id", "group", "items", "split")
+MAPPED_OF_TEXT = (
+    *("id", "group", "split", "text", "text_b", "words", "tags"),
+    *("label", "answer", "answer_start"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,12 +23,13 @@ class Columns:
     """How a table's columns map to a record's fields.
 
     Attributes:
-      names: Field (`items`, `id`, `group`, `split`) to the column that holds it.
+      names: Field (one of `fields`) to the column that holds it.
       separator: What separates the values of a list in one CSV cell.
       categorical: CSV columns to take as strings although they look like numbers.
       numerical: CSV columns to take as numbers; a cell that is none is refused.
       multi_valued: CSV columns that hold lists of strings.
       history: Columns that hold lists of items; only in CSV does it matter to read them.
+      fields: The fields that a record has beside its context, `MAPPED` or `MAPPED_OF_TEXT`.
     """
 
     names: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -33,6 +38,7 @@ class Columns:
     numerical: tuple[str, ...] = ()
     multi_valued: tuple[str, ...] = ()
     history: tuple[str, ...] = ()
+    fields: tuple[str, ...] = MAPPED
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -63,14 +69,16 @@ def field_of_column(
     """
     check_unique(available, path)
     for field, column in columns.names.items():
-        if field not in MAPPED:
-            raise UserError(f"columns maps {shown(field)}; the fields are {', '.join(MAPPED)}")
+        if field not in columns.fields:
+            raise UserError(
+                f"columns maps {shown(field)}; the fields are {', '.join(columns.fields)}"
+            )
         if column not in available:
             raise UserError(
                 f"{path}: no column {shown(column)}; it has: {', '.join(available)}"
             )
     mapped = {column: field for field, column in columns.names.items()}
-    unmapped = {field: field for field in MAPPED if field not in columns.names}
+    unmapped = {field: field for field in columns.fields if field not in columns.names}
     return {name: mapped.get(name) or unmapped.get(name, "context") for name in available}
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from cbert.data.records import check_text, plain_value
+from cbert.data.records import plain_value
+from cbert.data.row_errors import check_text
 from cbert.errors import UserError
 from cbert.inference.queries import Query
 from cbert.schema import MASK_ITEM, SET, UNKNOWN_ITEM, Schema, recognise

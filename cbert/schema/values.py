@@ -6,7 +6,7 @@ PAD_ITEM, UNKNOWN_ITEM, MASK_ITEM = -1, -2, -3
 
 LARGEST = 1e30  # A number beyond it may overflow float32.
 LARGEST_SIZE = 2**31 - 1  # A width, a length or a count beyond it fits no machine.
-_LONGEST_NAME = 10_000
+LONGEST_NAME = 10_000
 _MOST_CODES = 2**31  # A split's codes then take 8 GiB.
 
 
@@ -23,7 +23,7 @@ def check_finite(name: str, value: object) -> None:
         raise UserError(f"context {name!r} is {shown(value)}; use a finite number, or null")
 
 
-def check_text(text: str, what: str, longest: int = _LONGEST_NAME) -> None:
+def check_text(text: str, what: str, longest: int = LONGEST_NAME) -> None:
     """Raises `UserError` where a text is too long or cannot be written as UTF-8."""
     if len(text) > longest:
         raise UserError(

@@ -1,0 +1,59 @@
+"""The target of a text data set, inferred from its training split."""
+
+import collections
+
+from cbert.data.text_records import Text, target_kinds
+from cbert.errors import UserError
+from cbert.schema import Target
+from cbert.schema.target import KINDS, LABEL, LABELS, NUMBER, TAGS
+from cbert.schema.vector import Moments
+
+NONE = "none"  # The choice of no target although the records have one.
+
+
+class TargetAccumulator:
+    """Infers a target from texts that it sees one after the other and does not keep.
+
+    Args:
+      chosen: The kind that the user wants, `NONE`, or None where the records decide.
+    """
+
+    def __init__(self, chosen: str | None = None) -> None:
+        self._chosen = chosen
+        self._seen: collections.Counter[str] = collections.Counter()
+        self._values = {kind: collections.Counter[str]() for kind in (LABEL, LABELS, TAGS)}
+        self._numbers = Moments("label", None)
+
+    def observe(self, text: Text) -> None:
+        """Takes a text of the training split."""
+        self._seen.update(target_kinds(text))
+        if isinstance(text.label, str):
+            self._values[LABEL][text.label] += 1
+        elif isinstance(text.label, list):
+            self._values[LABELS].update(text.label)
+        elif text.label is not None:
+            self._numbers.observe([text.label])
+        if text.tags is not None:
+            self._values[TAGS].update(text.tags)
+
+    def finish(self) -> Target | None:
+        """The target; raises `UserError` where the user must choose or chose what is absent."""
+        kinds = [kind for kind in KINDS if self._seen[kind]]
+        if self._chosen == NONE or (self._chosen is None and not kinds):
+            return None
+        if self._chosen is None and len(kinds) > 1:
+            raise UserError(
+                f"the records have several targets; choose one of target={', '.join(kinds)}"
+            )
+        kind = self._chosen or kinds[0]
+        if kind not in kinds:
+            raise UserError(
+                f"target is {kind!r}; the training records have {', '.join(kinds) or 'none'}"
+            )
+        if kind == NUMBER:
+            moments = self._numbers.finish()
+            return Target(kind, mean=moments.mean, scale=moments.scale)
+        counted = sorted(
+            self._values.get(kind, {}).items(), key=lambda pair: (-pair[1], pair[0])
+        )
+        return Target(kind, tuple(value for value, _ in counted), tuple(n for _, n in counted))

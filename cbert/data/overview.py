@@ -1,0 +1,68 @@
+"""A few numbers of each record, collected while the records pass by."""
+
+import array
+
+import numpy as np
+
+from cbert import schema as schema_lib
+from cbert.data.hashing import hash64
+from cbert.data.records import SPLITS, Record, text_of
+
+
+class Overview:
+    """A few numbers of each record: its split, length, and hashes of its group and items."""
+
+    def __init__(self, kind: str) -> None:
+        """kind: `set`, `sequence` or `text`, which decides whose contents are the same."""
+        self._kind = kind
+        self._splits = array.array("B")
+        self._lengths = array.array("Q")
+        self._groups = array.array("Q")
+        self._contents = array.array("Q")
+        # In the order of first appearance.
+        self.feature_names: dict[str, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._splits)
+
+    def add(self, record: Record, split: str) -> None:
+        """Takes note of a record."""
+        contents: object = (
+            sorted(record.items) if self._kind == schema_lib.SET else record.items
+        )
+        if self._kind == schema_lib.TEXT:
+            contents = text_of(record).text, text_of(record).text_b
+        self._splits.append(SPLITS.index(split))
+        self._lengths.append(len(record.items))
+        self._groups.append(hash64(record.group))
+        self._contents.append(hash64(repr(contents)))
+        self.feature_names.update(dict.fromkeys(record.context))
+
+    def indices(self, split: str) -> np.ndarray:
+        """Which records are in a split, `int64`, in the order in which they came."""
+        return np.flatnonzero(np.array(self._splits) == SPLITS.index(split))
+
+    def lengths(self) -> np.ndarray:
+        """Items, or tokens, of each record, `uint64 [M]`."""
+        return np.array(self._lengths)
+
+    def set_lengths(self, lengths: np.ndarray) -> None:
+        """Takes the tokens of each record, `int64 [M]`, which only a tokeniser can count."""
+        self._lengths = array.array("Q", lengths.tolist())
+
+    def group_hashes(self) -> np.ndarray:
+        """A hash of each record's group, `uint64 [M]`."""
+        return np.array(self._groups)
+
+    def groups(self) -> tuple[int, int]:
+        """How many groups there are, and how many of them lie in several splits."""
+        groups = np.array(self._groups)
+        of_splits = [np.unique(groups[self.indices(split)]) for split in SPLITS]
+        _, counts = np.unique(np.concatenate(of_splits), return_counts=True)
+        return len(counts), int((counts > 1).sum())
+
+    def duplicates(self) -> int:
+        """Examples outside training whose items, or texts, make up a training example too."""
+        contents = np.array(self._contents)
+        training = np.array(self._splits) == 0
+        return int(np.isin(contents[~training], contents[training]).sum())

@@ -1,0 +1,141 @@
+"""What preparing a text data set adds: a vocabulary, examples of records, and a target."""
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterable, Iterator
+
+from cbert.data import text_examples, vocabulary
+from cbert.data.collection import Collection
+from cbert.data.infer_schema import FeatureAccumulator
+from cbert.data.infer_target import TargetAccumulator
+from cbert.data.record_store import RecordView
+from cbert.data.records import SPLITS, Record, text_of
+from cbert.data.text import Tokenizer
+from cbert.errors import UserError
+from cbert.schema import TEXT, Schema, TokenizerOptions, schema_file
+from cbert.schema.tokenizer import LEAST_LENGTH, MOST_LENGTH
+
+TRAIN = "train"  # The vocabulary that is trained on the training split.
+NEXT = "next"  # Pairs for next-sentence prediction.
+_BLOCK = 1024  # Records that are tokenised at once.
+
+
+@dataclasses.dataclass(frozen=True)
+class TextOptions:
+    """What `prepare` may be told of texts; each is a flag of the same name.
+
+    Attributes:
+      vocabulary: A `vocab.txt`, a `tokenizer.json`, or `train`.
+      vocabulary_size: The most pieces of a vocabulary that is trained.
+      lowercase: Whether texts lose capital letters and accents; a `tokenizer.json` says it.
+      max_length: The most tokens of an example, [CLS] and [SEP] included.
+      target: The kind of target where the records have several; `none` for none.
+      pairs: `next` makes pairs for next-sentence prediction, empty makes none.
+      pack: Whether consecutive sentences of a document are joined.
+      stride: Tokens between the windows that a long passage is cut into; 0 for no windows.
+    """
+
+    vocabulary: str = TRAIN
+    vocabulary_size: int = 8000
+    lowercase: bool = True
+    max_length: int = 128
+    target: str | None = None
+    pairs: str = ""
+    pack: bool = False
+    stride: int = 0
+
+    def check(self) -> None:
+        """Raises `UserError` where options do not go together."""
+        if not LEAST_LENGTH <= self.max_length <= MOST_LENGTH:
+            raise UserError(
+                f"max_length is {self.max_length}; it must be from {LEAST_LENGTH} to "
+                f"{MOST_LENGTH}"
+            )
+        if self.stride and (self.pack or self.pairs):
+            raise UserError("stride cuts passages with answers; it goes without pack and pairs")
+
+
+def tokenizing_schema(train: RecordView, options: TextOptions) -> Schema:
+    """A schema that can tokenise, and knows nothing else of the records yet."""
+    if options.vocabulary == TRAIN:
+        normalisation = TokenizerOptions(options.lowercase, options.lowercase)
+        pieces = vocabulary.train(_texts(train), options.vocabulary_size, normalisation)
+    else:
+        pieces, normalisation = vocabulary.read(options.vocabulary, options.lowercase)
+    schema = Schema(TEXT, options.max_length, pieces, (0,) * len(pieces), (), normalisation)
+    schema_file.check(schema)
+    return schema
+
+
+def _texts(records: Iterable[Record]) -> Iterator[str]:
+    for record in records:
+        text = text_of(record)
+        yield text.text
+        if text.text_b is not None:
+            yield text.text_b
+
+
+def examples(
+    collection: Collection,
+    schema: Schema,
+    options: TextOptions,
+    directory: pathlib.Path,
+    stack: contextlib.ExitStack,
+) -> Collection:
+    """The records as they will be written: packed, paired or in windows where that is asked.
+
+    Args:
+      collection: The records as they were given.
+      schema: Can tokenise.
+      options: What is asked.
+      directory: Where new records take their room.
+      stack: Removes them in the end.
+    """
+    tokenizer = Tokenizer(schema)
+    length = tokenizer.max_length
+    steps: list[Callable[[Collection, str], Iterable[Record]]] = []
+    if options.stride:
+        steps.append(
+            lambda records, split: text_examples.windows(
+                records.by_split()[split], tokenizer, options.stride
+            )
+        )
+    if options.pack:
+        room = (length - 3) // 2 if options.pairs else length - 2
+        steps.append(
+            lambda records, split: text_examples.packed(
+                records.by_document(split)[0], tokenizer, room
+            )
+        )
+    if options.pairs:
+        steps.append(
+            lambda records, split: text_examples.next_sentence_pairs(
+                *records.by_document(split)
+            )
+        )
+    for step in steps:
+        following = stack.enter_context(Collection(directory, TEXT))
+        for split in SPLITS:
+            for record in step(collection, split):
+                following.add(record, split)
+        collection = following
+    return collection
+
+
+def infer(
+    collection: Collection, schema: Schema, features: FeatureAccumulator, chosen: str | None
+) -> Schema:
+    """The schema with the features and the target that the training split has.
+
+    Raises:
+      UserError: the data do not make a schema.
+    """
+    target = TargetAccumulator(chosen)
+    for split, records in collection.by_split().items():
+        for record in records:
+            features.make_room(record.context)
+            if split == SPLITS[0]:
+                features.observe(record.context)
+                target.observe(text_of(record))
+    return dataclasses.replace(schema, features=features.finish(), target=target.finish())

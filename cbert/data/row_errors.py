@@ -1,0 +1,16 @@
+"""The error of one bad row, which a reader may leave out."""
+
+from cbert.errors import UserError
+from cbert.schema import values
+
+
+class RowError(UserError):
+    """A row that can be skipped with `--skip_bad_rows`; the reader adds its file and line."""
+
+
+def check_text(text: str, what: str, longest: int = values.LONGEST_NAME) -> None:
+    """Refuses text that is too long or has no UTF-8; raises `RowError`."""
+    try:
+        values.check_text(text, what, longest)
+    except UserError as error:
+        raise RowError(error) from None

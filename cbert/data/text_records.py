@@ -1,0 +1,160 @@
+"""The text of a record and what is to be predicted of it, validated field by field."""
+
+import dataclasses
+import json
+from typing import Any, Self
+
+from cbert.data.row_errors import RowError, check_text
+from cbert.errors import shown
+from cbert.schema import is_finite
+from cbert.schema.target import ANSWER, LABEL, LABELS, NUMBER, TAGS
+from cbert.schema.values import LONGEST_NAME
+
+LONGEST_TEXT = 1_000_000  # Characters.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Text:
+    """The text of one example.
+
+    Attributes:
+      text: The text, or the first one of a pair.
+      text_b: The second one of a pair, or None.
+      words: The words of the text where they were given, else None.
+      tags: A tag for each word, or None.
+      label: A string, a list of strings, a number, or None where it is missing.
+      answer: The answer's `text` and its first character, `start`, in `text_b` where there is
+        one and else in `text`; None where there is no answer.
+    """
+
+    text: str
+    text_b: str | None = None
+    words: list[str] | None = None
+    tags: list[str] | None = None
+    label: str | list[str] | float | None = None
+    answer: dict[str, Any] | None = None
+
+    def to_json(self) -> str:
+        """The fields that are there, as a record has them."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        given = {name: value for name, value in fields.items() if value is not None}
+        return json.dumps(given, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The text of `to_json`."""
+        return cls(**json.loads(text))
+
+
+def validated(row: dict[str, Any]) -> Text:
+    """The text of a row; raises `RowError`."""
+    words = _words(row.get("words"))
+    text, text_b = _text(row, "text"), _text(row, "text_b")
+    if text is None:
+        if words is None:
+            raise RowError("no 'text'; give a string, or 'words' as a list of strings")
+        text = " ".join(words)
+    if words is not None and text_b is not None:
+        raise RowError("a record with 'words' cannot have 'text_b'")
+    return Text(
+        text,
+        text_b,
+        words,
+        _tags(row.get("tags"), words),
+        _label(row.get("label")),
+        _answer(row.get("answer"), text if text_b is None else text_b),
+    )
+
+
+def target_kinds(text: Text) -> list[str]:
+    """The kinds of target that a record has a value for."""
+    kinds = []
+    if isinstance(text.label, str):
+        kinds.append(LABEL)
+    elif isinstance(text.label, list):
+        kinds.append(LABELS)
+    elif text.label is not None:
+        kinds.append(NUMBER)
+    if text.tags is not None:
+        kinds.append(TAGS)
+    if text.answer is not None:
+        kinds.append(ANSWER)
+    return kinds
+
+
+def _text(row: dict[str, Any], field: str) -> str | None:
+    text = row.get(field)
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise RowError(f"{field!r} must be a string, not {shown(text)}")
+    if not text.strip():
+        raise RowError(f"{field!r} is empty; leave the record out")
+    check_text(text, field, LONGEST_TEXT)
+    return text
+
+
+def _words(raw: Any) -> list[str] | None:
+    if raw is None:
+        return None
+    words = _strings(raw, "words")
+    if not words:
+        raise RowError("'words' is empty; a sentence needs at least one word")
+    if sum(map(len, words)) > LONGEST_TEXT:
+        raise RowError(f"'words' has more than {LONGEST_TEXT} characters")
+    return words
+
+
+def _tags(raw: Any, words: list[str] | None) -> list[str] | None:
+    if raw is None:
+        return None
+    tags = _strings(raw, "tags")
+    if words is None:
+        raise RowError("'tags' needs 'words', a list with a word for each tag")
+    if len(tags) != len(words):
+        raise RowError(f"there are {len(tags)} tags for {len(words)} words; give one a word")
+    return tags
+
+
+def _label(raw: Any) -> str | list[str] | float | None:
+    if isinstance(raw, bool):
+        return "true" if raw else "false"
+    if isinstance(raw, list):
+        return sorted(set(_strings(raw, "label")))
+    if isinstance(raw, str):
+        return _strings([raw], "label")[0]
+    if raw is not None and not is_finite(raw):
+        raise RowError(
+            f"'label' is {shown(raw)}; use a string, a list of strings, a finite number or null"
+        )
+    return raw
+
+
+def _answer(raw: Any, text: str) -> dict[str, Any] | None:
+    """The answer, which must stand in the text where it says."""
+    if raw is None:
+        return None
+    if not isinstance(raw, dict) or set(raw) != {"text", "start"}:
+        raise RowError(f"'answer' is {shown(raw)}; it must be an object of text and start")
+    answer, start = raw["text"], raw["start"]
+    if not isinstance(answer, str) or not answer.strip():
+        raise RowError(f"the answer's text is {shown(answer)}; without an answer use null")
+    if not isinstance(start, int) or isinstance(start, bool) or start < 0:
+        raise RowError(f"the answer's start is {shown(start)}; count characters from 0")
+    if text[start : start + len(answer)] != answer:
+        there = text[start : start + min(len(answer), 60)]
+        raise RowError(
+            f"the answer is {shown(answer)} but the text has {shown(there)} at {start}; count "
+            "characters, not bytes, from 0"
+        )
+    return {"text": answer, "start": start}
+
+
+def _strings(raw: Any, field: str) -> list[str]:
+    if not isinstance(raw, list):
+        raise RowError(f"{field!r} must be a list of strings, not {shown(raw)}")
+    for one in raw:
+        if not isinstance(one, str) or not one.strip():
+            raise RowError(f"{field!r} holds {shown(one)}; use strings that are not empty")
+        check_text(one, field, LONGEST_TEXT if field == "words" else LONGEST_NAME)
+    return raw

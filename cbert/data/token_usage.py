@@ -1,0 +1,80 @@
+"""How the texts of a data set use its vocabulary and its target.
+
+Legend: M examples, V pieces of the vocabulary.
+"""
+
+import dataclasses
+import itertools
+
+import numpy as np
+
+from cbert import progress
+from cbert.data import text_columns
+from cbert.data.collection import Collection
+from cbert.data.records import SPLITS, text_of
+from cbert.data.text import Tokenizer
+from cbert.data.text_records import Text
+from cbert.schema import Schema
+from cbert.schema.tokenizer import LEAST_LENGTH
+
+_BLOCK = 1024  # Records that are tokenised at once.
+
+
+class TokenUsage:
+    """How the texts use a schema.
+
+    Attributes:
+      counts: `int64 [V]`, how often each piece occurs in the training split.
+      lengths: `int64 [M]`, the tokens of each example, those that were cut not among them.
+      unknown: How many pieces are [UNK].
+      cut: How many examples were cut.
+      missing: How many examples have no target.
+      unknown_targets: How many examples have a label or a tag that training has not.
+    """
+
+    def __init__(self, collection: Collection, schema: Schema) -> None:
+        """Tokenises every record; raises `UserError` where the schema does not fit."""
+        self.counts = np.zeros(len(schema.items), np.int64)
+        self.lengths = np.zeros(len(collection), np.int64)
+        self.unknown, self.cut, self.missing, self.unknown_targets = 0, 0, 0, 0
+        training = np.zeros(len(collection), bool)
+        training[collection.overview.indices(SPLITS[0])] = True
+        tokenizer = Tokenizer(schema)
+        records, start = iter(collection.everything()), 0
+        with progress.bar(desc="tokenising", total=len(collection), unit=" texts") as bar:
+            while block := list(itertools.islice(records, _BLOCK)):
+                texts = [text_of(record) for record in block]
+                inside = slice(start, start + len(block))
+                self._add(texts, schema, tokenizer, training[inside], inside)
+                start += len(block)
+                bar.update(len(block))
+
+    def _add(
+        self,
+        texts: list[Text],
+        schema: Schema,
+        tokenizer: Tokenizer,
+        training: np.ndarray,
+        inside: slice,
+    ) -> None:
+        """Takes note of a block of texts, some of which are of the training split."""
+        rows = text_columns.tokenized(texts, schema, tokenizer)
+        self.lengths[inside] = [len(row) for row in rows]
+        self.cut += sum(row.cut > 0 for row in rows)
+        codes = np.concatenate([row.codes[row.words >= 0] for row in rows])
+        sizes = [(row.words >= 0).sum() for row in rows]
+        self.unknown += int((codes == tokenizer.unknown).sum())
+        counted = codes[np.repeat(training, sizes)]
+        self.counts += np.bincount(counted, minlength=len(self.counts))
+        if schema.target is not None:
+            for text in texts:
+                values = text_columns.target_values(text, schema.target)
+                self.missing += values is None
+                known = schema.target.codes
+                self.unknown_targets += any(value not in known for value in values or ())
+
+    def counted(self, schema: Schema) -> Schema:
+        """The schema with the counts, and room for the longest example."""
+        longest = max(LEAST_LENGTH, int(self.lengths.max()))
+        counts = tuple(self.counts.tolist())
+        return dataclasses.replace(schema, counts=counts, max_items=longest)

@@ -1,0 +1,114 @@
+"""A WordPiece vocabulary, read from BERT's own files or trained on texts."""
+
+import json
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+from tokenizers import trainers
+
+from cbert import files
+from cbert.data import text
+from cbert.errors import UserError, shown
+from cbert.schema import SPECIAL_TOKENS, TokenizerOptions
+from cbert.schema.tokenizer import UNKNOWN, check_vocabulary
+from cbert.schema.values import check_names
+
+PREFIX = "##"  # What a piece that does not begin a word begins with.
+_MOST_LETTERS = 1000  # Rarer letters than that many are unknown.
+
+
+def read(
+    path: str | pathlib.Path, lowercase: bool = True
+) -> tuple[tuple[str, ...], TokenizerOptions]:
+    """The vocabulary of a `vocab.txt` or a `tokenizer.json`, and how its texts are normalised.
+
+    Args:
+      path: The file; the suffix `.json` decides how it is read.
+      lowercase: Whether a `vocab.txt` is one of small letters without accents, which the file
+        itself does not say.
+
+    Raises:
+      UserError: the file is no WordPiece vocabulary of BERT.
+    """
+    path = pathlib.Path(path).expanduser()
+    try:
+        content = files.read_text(path)
+        if path.suffix == ".json":
+            items, options = _from_json(json.loads(content))
+        else:
+            items = tuple(content.removesuffix("\n").split("\n"))
+            options = TokenizerOptions(lowercase=lowercase, strip_accents=lowercase)
+        check_names(items, "tokens")
+        check_vocabulary(items)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such vocabulary; give a vocab.txt or 'train'") from None
+    except (ValueError, RecursionError, OSError) as error:
+        raise UserError(f"{path}: not a readable vocabulary ({str(error)[:80]})") from None
+    return items, options
+
+
+def _from_json(raw: Any) -> tuple[tuple[str, ...], TokenizerOptions]:
+    """The parts of a parsed `tokenizer.json`; raises `UserError` for another tokeniser."""
+    if not isinstance(raw, dict):
+        raise UserError("not a tokenizer.json; it must hold an object")
+    model, normalizer = (
+        _part(raw, "model", "WordPiece"),
+        _part(raw, "normalizer", "BertNormalizer"),
+    )
+    _part(raw, "pre_tokenizer", "BertPreTokenizer")
+    for name, expected in {
+        "unk_token": UNKNOWN,
+        "continuing_subword_prefix": PREFIX,
+        "max_input_chars_per_word": text.LONGEST_WORD,
+    }.items():
+        if model.get(name) != expected:
+            raise UserError(
+                f"model.{name} is {shown(model.get(name))}; it must be {expected!r}"
+            )
+    if normalizer.get("clean_text") is not True:
+        raise UserError("normalizer.clean_text must be true")
+    vocabulary = model.get("vocab")
+    codes = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
+    if (
+        not codes
+        or not all(type(code) is int for code in codes)
+        or sorted(codes) != list(range(len(codes)))
+    ):
+        raise UserError("model.vocab must give each token a number, from 0 without gaps")
+    lowercase = normalizer.get("lowercase")
+    strip_accents = normalizer.get("strip_accents")
+    options = TokenizerOptions(
+        lowercase is True,
+        lowercase is True if strip_accents is None else strip_accents is True,
+        normalizer.get("handle_chinese_chars") is True,
+    )
+    return tuple(sorted(vocabulary, key=lambda token: vocabulary[token])), options
+
+
+def _part(raw: dict[str, Any], name: str, kind: str) -> dict[str, Any]:
+    part = raw.get(name)
+    if not isinstance(part, dict) or part.get("type") != kind:
+        own = part.get("type") if isinstance(part, dict) else part
+        raise UserError(f"{name} is {shown(own)}; a tokeniser of BERT has {kind}")
+    return part
+
+
+def train(texts: Iterable[str], size: int, options: TokenizerOptions) -> tuple[str, ...]:
+    """A vocabulary of at most `size` pieces, of which words are made with the fewest.
+
+    Equal texts give an equal vocabulary. The special tokens come first, [PAD] in row 0.
+    """
+    inner = text.build(SPECIAL_TOKENS, options)
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size,
+        special_tokens=list(SPECIAL_TOKENS),
+        limit_alphabet=min(_MOST_LETTERS, size // 2),
+        continuing_subword_prefix=PREFIX,
+        show_progress=False,
+    )
+    inner.train_from_iterator(texts, trainer)
+    codes: dict[str, int] = inner.get_vocab()
+    return tuple(sorted(codes, key=lambda piece: codes[piece]))
