@@ -52,6 +52,11 @@ class ModelConfig:
         "`scaled` by fan-in, or `bert`: normal, deviation 0.02, truncated at two deviations",
         choices=("bert", "scaled"),
     )
+    start_as_plain: bool = field(
+        False,
+        "whether a context begins without effect, so that before the first step the model is "
+        "exactly the one without it: for a context added to pretrained weights",
+    )
     numerical: str = field(
         "bins",
         "how numbers are embedded: one vector a bin, or a linear map",

@@ -5,22 +5,32 @@ Legend: B examples, L positions, P query positions, D model dimension, V real it
 
 import functools
 import math
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import traverse_util
 
-from cbert.errors import UserError
-from cbert.model import conditioning
 from cbert.model.config import ModelConfig
-from cbert.model.encoder import Encoder
+from cbert.model.embeddings import ItemEmbedding
+from cbert.model.encoder import Encoder, build_encoder
 from cbert.model.heads import MaskedItemHead
 from cbert.model.layers import Array
-from cbert.schema import PAD_ITEM, Schema
+from cbert.schema import PAD_ITEM, Feature, Schema
 
 Params = dict[str, Any]
+
+
+class Model(Protocol):
+    """An encoder with a head, of items or of text."""
+
+    encoder: Encoder
+    head: nn.Module
+
+    def smallest_inputs(self) -> tuple[Any, ...]: ...
+
+    def init(self, rngs: Any, *args: Any) -> Any: ...
 
 
 class ContextualBert(nn.Module):
@@ -59,6 +69,11 @@ class ContextualBert(nn.Module):
         x = self.encoder(x, codes != PAD_ITEM, context, queries)
         return self.head(x), table, self.encoder.embedding.bias
 
+    def smallest_inputs(self) -> tuple[Any, ...]:
+        """Arguments of a call, which initialise the parameters."""
+        codes = jnp.zeros((1, 2), jnp.int32)
+        return codes, missing_context(self.encoder.features), codes[:, :1]
+
     def context_vector(self, context: dict[str, Array]) -> Array:
         """The features' embeddings side by side, `[B, C]`: the paper's c."""
         return self.encoder.embed_context(context).vector
@@ -74,42 +89,36 @@ def build(config: ModelConfig, method: str, schema: Schema, options: Any = None)
       options: The method's own section; None for its defaults.
 
     Raises:
-      UserError: the method does not exist, or has no context to condition on.
+      UserError: the method cannot be had, see `build_encoder`.
     """
-    cls = conditioning.method_class(method)
-    if cls.uses_context and not schema.features:
-        raise UserError(
-            f"model.method is {method!r}, but the data have no context features; "
-            "use the method none, or give the records a context"
-        )
-    options = conditioning.default_options(method) if options is None else options
-    encoder = Encoder(
-        config, cls, options, schema.features, len(schema.items), schema.max_items
-    )
+    sizes = len(schema.items), schema.max_items
+    encoder = build_encoder(config, method, schema.features, ItemEmbedding, sizes, options)
     return ContextualBert(encoder, MaskedItemHead(config))
 
 
+def missing_context(features: tuple[Feature, ...]) -> dict[str, Array]:
+    """The coded context of one example that has none."""
+    return {feature.name: jnp.asarray(feature.missing()) for feature in features}
+
+
 @functools.partial(jax.jit, static_argnums=0)
-def initialize(model: ContextualBert, key: Array) -> Params:
+def initialize(model: Model, key: Array) -> Params:
     """Fresh parameters, float32."""
-    codes = jnp.zeros((1, 2), jnp.int32)
-    features = model.encoder.features
-    context = {feature.name: jnp.asarray(feature.missing()) for feature in features}
-    return model.init(key, codes, context, codes[:, :1])["params"]
+    return model.init(key, *model.smallest_inputs())["params"]
 
 
-def shapes(model: ContextualBert) -> Params:
+def shapes(model: Model) -> Params:
     """The parameters' shapes and dtypes; nothing is computed."""
     return jax.eval_shape(lambda key: initialize(model, key), jax.random.key(0))
 
 
-def parameter_sizes(model: ContextualBert) -> dict[tuple[str, ...], int]:
+def parameter_sizes(model: Model) -> dict[tuple[str, ...], int]:
     """The number of entries of each parameter, by its path."""
     flat = traverse_util.flatten_dict(shapes(model))
     return {path: math.prod(leaf.shape) for path, leaf in flat.items()}
 
 
-def count(model: ContextualBert) -> int:
+def count(model: Model) -> int:
     """How many parameters Table 1 counts."""
     return sum(size for path, size in parameter_sizes(model).items() if counted(path))
 

@@ -8,11 +8,12 @@ from typing import Any
 import jax.numpy as jnp
 from flax import linen as nn
 
+from cbert.errors import UserError
+from cbert.model import conditioning
 from cbert.model.attention import Attention
 from cbert.model.conditioning.method import ATTENTION, FEED_FORWARD, ExtraKeys, Method
 from cbert.model.config import ModelConfig
 from cbert.model.context import Context, ContextEncoder
-from cbert.model.embeddings import ItemEmbedding
 from cbert.model.layers import FNN, AddAndNorm, Array, Dropout
 from cbert.schema import Feature
 
@@ -47,26 +48,23 @@ class Encoder(nn.Module):
       method: The class of the conditioning method, whose hooks let the context in.
       options: The method's own section of the config.
       features: The schema's context features.
-      vocabulary: V, the number of tokens that the embedding's table has.
-      max_length: The most tokens of an example.
-      embedding_class: Maps token codes `[B, L]` to `[B, L, D]`, and has the output table.
+      embedding_class: Maps tokens to `[B, L, D]`, and has the table of the output layer.
+      embedding_sizes: Its arguments after the config, such as V and the most tokens.
     """
 
     config: ModelConfig
     method: type[Method]
     options: Any
     features: tuple[Feature, ...]
-    vocabulary: int
-    max_length: int
-    embedding_class: type[nn.Module] = ItemEmbedding
+    embedding_class: type[nn.Module]
+    embedding_sizes: tuple[int, ...]
 
     def setup(self) -> None:
-        self.embedding = self.embedding_class(self.config, self.vocabulary, self.max_length)
+        self.embedding = self.embedding_class(self.config, *self.embedding_sizes)
         self.conditioning = self.method(self.config, self.options)
         self.dropout = Dropout(self.config)
         self.context_encoder = ContextEncoder(self.config, self.features)
-        block = nn.remat(Block) if self.config.remat else Block
-        self.blocks = [block(self.config) for _ in range(self.config.layers)]
+        self.blocks = [Block(self.config) for _ in range(self.config.layers)]
 
     def __call__(
         self, x: Array, mask: Array, context: dict[str, Array], queries: Array | None = None
@@ -82,29 +80,84 @@ class Encoder(nn.Module):
         Returns:
           `[B, P, D]`; without queries `[B, L, D]`.
         """
-        method, last, length = self.conditioning, self.config.layers - 1, x.shape[1]
+        length = x.shape[1]
         x = self.dropout(x)
-        x, mask, state = method.begin(x, mask, self.embed_context(context))
-        for layer, block in enumerate(self.blocks):
-            keys = method.sublayer_input(layer, ATTENTION, x, state)
-            chosen, shown = keys, mask
-            if layer == last:  # Other positions are only keys and values of the last block.
-                if queries is None:
-                    x, chosen, mask = x[:, :length], keys[:, :length], mask[:, :length]
-                else:
-                    x, chosen = (
-                        jnp.take_along_axis(of, queries[..., None], axis=1) for of in (x, keys)
-                    )
-                    mask = jnp.take_along_axis(mask, queries, axis=1)
-            y = block.attend(chosen, keys, shown, method.keys_values(layer, state))
-            x = method.residual(layer, ATTENTION, x, y, state, block.attention_norm)
-            x = method.after_attention(layer, x, mask, state)
-            y = block.fnn(method.sublayer_input(layer, FEED_FORWARD, x, state))
-            x = method.residual(layer, FEED_FORWARD, x, y, state, block.fnn_norm)
-            if layer < last:
-                state = method.update(layer, x, mask, state)
-        return method.finish(x, state)
+        x, mask, state = self.conditioning.begin(x, mask, self.embed_context(context))
+        run_block = Encoder._run_block
+        if self.config.remat:
+            run_block = nn.remat(run_block, static_argnums=(1, 2))
+        for layer in range(self.config.layers):
+            x, state = run_block(self, layer, length, x, mask, state, queries)
+        return self.conditioning.finish(x, state)
+
+    def _run_block(
+        self,
+        layer: int,
+        length: int,
+        x: Array,
+        mask: Array,
+        state: Any,
+        queries: Array | None,
+    ) -> tuple[Array, Any]:
+        """Block `layer` with the method's hooks around it: the next x and state.
+
+        `length` is L, without the positions that the method added.
+        """
+        method, block, last = self.conditioning, self.blocks[layer], self.config.layers - 1
+        keys = method.sublayer_input(layer, ATTENTION, x, state)
+        chosen, shown = keys, mask
+        if layer == last:  # Other positions are only keys and values of the last block.
+            if queries is None:
+                x, chosen, mask = x[:, :length], keys[:, :length], mask[:, :length]
+            else:
+                x, chosen = (
+                    jnp.take_along_axis(of, queries[..., None], axis=1) for of in (x, keys)
+                )
+                mask = jnp.take_along_axis(mask, queries, axis=1)
+        y = block.attend(chosen, keys, shown, method.keys_values(layer, state))
+        x = method.residual(layer, ATTENTION, x, y, state, block.attention_norm)
+        x = method.after_attention(layer, x, mask, state)
+        y = block.fnn(method.sublayer_input(layer, FEED_FORWARD, x, state))
+        x = method.residual(layer, FEED_FORWARD, x, y, state, block.fnn_norm)
+        return x, method.update(layer, x, mask, state) if layer < last else state
 
     def embed_context(self, context: dict[str, Array]) -> Context:
         """What a method conditions on, from each feature's coded rows by its name."""
         return self.context_encoder(context, lambda codes: self.embedding.embed_items(codes))
+
+
+def build_encoder(
+    config: ModelConfig,
+    method: str,
+    features: tuple[Feature, ...],
+    embedding_class: type[nn.Module],
+    embedding_sizes: tuple[int, ...],
+    options: Any = None,
+) -> Encoder:
+    """The encoder with a conditioning method.
+
+    Args:
+      config: Sizes and open choices.
+      method: Name of the conditioning method.
+      features: The schema's context features.
+      embedding_class, embedding_sizes: See `Encoder`.
+      options: The method's own section; None for its defaults.
+
+    Raises:
+      UserError: the method does not exist, has no context to condition on, or cannot start as
+        the plain model.
+    """
+    cls = conditioning.method_class(method)
+    if cls.uses_context and not features:
+        raise UserError(
+            f"model.method is {method!r}, but the data have no context features; "
+            "use the method none, or give the records a context"
+        )
+    if config.start_as_plain and not cls.starts_as_plain:
+        names = [name for name, each in conditioning.METHODS.items() if each.starts_as_plain]
+        raise UserError(
+            f"model.start_as_plain is true, but the method {method!r} has no form that starts "
+            f"as the plain model; set it to false, or use one of {', '.join(names)}"
+        )
+    options = conditioning.default_options(method) if options is None else options
+    return Encoder(config, cls, options, features, embedding_class, embedding_sizes)

@@ -1,13 +1,17 @@
 """What is asked of an encoder: from its hidden states to the numbers that a task needs.
 
-Legend: B examples, P query positions, D model dimension, V real items.
+Legend: B examples, P positions, D model dimension, V real items or entries of a vocabulary, N
+labels.
 """
+
+from typing import Any
 
 import jax.numpy as jnp
 from flax import linen as nn
+from flax import struct
 
 from cbert.model.config import ModelConfig
-from cbert.model.layers import ACTIVATIONS, Array, dense, norm
+from cbert.model.layers import ACTIVATIONS, Array, Dropout, dense, norm
 
 
 class MaskedItemHead(nn.Module):
@@ -29,3 +33,160 @@ class MaskedItemHead(nn.Module):
         if self.config.transform_norm:
             x = self.transform_norm(x)
         return x.astype(jnp.float32)
+
+
+class TextHead(nn.Module):
+    """A head of a text model: it reads a text's first position, other positions, or both.
+
+    What a head returns is float32.
+
+    Attributes:
+      config: Sizes and open choices.
+      reads_first: Whether it reads the position of `[CLS]`.
+      reads_positions: Whether it reads the positions that the caller names.
+      architecture: The class of `transformers` that has the same parameters.
+    """
+
+    config: ModelConfig
+
+    reads_first = True
+    reads_positions = True
+
+    @property
+    def architecture(self) -> str:
+        raise NotImplementedError
+
+    def __call__(self, first: Array | None, x: Array | None, table: Array) -> Any:
+        """first `[B, D]` and x `[B, P, D]`, each None if unread; the token table `[V, D]`."""
+        raise NotImplementedError
+
+
+class Pooler(nn.Module):
+    """tanh(W x + b) of the first position."""
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(self, first: Array) -> Array:
+        """`[B, D]` to `[B, D]`."""
+        return nn.tanh(dense(self.config, self.config.dimension, "dense")(first))
+
+
+class HiddenStatesHead(TextHead):
+    """The last hidden states and the pooled first one, as they are."""
+
+    def setup(self) -> None:
+        self.pooler = Pooler(self.config)
+
+    @property
+    def architecture(self) -> str:
+        return "BertModel"
+
+    def __call__(self, first: Array, x: Array, table: Array) -> tuple[Array, Array]:
+        """Hidden states `float32 [B, P, D]` and the pooled one `float32 [B, D]`."""
+        return x.astype(jnp.float32), self.pooler(first).astype(jnp.float32)
+
+
+@struct.dataclass
+class Pretraining:
+    """What BERT's pretraining asks for.
+
+    Attributes:
+      vectors: `float32 [B, P, D]`; a token's logit is its row of `table` times the vector,
+        plus its `bias`. The logits are left to the loss, which never holds them whole.
+      table: `float32 [V, D]`, the embeddings of the tokens.
+      bias: `float32 [V]`.
+      next_sentence: `float32 [B, 2]`, the logits of "the second text follows the first" and
+        "it is a random one"; None where the model does not predict it.
+    """
+
+    vectors: Array
+    table: Array
+    bias: Array
+    next_sentence: Array | None
+
+
+class PretrainingHead(TextHead):
+    """Masked tokens, and whether a text's second sentence follows its first (BERT, 3.1)."""
+
+    vocabulary: int
+    next_sentence: bool = True
+
+    def setup(self) -> None:
+        self.masked = MaskedItemHead(self.config)
+        nn.share_scope(self, self.masked)
+        self.bias = self.param("output_bias", nn.initializers.zeros, (self.vocabulary,))
+        if self.next_sentence:
+            self.pooler = Pooler(self.config)
+            self.next_sentence_classifier = dense(self.config, 2)
+
+    @property
+    def reads_first(self) -> bool:
+        return self.next_sentence
+
+    @property
+    def architecture(self) -> str:
+        return "BertForPreTraining" if self.next_sentence else "BertForMaskedLM"
+
+    def __call__(self, first: Array | None, x: Array, table: Array) -> Pretraining:
+        logits = None
+        if self.next_sentence:
+            logits = self.next_sentence_classifier(self.pooler(first)).astype(jnp.float32)
+        return Pretraining(self.masked(x), table, self.bias, logits)
+
+
+class ClassificationHead(TextHead):
+    """Logits of a text's labels, or its regression value where there is one label."""
+
+    labels: int
+
+    reads_positions = False
+
+    def setup(self) -> None:
+        self.pooler, self.head_dropout = Pooler(self.config), Dropout(self.config)
+        self.classifier = dense(self.config, self.labels)
+
+    @property
+    def architecture(self) -> str:
+        return "BertForSequenceClassification"
+
+    def __call__(self, first: Array, x: None, table: Array) -> Array:
+        """`float32 [B, N]`."""
+        return self.classifier(self.head_dropout(self.pooler(first))).astype(jnp.float32)
+
+
+class TaggingHead(TextHead):
+    """Logits of each token's labels."""
+
+    labels: int
+
+    reads_first = False
+
+    def setup(self) -> None:
+        self.head_dropout = Dropout(self.config)
+        self.classifier = dense(self.config, self.labels)
+
+    @property
+    def architecture(self) -> str:
+        return "BertForTokenClassification"
+
+    def __call__(self, first: None, x: Array, table: Array) -> Array:
+        """`float32 [B, P, N]`."""
+        return self.classifier(self.head_dropout(x)).astype(jnp.float32)
+
+
+class SpanHead(TextHead):
+    """Logits of a span's first and last token."""
+
+    reads_first = False
+
+    def setup(self) -> None:
+        self.span = dense(self.config, 2)
+
+    @property
+    def architecture(self) -> str:
+        return "BertForQuestionAnswering"
+
+    def __call__(self, first: None, x: Array, table: Array) -> Array:
+        """`float32 [B, P, 2]`: first, last."""
+        return self.span(x).astype(jnp.float32)

@@ -42,11 +42,15 @@ def embedding_init(config: ModelConfig, width: int) -> nn.initializers.Initializ
 
 
 def dense(
-    config: ModelConfig, features: int, name: str | None = None, bias: bool = True
+    config: ModelConfig,
+    features: int,
+    name: str | None = None,
+    bias: bool = True,
+    zero: bool = False,
 ) -> nn.Dense:
-    return nn.Dense(
-        features, bias, dtype=config.dtype, kernel_init=kernel_init(config), name=name
-    )
+    """A dense layer; with `zero` its kernel begins at zero, as its bias does."""
+    init = nn.initializers.zeros if zero else kernel_init(config)
+    return nn.Dense(features, bias, dtype=config.dtype, kernel_init=init, name=name)
 
 
 def norm(

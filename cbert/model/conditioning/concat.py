@@ -28,22 +28,28 @@ class Concat(Method):
     The paper writes one matrix; its count has one more dense layer. By default c is first
     projected to D, so that all stays linear; with `reading = fnn`, W is an FNN from C + D to D
     to D.
+
+    With `model.start_as_plain` it is I = x + W [x; c], and W begins at zero.
     """
 
     Config = ConcatConfig
+    starts_as_plain = True
+    zero_is_plain = ("out",)
 
     def setup(self) -> None:
         self.items = dense(self.config, self.config.dimension, bias=False)
         self.context = dense(self.config, self.config.dimension)
-        self.out = dense(self.config, self.config.dimension)
+        plain = self.config.start_as_plain
+        self.out = dense(self.config, self.config.dimension, zero=plain)
 
     def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, None]:
         c = self.context(context.vector)[:, None]
         if self.options.reading == "project":
             c = jnp.broadcast_to(c, x.shape)
-            return self.out(jnp.concatenate([x, c], axis=-1)), mask, None
-        # W1 [x; c] is a sum of two products, so c is multiplied once an example.
-        return self.out(nn.relu(self.items(x) + c)), mask, None
+            y = self.out(jnp.concatenate([x, c], axis=-1))
+        else:  # W1 [x; c] is a sum of two products, so c is multiplied once an example.
+            y = self.out(nn.relu(self.items(x) + c))
+        return x + y if self.config.start_as_plain else y, mask, None
 
     @classmethod
     def multiply_adds(cls, sizes: Sizes) -> float:

@@ -6,7 +6,7 @@ from typing import Any
 from cbert.config import field
 from cbert.model.conditioning.method import Method, Sizes
 from cbert.model.context import Context
-from cbert.model.layers import FNN, AddAndNorm, Array, dense
+from cbert.model.layers import FNN, AddAndNorm, Array, Dropout, dense
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,23 +26,36 @@ class GlobalState(Method):
 
     Attention over a state of one position is its value projection, so there is no query and
     no key, and V g `[B, D]` is computed once an example.
+
+    With `model.start_as_plain` it is x + Dropout(V g): V begins at zero, and no norm follows.
     """
 
     Config = GlobalStateConfig
+    starts_as_plain = True
+    zero_is_plain = ("value",)
 
     def setup(self) -> None:
         config, layers = self.config, range(self.config.layers)
         learned = self.options.state_norm == "scale"
         self.state = FNN(config, config.dimension)
-        self.value = [dense(config, config.dimension, bias=not learned) for _ in layers]
-        self.add_and_norm = [AddAndNorm(config, scale=learned, bias=False) for _ in layers]
+        plain = config.start_as_plain
+        self.value = [
+            dense(config, config.dimension, bias=not learned, zero=plain) for _ in layers
+        ]
+        if plain:
+            self.dropout = [Dropout(config) for _ in layers]
+        else:
+            self.add_and_norm = [AddAndNorm(config, scale=learned, bias=False) for _ in layers]
 
     def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, Any]:
         return x, mask, self.state(context.vector)
 
     def after_attention(self, layer: int, x: Array, mask: Array, state: Any) -> Array:
         del mask
-        return self.add_and_norm[layer](x, self.value[layer](state)[:, None])
+        y = self.value[layer](state)[:, None]
+        if self.config.start_as_plain:
+            return x + self.dropout[layer](y)
+        return self.add_and_norm[layer](x, y)
 
     @classmethod
     def multiply_adds(cls, sizes: Sizes) -> float:

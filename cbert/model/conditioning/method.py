@@ -69,6 +69,11 @@ class Method(nn.Module):
     # The section `model.<method>` of a config, a frozen dataclass; None for no section.
     Config: ClassVar[type | None] = None
     uses_context = True
+    # Whether it has the form that `model.start_as_plain` asks for.
+    starts_as_plain = False
+    # In that form, the parts that shut the context out exactly while all in them is zero; none
+    # where no values of the parameters do.
+    zero_is_plain: tuple[str, ...] = ()
 
     def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, Any]:
         """Runs before the first block: x `[B, L, D]`, mask `bool [B, L]`, and the context.

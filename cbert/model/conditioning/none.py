@@ -7,3 +7,4 @@ class NoContext(Method):
     """Every hook is the identity."""
 
     uses_context = False
+    starts_as_plain = True

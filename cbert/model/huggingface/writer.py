@@ -1,0 +1,118 @@
+"""Writing a folder that Hugging Face's `transformers` opens."""
+
+import json
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from flax import traverse_util
+
+from cbert.errors import UserError
+from cbert.model.config import ModelConfig
+from cbert.model.contextual_bert import Params
+from cbert.model.heads import PretrainingHead
+from cbert.model.huggingface import files
+from cbert.model.huggingface.names import HEAD_ENTRIES, Path, encoder_entries, stored
+from cbert.model.huggingface.reader import FIELDS, FIXED, SIZES
+from cbert.model.text_bert import TextBert
+
+
+def write(
+    folder: str | pathlib.Path,
+    model: TextBert,
+    params: Params,
+    labels: Sequence[str] = (),
+    tokenizer_files: Sequence[pathlib.Path] = (),
+) -> None:
+    """Writes a folder, whole or not at all.
+
+    Args:
+      folder: A new one, or an empty one.
+      model: The model.
+      params: Its parameters; they are written as float32.
+      labels: The names of a classifier's labels, by default `LABEL_0` and so on.
+      tokenizer_files: Files of the vocabulary that are copied beside it.
+
+    Raises:
+      UserError: the folder is not empty, or `transformers` has no BERT that computes the same.
+    """
+    folder = pathlib.Path(folder)
+    flat = traverse_util.flatten_dict(params)
+    _check_exact(model, flat)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} is there already; give a new folder")
+    config = _config(model, labels)
+    tensors = _tensors(model, flat)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as made:
+        whole = pathlib.Path(made) / folder.name
+        whole.mkdir()
+        (whole / files.CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+        safetensors.numpy.save_file(tensors, whole / files.SAFETENSORS, {"format": "pt"})
+        for source in tokenizer_files:
+            shutil.copyfile(source, whole / source.name)
+        whole.replace(folder)
+
+
+def _check_exact(model: TextBert, flat: dict[Path, Any]) -> None:
+    config, method = model.encoder.config, model.encoder.method
+    wanted = {"positions": True, "embedding_norm": True}
+    if isinstance(model.head, PretrainingHead):
+        wanted |= {"transform_norm": True, "transform_activation": config.activation}
+    for field, value in wanted.items():
+        if getattr(config, field) != value:
+            raise UserError(
+                f"model.{field} is {getattr(config, field)}, and BERT's is {value}; such a "
+                "model cannot be written for transformers"
+            )
+    if method.uses_context and not _is_closed(config, method.zero_is_plain, flat):
+        raise UserError(
+            f"with {method.__name__} a context changes what the model computes, and BERT of "
+            "transformers reads no context; write a model of the method none"
+        )
+
+
+def _is_closed(config: ModelConfig, parts: tuple[str, ...], flat: dict[Path, Any]) -> bool:
+    """Whether a context is shut out exactly, see `Method.zero_is_plain`."""
+    if not config.start_as_plain or not parts:
+        return False
+    return not any(
+        np.any(values)
+        for path, values in flat.items()
+        if path[0] == "conditioning" and path[1].startswith(parts)
+    )
+
+
+def _config(model: TextBert, labels: Sequence[str]) -> dict[str, Any]:
+    config, head = model.encoder.config, model.head
+    sizes = model.encoder.embedding_sizes
+    default_sizes = tuple(SIZES.values())
+    written = {
+        "architectures": [head.architecture],
+        "model_type": "bert",
+        "initializer_range": 0.02,
+        "dtype": "float32",
+        **FIXED,
+        **{theirs: getattr(config, ours) for theirs, (ours, _) in FIELDS.items()},
+        **dict(zip(SIZES, sizes + default_sizes[len(sizes) :], strict=True)),
+    }
+    if count := getattr(head, "labels", 0):
+        names = list(labels) or [f"LABEL_{index}" for index in range(count)]
+        if len(names) != count or len(set(names)) != count:
+            raise UserError(f"the classifier has {count} labels, and {len(set(names))} names")
+        written["id2label"] = {str(index): name for index, name in enumerate(names)}
+        written["label2id"] = {name: index for index, name in enumerate(names)}
+    return written
+
+
+def _tensors(model: TextBert, flat: dict[Path, Any]) -> dict[str, np.ndarray]:
+    tensors = {}
+    for entry in encoder_entries(model.encoder.config.layers) + HEAD_ENTRIES:
+        if entry.path in flat:
+            for name, values in entry.split(flat[entry.path]).items():
+                tensors[stored(name, model.head.architecture)] = values
+    return tensors

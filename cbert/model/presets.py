@@ -1,0 +1,51 @@
+"""Model configs that have a name: the paper's, and BERT's sizes.
+
+The sizes are those of Devlin et al. (2019), section 3, and of Turc et al. (2019), table 1.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from cbert.errors import UserError
+from cbert.model.config import ModelConfig
+
+# Name to layers, dimension and heads.
+SIZES: Mapping[str, tuple[int, int, int]] = MappingProxyType(
+    {
+        "tiny": (2, 128, 2),
+        "mini": (4, 256, 4),
+        "small": (4, 512, 8),
+        "base": (12, 768, 12),
+        "large": (24, 1024, 16),
+    }
+)
+VOCABULARY = 30_522  # of BERT's English, uncased models
+MAX_LENGTH = 512
+SEGMENTS = 2
+
+
+def paper() -> ModelConfig:
+    """The sizes of Contextual BERT (Denk and Peleteiro Ramallo, 2020), section 4."""
+    return ModelConfig()
+
+
+def bert(size: str) -> ModelConfig:
+    """BERT of one of `SIZES`, exactly; raises `UserError` with the names there are."""
+    if size not in SIZES:
+        raise UserError(f"there is no BERT of size {size!r}; choose one of {', '.join(SIZES)}")
+    layers, dimension, heads = SIZES[size]
+    return ModelConfig(
+        dimension=dimension,
+        heads=heads,
+        layers=layers,
+        feed_forward=4 * dimension,
+        activation="gelu",
+        dropout=0.1,
+        attention_dropout=0.1,
+        positions=True,
+        embedding_norm=True,
+        transform_activation="gelu",
+        transform_norm=True,
+        norm_epsilon=1e-12,
+        initializer="bert",
+    )
