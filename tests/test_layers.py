@@ -16,7 +16,6 @@ LAYERS = [
     {"tasks"},
     {"training"},
     {"evaluation", "inference"},
-    {"predict", "export"},
     {"report", "sweep", "serving", "benchmark"},
 ]
 RANKS = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}

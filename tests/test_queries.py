@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from cbert.errors import UserError
-from cbert.predict import Query
+from cbert.inference.queries import Query
 
 BAD_QUERIES = {
     "not a list": (Query("shirt"), "items must be a list of strings, not 'shirt'"),
