@@ -142,7 +142,7 @@ def test_a_batch_is_its_queries_one_by_one(predictor):
 
 def test_scores_are_those_of_evaluation(predictor, data_dir):
     split = prepared.load(data_dir, "small", "test", predictor.schema)
-    asked = query_each(split)
+    queries = query_each(split)
     model = config_lib.build_model(predictor.config, predictor.schema)
     task = tasks.create(predictor.config, model, predictor.schema)
     predictions = predict_all(
@@ -150,10 +150,10 @@ def test_scores_are_those_of_evaluation(predictor, data_dir):
         parallel.replicate(predictor.program.params),
         parallel.replicate(split.columns),
         split,
-        asked,
+        queries,
         64,
     )
-    rows, log_probability, rank = asked.rows, *predictions.values()
+    rows, log_probability, rank = queries.rows, *predictions.values()
     for row in range(4):
         items = [predictor.schema.items[code] for code in split.items[row] if code >= 0]
         scores = predictor.score(items, json.loads(split.contexts[row]))

@@ -123,7 +123,7 @@ class _Lazy:
 
 
 class _Logits:
-    """The exported function of the length that is asked for."""
+    """The logits, from the exported function for the length of the codes."""
 
     def __init__(self, directory: pathlib.Path) -> None:
         self._of_length = functools.cache(lambda n: _Lazy(directory / _logits_file(n)))

@@ -45,7 +45,7 @@ def predict_all(
       params: Parameters on every device.
       data: The split's columns on every device.
       split: The split.
-      queries: What is asked about it.
+      queries: The queries about the split.
       batch_size: Queries at a time, over all devices.
 
     Returns:
