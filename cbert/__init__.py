@@ -6,7 +6,7 @@
 import importlib
 from typing import Any
 
-_HOMES = {"load": "cbert.predict", "load_exported": "cbert.export"}
+_HOMES = {"load": "cbert.inference.load", "load_exported": "cbert.inference.stablehlo"}
 __all__ = list(_HOMES)
 
 

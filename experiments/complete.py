@@ -3,7 +3,7 @@
 python -m experiments.complete --workdir=runs/meals-gsu --items='["Coffee, brewed", "Bagel"]' \\
   --context='{"occasion": "breakfast", "age": 34}' --k=5
 python -m experiments.complete --workdir=runs/meals-gsu --input=queries.jsonl \\
-  --output=answers.jsonl
+  --output=completions.jsonl
 """
 
 import json

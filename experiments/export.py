@@ -1,6 +1,9 @@
-"""Exports a trained model to run without its code: StableHLO, parameters, schema and a card.
+"""Exports a trained model, with its schema and a card, to run without its code or without JAX.
 
 python -m experiments.export --workdir=runs/gsu --output=exported/gsu
+python -m experiments.export --workdir=runs/gsu --output=exported/gsu-onnx --format=onnx
+
+ONNX needs the optional extra: pip install ".[onnx]".
 """
 
 import pathlib
@@ -8,12 +11,17 @@ import pathlib
 from absl import flags
 
 import cbert
-from cbert import export
-from cbert.inference import card
+from cbert.inference import card, export_directory, onnx_export, stablehlo
 from experiments import command
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's directory.", required=True)
 _OUTPUT = flags.DEFINE_string("output", None, "A new directory.", required=True)
+_FORMAT = flags.DEFINE_enum(
+    "format",
+    export_directory.STABLEHLO,
+    [export_directory.STABLEHLO, export_directory.ONNX],
+    "What runs it: JAX (stablehlo), or any ONNX runtime (onnx).",
+)
 _CHECKPOINT = flags.DEFINE_string("checkpoint", "best", "best, last or a step.")
 _INTENDED_USE = flags.DEFINE_string(
     "intended_use", "", "A sentence for the card; by default, the kind of data it learned from."
@@ -24,13 +32,17 @@ def main() -> None:
     """Exports, and prints what was written."""
     predictor = cbert.load(_WORKDIR.value, _CHECKPOINT.value)
     facts = card.facts(predictor, _WORKDIR.value, _INTENDED_USE.value)
-    export.write(predictor, _OUTPUT.value, facts)
-    found = list(pathlib.Path(_OUTPUT.value).expanduser().iterdir())
-    size = sum(path.stat().st_size for path in found)
+    if _FORMAT.value == export_directory.ONNX:
+        onnx_export.write(predictor, _OUTPUT.value, facts)
+        advice = "run it with onnxruntime, as docs/serving.md shows"
+    else:
+        stablehlo.write(predictor, _OUTPUT.value, facts)
+        advice = f"read it with cbert.load_exported({_OUTPUT.value!r})"
+    paths = list(pathlib.Path(_OUTPUT.value).expanduser().iterdir())
+    size = sum(path.stat().st_size for path in paths)
     print(
-        f"step {predictor.step} of {_WORKDIR.value}: {len(found)} files, "
-        f"{size / 2**20:.1f} MiB, in {_OUTPUT.value}\n"
-        f"read it with cbert.load_exported({_OUTPUT.value!r})"
+        f"step {predictor.step} of {_WORKDIR.value}: {len(paths)} files, "
+        f"{size / 2**20:.1f} MiB, in {_OUTPUT.value}\n{advice}"
     )
 
 

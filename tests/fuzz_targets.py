@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from cbert import predict
+import cbert
 from cbert.data import examples, infer_schema, readers, splits, summary
 from cbert.data.infer_schema import SchemaAccumulator
 from cbert.data.overview import Overview
@@ -187,7 +187,7 @@ def queries(folder: pathlib.Path) -> Callable:
         checkpoints.save(
             TrainState(jnp.asarray(1), params, {"count": jnp.zeros(())}), Progress()
         )
-    predictor = predict.load(folder, checkpoint="last", batch_sizes=(4,))
+    predictor = cbert.load(folder, checkpoint="last", batch_sizes=(4,))
     predictor.warm_up()
     valid = {
         "items": ["a", None, "c"],

@@ -42,7 +42,7 @@ def test_a_file_of_queries(predictor, tmp_path, monkeypatch):
         for n in range(9)
     ]
     rows.append({"id": None, "items": [names[0], None], "k": 2, "only": names[3:9]})
-    source, target = tmp_path / "queries.jsonl", tmp_path / "answers.jsonl"
+    source, target = tmp_path / "queries.jsonl", tmp_path / "completions.jsonl"
     source.write_text(lines(*rows[:3], "", *rows[3:]))
     assert completion_file.complete(predictor, source, target, Query([], k=3)) == (10, [])
     completions = [json.loads(line) for line in target.read_text().splitlines()]
@@ -82,7 +82,7 @@ BAD_LINES = {
 
 
 def test_bad_lines_are_named_or_skipped(predictor, tmp_path):
-    source, target = tmp_path / "queries.jsonl", tmp_path / "answers.jsonl"
+    source, target = tmp_path / "queries.jsonl", tmp_path / "completions.jsonl"
     good = {"items": ["a"]}
     for row, message in BAD_LINES.values():
         source.write_text(lines(good, row, good))
@@ -111,9 +111,9 @@ def test_files_that_cannot_be_used(predictor, tmp_path):
             completion_file.complete(predictor, *paths, Query([]))
         return str(error.value)
 
-    assert "no queries" in refusal(source, tmp_path / "answers.jsonl")
-    assert "no such file" in refusal(tmp_path / "none.jsonl", tmp_path / "answers.jsonl")
+    assert "no queries" in refusal(source, tmp_path / "completions.jsonl")
+    assert "no such file" in refusal(tmp_path / "none.jsonl", tmp_path / "completions.jsonl")
     assert "not the input" in refusal(source, source)
     assert "is not a file; give another path" in refusal(source, tmp_path)
-    assert "no such directory" in refusal(source, tmp_path / "none" / "answers.jsonl")
+    assert "no such directory" in refusal(source, tmp_path / "none" / "completions.jsonl")
     assert [path.name for path in tmp_path.iterdir()] == [source.name]

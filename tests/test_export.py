@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import cbert
-from cbert import export
 from cbert.errors import UserError
-from cbert.inference import card
-from cbert.predict import Query
+from cbert.evaluation import evaluate
+from cbert.evaluation.evaluate import EvaluationOptions
+from cbert.inference import card, stablehlo
+from cbert.inference.queries import Query
 from tests.conftest import ROOT
 
 # Run where the model's code cannot be imported.
@@ -37,29 +38,22 @@ print(json.dumps([
 def exported(predictor, trained, tmp_path_factory):
     """The run's model, exported; with a result of its step beside it and one of another."""
     workdir = tmp_path_factory.mktemp("export") / "gsu"
-    measured = {
-        "step": predictor.step,
-        "data": "small",
-        "masking": "each",
-        "questions": 10,
-        "groups": 5,
-        "standard_errors": "over groups",
-        "results": {"model": {"mrr": {"mean": 0.5, "standard_error": 0.1}}, "popularity": {}},
-    }
-    (workdir / "eval").mkdir(parents=True)
-    (workdir / "eval" / "test.json").write_text(json.dumps(measured))
+    shutil.copytree(trained, workdir)
+    evaluation = evaluate.evaluate(workdir, EvaluationOptions(split="test"))
+    measured = evaluate.summary(evaluation)
+    evaluate.write(evaluation, measured, workdir)
     older = json.dumps({**measured, "step": predictor.step - 1})
     (workdir / "eval" / "validation.json").write_text(older)
     directory = workdir.parent / "exported"
-    export.write(predictor, directory, card.facts(predictor, workdir))
+    stablehlo.write(predictor, directory, card.facts(predictor, workdir))
     return directory
 
 
 def test_the_same_numbers_without_the_models_code(predictor, exported):
     names = predictor.schema.items
-    question = [[names[2], "kilt", names[5]], {"age": 50, "occasion": "regatta"}, names[0]]
+    query = [[names[2], "kilt", names[5]], {"age": 50, "occasion": "regatta"}, names[0]]
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_THE_MODEL, str(exported), json.dumps(question)],
+        [sys.executable, "-c", WITHOUT_THE_MODEL, str(exported), json.dumps(query)],
         cwd=ROOT,
         env=os.environ,
         capture_output=True,
@@ -67,7 +61,7 @@ def test_the_same_numbers_without_the_models_code(predictor, exported):
     )
     assert done.returncode == 0, done.stderr
     completion, scores, explanation, vector = json.loads(done.stdout)
-    items, context, item = question
+    items, context, item = query
     assert_close(completion, predictor.complete(items, context, k=80, slots=2).to_dict())
     assert_close(scores, predictor.score(items, context).to_dict())
     assert_close(explanation, predictor.explain(items, context, item).to_dict())
@@ -99,19 +93,21 @@ def test_any_batch_size(predictor, exported):
 
 
 def test_the_card(exported, trained):
-    found = json.loads((exported / "card.json").read_text())
-    assert (found["method"], found["step"], found["jax"]) == ("gsu", 6, jax.__version__)
-    assert found["data"]["name"] == "small"
-    assert (found["data"]["items"], found["data"]["features"]["age"]) == (80, "numerical")
-    assert found["platforms"] == ["cpu", "cuda"]
-    assert list(found["metrics"]) == ["test"]  # Those of validation are of another step.
-    assert found["metrics"]["test"]["mrr"]["mean"] == 0.5
-    assert any("without context dropout" in limit for limit in found["limits"])
+    written = json.loads((exported / "card.json").read_text())
+    assert (written["method"], written["step"], written["jax"]) == ("gsu", 6, jax.__version__)
+    assert written["data"]["name"] == "small"
+    assert (written["data"]["items"], written["data"]["features"]["age"]) == (80, "numerical")
+    assert written["platforms"] == ["cpu", "cuda"]
+    assert list(written["metrics"]) == ["test"]  # Those of validation are of another step.
+    measured = json.loads((exported.parent / "gsu" / "eval" / "test.json").read_text())
+    assert written["metrics"]["test"]["mrr"] == measured["results"]["model"]["mrr"]
+    assert written["metrics"]["test"]["queries"] == measured["queries"] > 100
+    assert any("without context dropout" in limit for limit in written["limits"])
     config = json.loads((trained / "config.json").read_text())
     config["data"]["dir"] = ""
-    assert found["config"] == config
+    assert written["config"] == config
     names = {path.name for path in exported.iterdir()}
-    assert set(found["sha256"]) == names - {"card.json"}
+    assert set(written["sha256"]) == names - {"card.json"}
     assert names == {
         "card.json",
         "context_vector.stablehlo",
@@ -123,15 +119,15 @@ def test_the_card(exported, trained):
     revision = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True
     ).stdout.strip()
-    assert (found["git_revision"] or "").removesuffix("-dirty") == revision
+    assert (written["git_revision"] or "").removesuffix("-dirty") == revision
 
 
 def test_parameters_keep_their_names(tmp_path):
     params = {"a/b": {"kernel": np.arange(3.0)}, "a": {"b": {"é %2F": np.ones((1, 2))}}}
-    np.savez(tmp_path / "parameters.npz", **export._flat(params))
-    found = export._nested(tmp_path / "parameters.npz")
-    assert jax.tree.structure(found) == jax.tree.structure(params)
-    jax.tree.map(np.testing.assert_array_equal, found, params)
+    np.savez(tmp_path / "parameters.npz", **stablehlo._flat(params))
+    read = stablehlo._nested(tmp_path / "parameters.npz")
+    assert jax.tree.structure(read) == jax.tree.structure(params)
+    jax.tree.map(np.testing.assert_array_equal, read, params)
 
 
 def test_files_that_were_changed_are_refused(exported, tmp_path):
@@ -172,7 +168,7 @@ def test_files_that_were_changed_are_refused(exported, tmp_path):
 def test_an_export_is_whole_or_not_there(predictor, tmp_path):
     (tmp_path / "mine").mkdir()
     with pytest.raises(UserError, match="exists; give a new directory"):
-        export.write(predictor, tmp_path / "mine", {})
+        stablehlo.write(predictor, tmp_path / "mine", {})
     with pytest.raises(TypeError):
-        export.write(predictor, tmp_path / "new", {"not": {"JSON"}})
+        stablehlo.write(predictor, tmp_path / "new", {"not": {"JSON"}})
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

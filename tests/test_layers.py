@@ -10,13 +10,12 @@ PACKAGE = pathlib.Path(cbert.__file__).parent
 # A module may import its own package and lower layers.
 LAYERS = [
     {"errors"},
-    {"files", "parallel", "processes"},
+    {"files", "parallel", "processes", "ranks"},
     {"config", "schema"},
     {"data", "model"},
     {"tasks"},
     {"training"},
     {"evaluation", "inference"},
-    {"predict", "export"},
     {"report", "sweep", "serving", "benchmark"},
 ]
 RANKS = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}

@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 
 import cbert
-from cbert import export, parallel, predict, tasks
+from cbert import parallel, tasks
 from cbert.data import prepared
 from cbert.errors import UserError
+from cbert.inference import stablehlo
 from cbert.inference.checks import Checker
+from cbert.inference.load import functions
+from cbert.inference.predictor import Predictor
 from cbert.inference.program import Program, padded_lengths
+from cbert.inference.queries import Query
 from cbert.model import contextual_bert
-from cbert.predict import Query
 from cbert.schema import (
     MASK_ITEM,
     SEQUENCE,
@@ -65,8 +68,8 @@ def assemble(schema, method="gsu", **overrides):
     model = config_lib.build_model(config, schema)
     params = contextual_bert.initialize(model, jax.random.key(1))
     checker = Checker(schema, config.model.positions)
-    program = Program(predict.functions(model), params, schema, checker.longest, (2,))
-    return predict.Predictor(schema, config, 0, checker, program)
+    program = Program(functions(model), params, schema, checker.longest, (2,))
+    return Predictor(schema, config, 0, checker, program)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +142,7 @@ def test_a_batch_is_its_queries_one_by_one(predictor):
 
 def test_scores_are_those_of_evaluation(predictor, data_dir):
     split = prepared.load(data_dir, "small", "test", predictor.schema)
-    asked = query_each(split)
+    queries = query_each(split)
     model = config_lib.build_model(predictor.config, predictor.schema)
     task = tasks.create(predictor.config, model, predictor.schema)
     predictions = predict_all(
@@ -147,10 +150,10 @@ def test_scores_are_those_of_evaluation(predictor, data_dir):
         parallel.replicate(predictor.program.params),
         parallel.replicate(split.columns),
         split,
-        asked,
+        queries,
         64,
     )
-    rows, log_probability, rank = asked.rows, *predictions.values()
+    rows, log_probability, rank = queries.rows, *predictions.values()
     for row in range(4):
         items = [predictor.schema.items[code] for code in split.items[row] if code >= 0]
         scores = predictor.score(items, json.loads(split.contexts[row]))
@@ -270,7 +273,7 @@ def test_warming_up_leaves_nothing_to_compile(sequences):
 
 
 def test_every_length_is_exported(sequences, tmp_path):
-    export.write(sequences, tmp_path / "exported", {})
+    stablehlo.write(sequences, tmp_path / "exported", {})
     written = [path.name for path in (tmp_path / "exported").glob("logits-*")]
     assert sorted(written) == ["logits-16.stablehlo", "logits-20.stablehlo"]
     other = cbert.load_exported(tmp_path / "exported", batch_sizes=(2,))

@@ -5,14 +5,14 @@ import dataclasses
 import pytest
 
 from cbert.errors import UserError
-from cbert.predict import Query
+from cbert.inference.queries import Query
 
 BAD_QUERIES = {
     "not a list": (Query("shirt"), "items must be a list of strings, not 'shirt'"),
     "item not a string": (Query(["a", 3]), "item 3 is not a string"),
     "half a surrogate": (Query(["\ud800"]), "is not valid Unicode"),
     "repeat": (Query(["a", "a"]), "item 'a' occurs twice in a set"),
-    "nothing asked": (Query([], slots=0), "slots is 0 and no item is None"),
+    "nothing masked": (Query([], slots=0), "slots is 0 and no item is None"),
     "too many items": (Query([f"i{n}" for n in range(9)]), "takes at most 8"),
     "too many slots": (Query(["a"], slots=9), "make 10 positions; the model takes at most 9"),
     "endless slots": (Query(["a"], slots=10**9), "slots is 1000000000"),

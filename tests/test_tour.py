@@ -21,7 +21,8 @@ from tests.conftest import ARTICLES, ROOT
 # All commands in one process, for most of a command's time is imports.
 RUNNER = """
 import json, runpy, sys
-import array_record.python.array_record_data_source, cbert.export, cbert.predict
+import array_record.python.array_record_data_source
+import cbert.inference.load, cbert.inference.stablehlo
 from absl import app, flags
 from experiments import command
 app.define_help_flags()  # Flags of libraries stay.

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from cbert.data.padding import joined, padded_batches
 from cbert.data.prepared import Split
 from cbert.model.cross_entropy import score
 from cbert.schema import Schema
@@ -180,17 +181,14 @@ def predict_linear(
     queries: ItemQueries,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Predicts from the logits indicate(rows) @ table + bias; table `[K, V]`, bias `[V]`."""
-    turned, offsets = jnp.asarray(table.T, jnp.float32), jnp.asarray(bias)
-    batches = []
-    size = 256
-    for start in range(0, len(queries), size):
-        # The last batch is filled with repeats, so that nothing is compiled again.
-        chosen = np.resize(np.arange(start, min(start + size, len(queries))), size)
-        scored = _score(indicate(queries.rows[chosen]), turned, offsets, queries.items[chosen])
-        count = min(size, len(queries) - start)
-        batches.append([np.asarray(part)[:count] for part in scored])
-    log_probability, rank = (np.concatenate(parts) for parts in zip(*batches, strict=True))
-    return log_probability, rank
+    weights, offsets = jnp.asarray(table.T, jnp.float32), jnp.asarray(bias)
+
+    def scored(indices: np.ndarray) -> tuple[jax.Array, jax.Array]:
+        indicator = indicate(queries.rows[indices])
+        return _score(indicator, weights, offsets, queries.items[indices])
+
+    batches = padded_batches(len(queries), [256])
+    return joined((scored(indices), count) for indices, count in batches)
 
 
 def predict_popularity(schema: Schema, queries: ItemQueries) -> tuple[np.ndarray, np.ndarray]:

@@ -5,7 +5,7 @@ listed, C width of the context vector.
 """
 
 import dataclasses
-import functools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +15,8 @@ import numpy as np
 from jax import lax
 from jax.nn import logsumexp
 
+from cbert.data.padding import joined, padded_batches
+from cbert.ranks import count_ahead
 from cbert.schema import PAD_ITEM, Schema
 
 Array = jax.Array
@@ -142,16 +144,14 @@ class Program:
         for row, given in zip(codes, rows.codes, strict=True):
             row[: len(given)] = given
         arrays = (codes, self._encode(rows.context), np.array(rows.positions, np.int32))
-        pending: list[tuple] = []
-        largest = self.batch_sizes[-1]
-        for start in range(0, len(rows), largest):
-            count = min(largest, len(rows) - start)
-            size = next(size for size in self.batch_sizes if size >= count)
-            take = functools.partial(_take, start=start, count=count, size=size)
+
+        def results(indices: np.ndarray) -> tuple:
+            take = operator.itemgetter(indices)
             logits = self._logits(self.params, *jax.tree.map(take, arrays))
-            pending.append((function(logits, *map(take, columns)), count))
-        parts = [[np.asarray(part)[:count] for part in results] for results, count in pending]
-        return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+            return function(logits, *map(take, columns))
+
+        batches = padded_batches(len(rows), self.batch_sizes)
+        return joined((results(indices), count) for indices, count in batches)
 
     def _encode(self, context: dict[str, list[Any]]) -> dict[str, np.ndarray]:
         encode = self._schema.encode_feature
@@ -167,13 +167,6 @@ def padded_lengths(longest: int) -> list[int]:
     return [*lengths, longest]
 
 
-def _take(array: np.ndarray, start: int, count: int, size: int) -> np.ndarray:
-    """Rows from `start`, and the last of them again until there are `size`."""
-    if count == size:
-        return array[start : start + count]
-    return array[start + np.minimum(np.arange(size), count - 1)]
-
-
 def _rank(logits: Array, candidates: Array, restricted: Array, k: int) -> tuple[Array, Array]:
     listed = jnp.where(candidates, logits, -jnp.inf)
     counted = jnp.where(restricted[:, None], listed, logits)
@@ -182,9 +175,8 @@ def _rank(logits: Array, candidates: Array, restricted: Array, k: int) -> tuple[
 
 
 def _score(logits: Array, targets: Array) -> tuple[Array, Array, Array]:
-    own = jnp.take_along_axis(logits, targets[:, None], axis=1)
+    own = jnp.take_along_axis(logits, targets[:, None], axis=1)[:, 0]
     other = jnp.arange(logits.shape[1]) != targets[:, None]
     others = logsumexp(jnp.where(other, logits, -jnp.inf), axis=1)
-    ahead = ((logits >= own) & other).sum(axis=1)
-    own = own[:, 0]
+    ahead = count_ahead(logits, own, other)
     return own - jnp.logaddexp(own, others), own - others, ahead + 1

@@ -13,6 +13,8 @@ import numpy as np
 import optax
 from jax import lax
 
+from cbert.ranks import count_ahead
+
 Array = jax.Array
 
 CHUNK = 4096
@@ -167,7 +169,7 @@ def score(
         unnormalised = jnp.exp(logits - new_max[:, None]) * not_counted
         total = total * jnp.exp(running_max - new_max) + unnormalised.sum(axis=1)
         other = (start + jnp.arange(size) != targets[:, None]) & (not_counted > 0)
-        ahead += ((logits >= own[:, None]) & other).sum(axis=1)
+        ahead += count_ahead(logits, own, other)
         return (new_max, total, ahead), None
 
     rows = len(hidden)

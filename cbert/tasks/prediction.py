@@ -14,6 +14,7 @@ from cbert import parallel, progress
 from cbert.data.batching import bucket_bounds
 from cbert.data.columns import Split
 from cbert.data.in_memory import take
+from cbert.data.padding import joined, padded_batches
 from cbert.tasks.base import Queries, Task
 
 
@@ -44,7 +45,7 @@ def predict_all(
       params: Parameters on every device.
       data: The split's columns on every device.
       split: The split.
-      queries: What is asked about it.
+      queries: The queries about the split.
       batch_size: Queries at a time, over all devices.
 
     Returns:
@@ -52,45 +53,37 @@ def predict_all(
     """
     predict, devices = compiled(task), parallel.local_device_count()
     batch_size = -(-batch_size // devices) * devices
-    parts: dict[str, list[np.ndarray]] = {}
-    order: list[np.ndarray] = []
-
-    def keep(chosen: np.ndarray, outputs: dict[str, jax.Array]) -> None:
-        order.append(chosen)
-        for name, output in outputs.items():
-            values = np.asarray(output)
-            values = values.reshape(-1, *values.shape[2:])[: len(chosen)]
-            parts.setdefault(name, []).append(values)
-
     batches = _batches(split.lengths[queries.rows], batch_size)
-    before = None
-    for length, chosen in progress.bar(
-        batches, desc="evaluating", unit=" batches", leave=False
-    ):
-        # The last batch of a length is filled with repeats, so that nothing is recompiled.
-        filled = np.resize(chosen, batch_size)
-        rows = parallel.split_local(queries.rows[filled])
+
+    def predicted(length: int, indices: np.ndarray) -> dict[str, jax.Array]:
+        rows = parallel.split_local(queries.rows[indices])
         query = {
-            name: parallel.split_local(column[filled])
+            name: parallel.split_local(column[indices])
             for name, column in queries.columns.items()
         }
-        outputs = predict(params, data, rows, query, length)
-        if before:  # One batch late, so that the devices have the next one already.
-            keep(*before)
-        before = chosen, outputs
-    if before:
-        keep(*before)
-    restore = np.argsort(np.concatenate(order))
-    return {name: np.concatenate(values)[restore] for name, values in parts.items()}
+        return predict(params, data, rows, query, length)
+
+    bar = progress.bar(batches, desc="evaluating", unit=" batches", leave=False)
+    values = joined(
+        ((predicted(length, indices), count) for length, indices, count in bar), _fetch
+    )
+    restore = np.argsort(np.concatenate([indices[:count] for _, indices, count in batches]))
+    return {name: column[restore] for name, column in values.items()}
 
 
-def _batches(lengths: np.ndarray, batch_size: int) -> list[tuple[int, np.ndarray]]:
-    """Each batch's padded length, and the indices of its queries: up to `batch_size`."""
+def _fetch(values: jax.Array) -> np.ndarray:
+    """The values of all devices, `[devices, Q / devices, ...]`, as `[Q, ...]`."""
+    fetched = np.asarray(values)
+    return fetched.reshape(-1, *fetched.shape[2:])
+
+
+def _batches(lengths: np.ndarray, batch_size: int) -> list[tuple[int, np.ndarray, int]]:
+    """Each batch's padded length, the indices of its queries, and how many of them count."""
     bounds = bucket_bounds(lengths, 8)
     padded = bounds[np.searchsorted(bounds, lengths)]
     batches = []
     for length in bounds:
         inside = np.nonzero(padded == length)[0]
-        for start in range(0, len(inside), batch_size):
-            batches.append((int(length), inside[start : start + batch_size]))
+        for indices, count in padded_batches(len(inside), [batch_size]):
+            batches.append((int(length), inside[indices], count))
     return batches

@@ -1,37 +1,34 @@
-"""A model without its code: StableHLO, parameters, schema and a card, in one directory.
+"""A model without its code: StableHLO and parameters, beside its schema and card.
 
     predictor = cbert.load_exported("exported/gsu")
 
-Reading needs neither the model's code nor Flax; the answers are those of the run. Files:
-`logits-L.stablehlo` for each padded length L, `context_vector.stablehlo`, `parameters.npz`,
-`schema.json` and `card.json`, which says what the model is and holds the checksums.
+Reading needs neither the model's code nor Flax, and the predictions are those of the run.
+Files: `logits-L.stablehlo` for each padded length L, `context_vector.stablehlo`,
+`parameters.npz`, and those of `export_directory`.
+
+Legend: R rows, L positions.
 """
 
 import functools
-import hashlib
-import json
 import pathlib
-import tempfile
 import urllib.parse
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.export
-import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
 from cbert.errors import UserError
+from cbert.inference import export_directory
 from cbert.inference.checks import Checker
 from cbert.inference.predictor import Predictor
 from cbert.inference.program import BATCH_SIZES, Functions, Program
-from cbert.schema import Schema, schema_file
+from cbert.schema import schema_file
 
 PLATFORMS = ("cpu", "cuda")
-FORMAT = 1
-_CARD, _SCHEMA, _PARAMETERS = "card.json", "schema.json", "parameters.npz"
-_CONTEXT_VECTOR = "context_vector.stablehlo"
+_PARAMETERS, _CONTEXT_VECTOR = "parameters.npz", "context_vector.stablehlo"
 
 
 def _logits_file(length: int) -> str:
@@ -49,44 +46,28 @@ def write(predictor: Predictor, directory: str | pathlib.Path, facts: dict[str, 
     Raises:
       UserError: the directory exists.
     """
-    directory = pathlib.Path(directory).expanduser()
-    if directory.exists():
-        raise UserError(f"{directory} exists; give a new directory")
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".writing-") as temporary:
-        written = pathlib.Path(temporary) / directory.name
-        written.mkdir()
-        _write(predictor, written, facts)
-        written.rename(directory)
+    facts = {
+        **facts,
+        "program": export_directory.STABLEHLO,
+        "jax": jax.__version__,
+        "platforms": PLATFORMS,
+    }
+    write_program = functools.partial(_write_program, predictor)
+    export_directory.write(predictor, directory, facts, write_program)
 
 
-def _write(predictor: Predictor, directory: pathlib.Path, facts: dict[str, Any]) -> None:
+def _write_program(predictor: Predictor, directory: pathlib.Path) -> None:
     program = predictor.program
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), program.params)
     (rows,) = jax.export.symbolic_shape("rows")
-    context = _context_shapes(predictor.schema, rows)
-    places = jax.ShapeDtypeStruct((rows,), jnp.int32)
     for length in program.lengths:
-        codes = jax.ShapeDtypeStruct((rows, length), jnp.int32)
-        logits = _exported(program.functions.logits, shapes, codes, context, places)
+        inputs = export_directory.input_shapes(predictor.schema, rows, length)
+        logits = _exported(program.functions.logits, shapes, *inputs)
         (directory / _logits_file(length)).write_bytes(logits)
+    _, context, _ = export_directory.input_shapes(predictor.schema, rows, 1)
     context_vector = _exported(program.functions.context_vector, shapes, context)
     (directory / _CONTEXT_VECTOR).write_bytes(context_vector)
     np.savez(directory / _PARAMETERS, **_flat(program.params))  # type: ignore[arg-type]
-    schema_file.save(predictor.schema, directory / _SCHEMA)
-    config = predictor.config.to_dict()
-    config["data"]["dir"] = ""  # A path of the machine that trained it.
-    card = {
-        "format": FORMAT,
-        **facts,
-        "step": predictor.step,
-        "jax": jax.__version__,
-        "platforms": PLATFORMS,
-        "config": config,
-        "sha256": {path.name: _digest(path) for path in sorted(directory.iterdir())},
-    }
-    text = json.dumps(card, indent=1, ensure_ascii=False)
-    (directory / _CARD).write_text(text + "\n", encoding="utf-8")
 
 
 def _exported(function: Callable, *shapes: Any) -> bytes:
@@ -94,71 +75,34 @@ def _exported(function: Callable, *shapes: Any) -> bytes:
     return bytes(exported.serialize())
 
 
-def _context_shapes(schema: Schema, rows: Any) -> dict[str, jax.ShapeDtypeStruct]:
-    coded = {feature.name: feature.missing() for feature in schema.features}
-    return {
-        name: jax.ShapeDtypeStruct((rows, *array.shape[1:]), array.dtype)
-        for name, array in coded.items()
-    }
-
-
 def load_exported(
     directory: str | pathlib.Path, batch_sizes: Sequence[int] = BATCH_SIZES
 ) -> Predictor:
-    """A predictor from an exported model: the same questions, the same answers.
+    """A predictor from an exported model: its predictions are those of the run.
 
     Args:
       directory: What `experiments.export` wrote.
-      batch_sizes: The numbers of questions to compile for.
+      batch_sizes: The numbers of rows to compile for.
 
     Raises:
       UserError: a file is missing or not the one that was written, or was written for another
         platform or version.
     """
     directory = pathlib.Path(directory).expanduser()
-    card = read_card(directory)
+    card = export_directory.read_card(directory, export_directory.STABLEHLO)
     platform = jax.export.default_export_platform()
     if platform not in card["platforms"]:
         raise UserError(
             f"{directory}: exported for {', '.join(card['platforms'])}, not for {platform}; "
             "set JAX_PLATFORMS=cpu"
         )
-    schema = schema_file.load(directory / _SCHEMA)
+    schema = schema_file.load(directory / export_directory.SCHEMA)
     config = ml_collections.ConfigDict(card["config"])
     checker = Checker(schema, config.model.positions)
     params = jax.device_put(_nested(directory / _PARAMETERS), jax.local_devices()[0])
     functions = Functions(_Logits(directory), _Lazy(directory / _CONTEXT_VECTOR))
     program = Program(functions, params, schema, checker.longest, batch_sizes)
     return Predictor(schema, config, card["step"], checker, program)
-
-
-def read_card(directory: str | pathlib.Path) -> dict[str, Any]:
-    """The card of an exported model, once every file is the one that was written."""
-    path = pathlib.Path(directory) / _CARD
-    try:
-        card = json.loads(path.read_text(encoding="utf-8"))
-        written, sums = card["format"], dict(card["sha256"])
-        if written == FORMAT:
-            _ = card["platforms"], card["config"], card["step"]
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; {directory} is not an exported model") from None
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        reason = " ".join(str(error).split())[:80]
-        raise UserError(f"{path}: not a card ({reason}); export again") from None
-    if written != FORMAT:
-        raise UserError(f"{path}: format is {written!r}, not {FORMAT}; export again")
-    for name, digest in sums.items():
-        file = path.parent / name
-        if not file.is_file():
-            raise UserError(f"{file}: no such file; copy the whole directory again")
-        if _digest(file) != digest:
-            raise UserError(f"{file}: not the file that was exported; copy it again")
-    return card
-
-
-def _digest(path: pathlib.Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class _Lazy:
@@ -179,7 +123,7 @@ class _Lazy:
 
 
 class _Logits:
-    """The exported function of the length that is asked for."""
+    """The logits, from the exported function for the length of the codes."""
 
     def __init__(self, directory: pathlib.Path) -> None:
         self._of_length = functools.cache(lambda n: _Lazy(directory / _logits_file(n)))
@@ -189,7 +133,10 @@ class _Logits:
 
 
 def _flat(params: dict[str, Any], prefix: str = "") -> dict[str, np.ndarray]:
-    """Parameters by path, `a/b`; a slash within a name is quoted."""
+    """Parameters by path, `a/b`; a slash within a name is quoted.
+
+    `flax.traverse_util` would do as much, but reading must not need Flax.
+    """
     flat = {}
     for name, value in params.items():
         path = prefix + urllib.parse.quote(name, safe="")

@@ -3,7 +3,7 @@
     predictor = cbert.load("runs/gsu")
     predictor.complete(["Coffee, brewed", "Bagel"], {"occasion": "breakfast"}, k=5)
 
-The work directory is all it needs: config, schema and checkpoints.
+It needs nothing but the work directory: config, schema and checkpoints.
 """
 
 import pathlib
@@ -16,22 +16,10 @@ import jax.numpy as jnp
 from cbert.inference.checks import Checker
 from cbert.inference.predictor import Predictor
 from cbert.inference.program import BATCH_SIZES, Functions, Program
-from cbert.inference.queries import Completion, Explanation, Prediction, Query, Score, Scores
 from cbert.model import contextual_bert
 from cbert.schema import schema_file
 from cbert.training import checkpoint as checkpoint_lib
 from cbert.training import config as config_lib
-
-__all__ = [
-    "Completion",
-    "Explanation",
-    "Prediction",
-    "Predictor",
-    "Query",
-    "Score",
-    "Scores",
-    "load",
-]
 
 
 def load(
@@ -44,7 +32,7 @@ def load(
     Args:
       workdir: The run's directory.
       checkpoint: `best`, `last` or a step.
-      batch_sizes: The numbers of questions to compile for; more are answered in parts.
+      batch_sizes: The numbers of rows to compile for; more rows are predicted in parts.
 
     Raises:
       UserError: the work directory or the checkpoint is not what it must be.
@@ -66,12 +54,12 @@ def load(
 
 
 def functions(model: contextual_bert.ContextualBert) -> Functions:
-    """What answering needs of a model."""
+    """The functions of a model that predictions need."""
 
     def logits(
-        params: Any, codes: jax.Array, context: dict[str, jax.Array], places: jax.Array
+        params: Any, codes: jax.Array, context: dict[str, jax.Array], positions: jax.Array
     ) -> jax.Array:
-        outputs: Any = model.apply({"params": params}, codes, context, places[:, None])
+        outputs: Any = model.apply({"params": params}, codes, context, positions[:, None])
         hidden, table, bias = outputs
         # Not with table.T: XLA on CPU would turn a copy of the table at every call.
         over_width = (((1,), (1,)), ((), ()))

@@ -1,0 +1,123 @@
+"""The directory of an exported model: its program, its schema, and a card with checksums.
+
+Legend: R rows, L positions, K entries of a feature's coded rows.
+"""
+
+import hashlib
+import json
+import pathlib
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from cbert.errors import UserError
+from cbert.inference.predictor import Predictor
+from cbert.schema import Schema, schema_file
+
+FORMAT = 1
+SCHEMA = "schema.json"
+STABLEHLO, ONNX = "stablehlo", "onnx"
+_CARD = "card.json"
+
+
+def write(
+    predictor: Predictor,
+    directory: str | pathlib.Path,
+    facts: dict[str, Any],
+    write_program: Callable[[pathlib.Path], None],
+) -> None:
+    """Exports a predictor's model; the directory appears whole or not at all.
+
+    Args:
+      predictor: Its schema, config and step are written.
+      directory: A new directory.
+      facts: What the card says beside those.
+      write_program: Writes the files of the program into a directory.
+
+    Raises:
+      UserError: the directory exists.
+    """
+    directory = pathlib.Path(directory).expanduser()
+    if directory.exists():
+        raise UserError(f"{directory} exists; give a new directory")
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".writing-") as temporary:
+        written = pathlib.Path(temporary) / directory.name
+        written.mkdir()
+        write_program(written)
+        schema_file.save(predictor.schema, written / SCHEMA)
+        _write_card(predictor, written, facts)
+        written.rename(directory)
+
+
+def _write_card(predictor: Predictor, directory: pathlib.Path, facts: dict[str, Any]) -> None:
+    config = predictor.config.to_dict()
+    config["data"]["dir"] = ""  # A path of the machine that trained it.
+    card = {
+        "format": FORMAT,
+        **facts,
+        "step": predictor.step,
+        "config": config,
+        "sha256": {path.name: _digest(path) for path in sorted(directory.iterdir())},
+    }
+    text = json.dumps(card, indent=1, ensure_ascii=False)
+    (directory / _CARD).write_text(text + "\n", encoding="utf-8")
+
+
+def read_card(directory: str | pathlib.Path, program: str) -> dict[str, Any]:
+    """The card of an exported model, once every file is the one that was written.
+
+    Args:
+      directory: The directory of the exported model.
+      program: `STABLEHLO` or `ONNX`, the form that the caller can run.
+
+    Raises:
+      UserError: a file is missing or was changed, the card is not one, or the model was
+        exported in the other form.
+    """
+    path = pathlib.Path(directory) / _CARD
+    try:
+        card = json.loads(path.read_text(encoding="utf-8"))
+        written, sums = card["format"], dict(card["sha256"])
+        if written == FORMAT:
+            _ = card["config"], card["step"]
+            # Cards without this field are older than ONNX.
+            form = card.get("program", STABLEHLO)
+            _ = card["platforms"] if form == STABLEHLO else card["inputs"]
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; {directory} is not an exported model") from None
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        reason = " ".join(str(error).split())[:80]
+        raise UserError(f"{path}: not a card ({reason}); export again") from None
+    if written != FORMAT:
+        raise UserError(f"{path}: format is {written!r}, not {FORMAT}; export again")
+    if form != program:
+        raise UserError(f"{directory}: exported as {form}; export the run again as {program}")
+    for name, digest in sums.items():
+        file = path.parent / name
+        if not file.is_file():
+            raise UserError(f"{file}: no such file; copy the whole directory again")
+        if _digest(file) != digest:
+            raise UserError(f"{file}: not the file that was exported; copy it again")
+    return card
+
+
+def _digest(path: pathlib.Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def input_shapes(
+    schema: Schema, rows: Any, length: int
+) -> tuple[jax.ShapeDtypeStruct, dict[str, jax.ShapeDtypeStruct], jax.ShapeDtypeStruct]:
+    """What the logits are computed from: codes `[R, L]`, context `[R, K]`, positions `[R]`."""
+    missing = {feature.name: feature.missing() for feature in schema.features}
+    context = {
+        name: jax.ShapeDtypeStruct((rows, *array.shape[1:]), array.dtype)
+        for name, array in missing.items()
+    }
+    codes = jax.ShapeDtypeStruct((rows, length), jnp.int32)
+    return codes, context, jax.ShapeDtypeStruct((rows,), jnp.int32)

@@ -1,0 +1,21 @@
+"""How every rank of a target among all items is counted."""
+
+import jax
+
+Array = jax.Array
+
+
+def count_ahead(logits: Array, own: Array, other: Array) -> Array:
+    """How many items are ranked ahead of the target; its rank is one more.
+
+    Ties count against the target, so that equal logits for all items give the last rank.
+
+    Args:
+      logits: `[Q, V]`, of each query for each item.
+      own: `[Q]`, of each query for its target.
+      other: `bool [Q, V]`, False for the target and for items that do not count.
+
+    Returns:
+      `int32 [Q]`.
+    """
+    return ((logits >= own[:, None]) & other).sum(axis=1)
