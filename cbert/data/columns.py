@@ -105,8 +105,9 @@ def read(path: pathlib.Path) -> Split | None:
             if name.startswith(start)
         }
 
+    texts = {name: table.column(name).to_pylist() for name in _TEXTS}
     return Split(
-        *(table.column(name).to_pylist() for name in _TEXTS),
+        **texts,
         items=_to_numpy(table.column("items")),
         context=arrays("context"),
         reference=arrays("reference") or None,

@@ -1,6 +1,7 @@
 """Reading records from JSON Lines, CSV and Parquet files, one at a time."""
 
 import csv
+import functools
 import json
 import pathlib
 import zlib
@@ -118,7 +119,7 @@ def _json_lines(path: pathlib.Path) -> Iterator[tuple[int, Callable[[], Any]]]:
             if len(text) > MAX_ROW:
                 raise tables.too_large(path, line)
             if text.strip():
-                yield line, lambda text=text: _parse(text)
+                yield line, functools.partial(_parse, text)
 
 
 def _parse(text: bytes) -> Any:
