@@ -126,7 +126,7 @@ def _subsampled(record: Record, size: int, kind: str) -> Record:
     generator = np.random.default_rng(seed)
     if kind == schema_lib.SEQUENCE:
         start = int(generator.integers(len(record.items) - size + 1))
-        positions = range(start, start + size)
+        positions = list(range(start, start + size))
     else:
         positions = sorted(generator.choice(len(record.items), size, replace=False).tolist())
     items = [record.items[position] for position in positions]

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import functools
 import json
 import pathlib
 import zlib
@@ -124,7 +125,7 @@ def _json_lines(path: pathlib.Path) -> Iterator[tuple[int, Callable[[], Any]]]:
             if len(text) > MAX_ROW:
                 raise tables.too_large(path, line)
             if text.strip():
-                yield line, lambda text=text: _parse(text)
+                yield line, functools.partial(_parse, text)
 
 
 def _parse(text: bytes) -> Any:

@@ -134,7 +134,7 @@ def matched_width(config: ml_collections.ConfigDict, schema: Schema | None) -> i
     """The smallest feed-forward width at which the method has at least [GSU]'s parameters.
 
     Raises:
-      UserError: there is no schema.
+      UserError: there is no schema, or the method has more parameters than [GSU].
     """
     own_method = config.model.method
     if schema is None:
@@ -147,8 +147,13 @@ def matched_width(config: ml_collections.ConfigDict, schema: Schema | None) -> i
         return contextual_bert.count(model)
 
     width = config.model.feed_forward
+    excess = count(own_method, width) - count(WIDEST, width)
+    if excess > 0:
+        raise UserError(
+            f"{own_method} has more parameters than {WIDEST}, so there is no {own_method}{WIDE}"
+        )
     unit = count(own_method, width + 1) - count(own_method, width)
-    return width - (count(own_method, width) - count(WIDEST, width)) // unit
+    return width - excess // unit
 
 
 def _setting(
