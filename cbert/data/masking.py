@@ -4,12 +4,14 @@ Legend: B examples, L positions, P masked positions.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from cbert.data.splits import uniform
 from cbert.schema import MASK_ITEM
 
 Array = jax.Array
@@ -47,6 +49,9 @@ def mask(
     batch_size: int,
     masking: Masking,
     vocabulary: int,
+    eligible: Array | None = None,
+    mask_code: int = MASK_ITEM,
+    word_starts: Array | None = None,
 ) -> tuple[Array, Array, Array, Array]:
     """Masks items of a part of the global batch.
 
@@ -58,6 +63,10 @@ def mask(
       batch_size: Examples of the global batch.
       masking: How items are masked.
       vocabulary: V, real items.
+      eligible: `bool [B, L]`, the positions that may be masked; None for those of real items.
+      mask_code: What a masked item is shown as.
+      word_starts: `int32 [B, L]`, -1 at every position that continues a word; then words are
+        masked whole, see `whole_words`. None masks each position for itself.
 
     Returns:
       Codes as the model sees them `[B, L]`, masked positions `[B, P]`, their items `[B, P]`,
@@ -66,13 +75,17 @@ def mask(
     length = codes.shape[1]
     order_key, corrupt_key, item_key = jax.random.split(key, 3)
     order = jax.random.uniform(order_key, (batch_size, length))[indices]
-    order = jnp.where(codes >= 0, order, -1.0)
+    eligible = codes >= 0 if eligible is None else eligible
     most = int(masking.count(np.array([length]))[0])
+    count = masking.count(eligible.sum(axis=1))
+    if word_starts is not None:
+        eligible = whole_words(order, eligible, word_starts, count)
+        count = eligible.sum(axis=1)
+    order = jnp.where(eligible, order, -1.0)
     _, positions = jax.lax.top_k(order, most)
-    count = masking.count((codes >= 0).sum(axis=1))
     is_masked = jnp.arange(most) < count[:, None]
     items = jnp.take_along_axis(codes, positions, axis=1)
-    shown = jnp.full_like(items, MASK_ITEM)
+    shown = jnp.full_like(items, mask_code)
     if masking.corrupt:
         chance = jax.random.uniform(corrupt_key, (batch_size, most))[indices]
         other = jax.random.randint(item_key, (batch_size, most), 0, vocabulary)[indices]
@@ -80,6 +93,55 @@ def mask(
     shown = jnp.where(is_masked, shown, items)
     seen = codes.at[jnp.arange(len(codes))[:, None], positions].set(shown)
     return seen, positions, jnp.maximum(items, 0), is_masked.astype(jnp.float32)
+
+
+def whole_words(order: Array, eligible: Array, word_starts: Array, count: Array) -> Array:
+    """Words in random order, each one if all its pieces still fit into the count, as in BERT.
+
+    Args:
+      order: `float32 [B, L]`, random numbers.
+      eligible: `bool [B, L]`.
+      word_starts: `int32 [B, L]`, see `mask`.
+      count: `int32 [B]`, the most positions to mask.
+
+    Returns:
+      `bool [B, L]`, the chosen positions.
+    """
+    batch, length = order.shape
+    index = jnp.arange(length)
+    first = jax.lax.cummax(jnp.where(word_starts >= 0, index, 0), axis=1)
+    rows = jnp.arange(batch)[:, None]
+    sizes = jnp.zeros((batch, length), jnp.int32).at[rows, first].add(eligible)
+    begins = eligible & (first == index)
+    words = jnp.argsort(jnp.where(begins, -order, 1.0), axis=1)
+    words_first = jnp.take_along_axis(begins, words, axis=1)
+    words_size = jnp.take_along_axis(sizes, words, axis=1)
+
+    def choose(left: Array, word: tuple[Array, Array]) -> tuple[Array, Array]:
+        begins, size = word
+        taken = begins & (size <= left)
+        return left - taken * size, taken
+
+    _, taken = jax.lax.scan(choose, count, (words_first.T, words_size.T))
+    chosen = jnp.zeros((batch, length), bool).at[rows, words].set(taken.T)
+    return eligible & jnp.take_along_axis(chosen, first, axis=1)
+
+
+def each_position(eligible: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The row and the position, each `int32 [Q]`, of everything eligible, `bool [M, L]`."""
+    rows, positions = np.nonzero(eligible)
+    return rows.astype(np.int32), positions.astype(np.int32)
+
+
+def one_position(eligible: np.ndarray, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """As `each_position`, but one position a row, chosen by a stable hash of the row's id."""
+    counts = eligible.sum(axis=1)
+    chosen = np.array(
+        [int(uniform(f"question {name}") * n) for name, n in zip(ids, counts, strict=True)]
+    )
+    positions = np.argmax(np.cumsum(eligible, axis=1) > chosen[:, None], axis=1)
+    rows = np.nonzero(counts)[0]
+    return rows.astype(np.int32), positions[rows].astype(np.int32)
 
 
 def expected_count(items: np.ndarray, masking: Masking) -> float:

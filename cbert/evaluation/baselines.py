@@ -4,7 +4,7 @@ Legend: Q queries, M examples, V items, K feature values.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +15,15 @@ from cbert.data.prepared import Split
 from cbert.model.cross_entropy import score
 from cbert.schema import Schema
 from cbert.tasks.base import Queries, Task
-from cbert.tasks.masked_item import ItemQueries, MaskedItem, query_one
+from cbert.tasks.masked_item import ItemQueries, MaskedItem, query_each, query_one
 
 POPULARITY = "popularity"
 GIVEN_CONTEXT = "popularity given context"
 # The exact posterior of a synthetic data set: no model can be better, except by chance.
 BAYES_OPTIMAL = "Bayes-optimal"
+
+# Items that stand in a split.
+Observed = Callable[[Split], ItemQueries]
 
 SMOOTHINGS = (1.0, 3.0, 10.0, 30.0, 100.0)
 EXPONENTS = (0.25, 0.5, 0.75, 1.0)
@@ -83,9 +86,14 @@ def _(
 
 
 def popularity(schema: Schema) -> np.ndarray:
-    """log p(i), `float32 [V]`, with p(i) = (n_i + 1/2) / (N + V/2) from the schema's counts."""
-    counts = np.array(schema.counts) + 0.5
-    return np.log(counts / counts.sum()).astype(np.float32)
+    """log p(i), `float32 [V]`, from the schema's counts."""
+    return log_fractions(schema.counts)
+
+
+def log_fractions(counts: Sequence[int] | np.ndarray) -> np.ndarray:
+    """log p(i), `float32 [V]`, with p(i) = (n_i + 1/2) / (N + V/2) from the counts."""
+    smoothed = np.array(counts) + 0.5
+    return np.log(smoothed / smoothed.sum()).astype(np.float32)
 
 
 class GivenContext:
@@ -99,13 +107,37 @@ class GivenContext:
     smoothing s and the exponent e are tuned on the validation split.
     """
 
-    def __init__(self, train: Split, validation: Split | None, schema: Schema) -> None:
+    def __init__(
+        self,
+        train: Split,
+        validation: Split | None,
+        schema: Schema,
+        observed: Observed = query_each,
+        tuned: Observed = query_one,
+        counts: Sequence[int] | np.ndarray = (),
+    ) -> None:
+        """Counts, and tunes where there is a validation split.
+
+        Args:
+          train, validation: The splits.
+          schema: The schema.
+          observed: The items that are counted in the training split.
+          tuned: The queries about the validation split that it is tuned on.
+          counts: How often each item occurs, `[V]`; empty for the schema's counts.
+        """
         self._features = [f for f in schema.features if f.discrete]
-        self._log_popularity = popularity(schema)
-        self._counts, self._expected = self._count(train)
+        self._tuned = tuned
+        self._log_popularity = log_fractions(counts if len(counts) else schema.counts)
+        self._counts, self._expected = self._count(train, observed(train))
         self.smoothing, self.exponent = SMOOTHINGS[2], EXPONENTS[1]
         if validation is not None and self._counts.shape[0]:
             self._tune(validation)
+
+    def log_probabilities(self, split: Split, rows: np.ndarray) -> np.ndarray:
+        """log p(i | c) of every item given the context of each row, `float32 [Q, V]`."""
+        table = self.exponent * self._log_ratios(self.smoothing)
+        logits = self._indicator(split)(rows) @ table + self._log_popularity
+        return logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
 
     def predict(self, split: Split, queries: ItemQueries) -> tuple[np.ndarray, np.ndarray]:
         """The log-probability (nats) `float32 [Q]` and rank `int32 [Q]` of each query."""
@@ -113,7 +145,7 @@ class GivenContext:
         return predict_linear(self._indicator(split), table, self._log_popularity, queries)
 
     def _tune(self, validation: Split) -> None:
-        queries = query_one(validation)
+        queries = self._tuned(validation)
         first = slice(0, TUNING_EXAMPLES)
         queries = ItemQueries(
             queries.rows[first], queries.positions[first], queries.items[first], 0
@@ -134,10 +166,9 @@ class GivenContext:
         """log r, `float32 [K, V]`."""
         return np.log((self._counts + smoothing) / (self._expected + smoothing))
 
-    def _count(self, train: Split) -> tuple[np.ndarray, np.ndarray]:
+    def _count(self, train: Split, queries: ItemQueries) -> tuple[np.ndarray, np.ndarray]:
         """n_iv and n_i N_v / N, each `float32 [K, V]`."""
-        rows, columns = np.nonzero(train.items >= 0)
-        items, vocabulary = train.items[rows, columns], len(self._log_popularity)
+        rows, items, vocabulary = queries.rows, queries.items, len(self._log_popularity)
         tables = [np.zeros((0, vocabulary), np.float32)]
         for values, size in self._observed(train):
             table = np.zeros((size + 1) * vocabulary, np.float32)
@@ -193,7 +224,13 @@ def predict_linear(
 
 def predict_popularity(schema: Schema, queries: ItemQueries) -> tuple[np.ndarray, np.ndarray]:
     """The log-probability (nats) `[Q]` and rank `[Q]` by popularity alone."""
-    log_popularity = popularity(schema)
+    return predict_fractions(popularity(schema), queries)
+
+
+def predict_fractions(
+    log_popularity: np.ndarray, queries: ItemQueries
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same from log p(i), `[V]`."""
     ordered = np.sort(log_popularity)
     ahead = len(ordered) - np.searchsorted(ordered, log_popularity, side="left")
     return log_popularity[queries.items], ahead[queries.items].astype(np.int32)

@@ -47,6 +47,8 @@ def format_feature_importance(importance: dict[str, Any]) -> str:
 
 def _cell(metric: Metric, summary: dict[str, Any]) -> str:
     scale, digits = (100, 2) if metric.percent else (1, 4)
+    if metric.name not in summary:  # A baseline may not predict all that a model does.
+        return "none"
     measured = summary[metric.name]
     return plus_minus(measured["mean"], measured["standard_error"], scale, digits)
 
@@ -98,8 +100,9 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
         )
     metric = base.task.metrics[0].name
     difference = other.values()[metric] - base.values()[metric]
-    mean, error = metrics.mean_and_error(difference, base.groups)
-    low, high = metrics.bootstrap_interval(difference, base.groups)
+    weights = base.queries.weights
+    mean, error = metrics.mean_and_error(difference, base.groups, weights)
+    low, high = metrics.bootstrap_interval(difference, base.groups, weights=weights)
     return {"mean": mean, "standard_error": error, "low": low, "high": high}
 
 

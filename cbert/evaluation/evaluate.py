@@ -14,7 +14,7 @@ import pyarrow.parquet
 
 from cbert import files, parallel, tasks
 from cbert.data import prepared
-from cbert.evaluation import baselines, breakdown, feature_importance, metrics
+from cbert.evaluation import baselines, breakdown, feature_importance, metrics, text_baselines
 from cbert.model import contextual_bert
 from cbert.schema import Schema, schema_file
 from cbert.tasks import prediction
@@ -75,8 +75,26 @@ class Evaluation:
         return metrics.group_codes(self.split.groups)[self.queries.rows]
 
     def values(self, predictor: str = MODEL) -> dict[str, np.ndarray]:
-        """Every metric of every query."""
-        return self.task.metric_values(self.predictions[predictor])
+        """Every metric that is a mean over queries, of every query."""
+        return self.task.metric_values(self.predictions[predictor], self.queries)
+
+    def summarize(
+        self, predictor: str = MODEL, inside: np.ndarray | None = None
+    ) -> dict[str, dict[str, float | None]]:
+        """Every metric that the predictor has, with its standard error, in the task's order.
+
+        Args:
+          predictor: The model or a baseline.
+          inside: `bool [Q]`, the queries to take; None for all of them.
+        """
+        groups, weights = self.groups, self.queries.weights
+        inside = np.ones(len(groups), bool) if inside is None else inside
+        values = {name: column[inside] for name, column in self.values(predictor).items()}
+        means = metrics.summarize(values, groups[inside], list(values), weights[inside])
+        corpus = self.task.corpus_metrics(self.predictions[predictor], self.queries)
+        known = {**means, **metrics.summarize_corpus(corpus, groups, inside)}
+        names = [metric.name for metric in self.task.metrics]
+        return {name: known[name] for name in names if name in known}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +203,7 @@ def _query(
             known = prepared.split_names(data_dir, name)
             return prepared.load(data_dir, name, other, schema) if other in known else None
 
-        predictions = baselines.predictions(task, load, schema, split, queries)
+        predictions = text_baselines.predictions(task, load, schema, split, queries)
         _LAST_QUERIES.clear()
         _LAST_QUERIES[asked_for] = split, queries, predictions
     return _LAST_QUERIES[asked_for]
@@ -194,7 +212,6 @@ def _query(
 def summary(evaluation: Evaluation, by: str = "") -> dict[str, Any]:
     """The result as JSON: each predictor's metrics, and the model's for each slice."""
     groups, queries = evaluation.groups, evaluation.queries
-    names = [metric.name for metric in evaluation.task.metrics]
     result = {
         "task": evaluation.task.name,
         "method": evaluation.method,
@@ -205,8 +222,7 @@ def summary(evaluation: Evaluation, by: str = "") -> dict[str, Any]:
         "groups": len(np.unique(groups)),
         "standard_errors": "over groups",
         "results": {
-            predictor: metrics.summarize(evaluation.values(predictor), groups, names)
-            for predictor in evaluation.predictions
+            predictor: evaluation.summarize(predictor) for predictor in evaluation.predictions
         },
     }
     for name, slices in evaluation.task.slices(evaluation.split).items():
@@ -222,14 +238,13 @@ def summary(evaluation: Evaluation, by: str = "") -> dict[str, Any]:
 
 def _by_slice(evaluation: Evaluation, slices: dict[str, np.ndarray]) -> dict[str, Any]:
     """The model's metrics over the examples of each slice, `bool [M]`."""
-    groups, values, results = evaluation.groups, evaluation.values(), {}
+    results = {}
     for label, rows in slices.items():
         inside = rows[evaluation.queries.rows]
         if inside.any():
-            own = {name: column[inside] for name, column in values.items()}
             results[label] = {
                 "queries": int(inside.sum()),
-                **metrics.summarize(own, groups[inside], list(own)),
+                **evaluation.summarize(inside=inside),
             }
     return results
 
@@ -273,5 +288,6 @@ def _columns(evaluation: Evaluation) -> dict[str, Any]:
     }
     for predictor, predictions in evaluation.predictions.items():
         prefix = "" if predictor == MODEL else baselines.column_prefix(predictor)
-        columns |= {f"{prefix}{name}": values for name, values in predictions.items()}
+        shown = evaluation.task.prediction_columns(predictions, queries)
+        columns |= {f"{prefix}{name}": values for name, values in shown.items()}
     return columns

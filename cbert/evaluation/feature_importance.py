@@ -80,13 +80,15 @@ def measure(
 
     def cross_entropy(context: dict[str, Any]) -> np.ndarray:
         predictions = restored.predict({**data, "context": context}, split, queries)
-        return task.metric_values(predictions)["cross_entropy"]
+        return task.metric_values(predictions, queries)["cross_entropy"]
 
     unperturbed = cross_entropy(data["context"])
 
     def rise(name: str, column: np.ndarray) -> dict[str, float | None]:
         context = {**data["context"], name: parallel.replicate(column)}
-        mean, error = metrics.mean_and_error(cross_entropy(context) - unperturbed, groups)
+        mean, error = metrics.mean_and_error(
+            cross_entropy(context) - unperturbed, groups, queries.weights
+        )
         return {"mean": mean, "standard_error": error}
 
     importance = {}

@@ -1,21 +1,45 @@
 """The tasks: one file each, one line here."""
 
+from typing import Any
+
 import ml_collections
 
+from cbert import config as config_lib
 from cbert.data.columns import Split
-from cbert.model.contextual_bert import ContextualBert
 from cbert.schema import Schema
 from cbert.tasks.base import Task
+from cbert.tasks.classification import Classification
 from cbert.tasks.masked_item import MaskedItem
+from cbert.tasks.masked_language import MaskedLanguage
+from cbert.tasks.tagging import Tagging
 
-TASKS: dict[str, type[MaskedItem]] = {
+TASKS: dict[str, Any] = {
     "masked_item": MaskedItem,  # name the masked items of a set or a sequence
+    "masked_language": MaskedLanguage,  # name the masked tokens of a text: BERT's pretraining
+    "classification": Classification,  # give a text or a pair of texts one label
+    "tagging": Tagging,  # give each word of a text a tag
 }
+
+
+def config_sections() -> dict[str, type]:
+    """The config section of each task that has one, by the task's name."""
+    return {name: task.Config for name, task in TASKS.items() if task.Config}
+
+
+def task_class(config: ml_collections.ConfigDict) -> Any:
+    """The class of a checked config's task."""
+    return TASKS[config.task.name]
+
+
+def task_options(config: ml_collections.ConfigDict) -> Any:
+    """The section of a checked config's task, None where it has none."""
+    section = task_class(config).Config
+    return config_lib.read(config, f"task.{config.task.name}", section) if section else None
 
 
 def create(
     config: ml_collections.ConfigDict,
-    model: ContextualBert,
+    model: Any,
     schema: Schema,
     train: Split | None = None,
 ) -> Task:
@@ -30,4 +54,4 @@ def create(
     Raises:
       UserError: there is nothing in the training split to learn from.
     """
-    return TASKS[config.task.name].create(config, model, schema, train)
+    return task_class(config).create(config, model, schema, train, task_options(config))

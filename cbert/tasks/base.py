@@ -7,7 +7,7 @@ Training, evaluation and prediction are written against `Task` alone.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Protocol
 
 import jax
@@ -18,6 +18,8 @@ Array = jax.Array
 # Metric name to its sum and to the count that the sum is divided by in the end.
 Metrics = dict[str, tuple[Array, Array]]
 Batch = dict[str, Any]
+# How often each query counts, `float64 [Q]`, to metrics that are no means over queries.
+CorpusMetrics = Callable[[np.ndarray], dict[str, float]]
 
 
 @struct.dataclass
@@ -74,6 +76,8 @@ class Queries(Protocol):
     Attributes:
       rows: `int32 [Q]`, the example of each query.
       columns: Name to an array with a leading axis Q: what a query holds beside its example.
+      weights: `float64 [Q]`, what each query weighs in the mean of a metric: the words of a
+        sentence, for example, or 1.
       skipped: Queries that cannot be asked of this model.
     """
 
@@ -86,7 +90,16 @@ class Queries(Protocol):
     @property
     def columns(self) -> dict[str, np.ndarray]: ...
 
+    @property
+    def weights(self) -> np.ndarray: ...
+
     def __len__(self) -> int: ...
+
+
+def no_corpus_metrics(weights: np.ndarray) -> dict[str, float]:
+    """The `CorpusMetrics` of a task all of whose metrics are means."""
+    del weights
+    return {}
 
 
 class Task(Protocol):
@@ -98,14 +111,18 @@ class Task(Protocol):
       metrics: All metrics of an evaluation, in the order of its tables; the first one decides
         which checkpoint is the best.
       shown: The names of those that a person sees after a validation.
+      Config: Its section `task.<name>` of a config, a frozen dataclass; None for no section.
     """
 
     name: ClassVar[str]
-    metrics: ClassVar[tuple[Metric, ...]]
     shown: ClassVar[tuple[str, ...]]
+    Config: ClassVar[type | None]
 
     @property
     def model(self) -> Any: ...
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]: ...
 
     def __hash__(self) -> int:
         """Equal tasks share compiled programs."""
@@ -144,12 +161,28 @@ class Task(Protocol):
           query: The queries' own columns.
 
         Returns:
-          Name to values `[Q]`.
+          Name to values `[Q]`, or `[Q, ...]` where the task's own functions read them.
         """
         ...
 
-    def metric_values(self, predictions: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Every metric of every query, `float64 [Q]`."""
+    def metric_values(
+        self, predictions: dict[str, np.ndarray], queries: Any
+    ) -> dict[str, np.ndarray]:
+        """Every metric that is a mean over queries, of every query, `float64 [Q]`."""
+        ...
+
+    def corpus_metrics(self, predictions: dict[str, np.ndarray], queries: Any) -> CorpusMetrics:
+        """The metrics that are no means over queries, such as an F1.
+
+        The function that is returned is called with how often each query counts, so that it
+        also serves the slices of a split and the groups that a bootstrap draws.
+        """
+        ...
+
+    def prediction_columns(
+        self, predictions: dict[str, np.ndarray], queries: Any
+    ) -> dict[str, Any]:
+        """The columns of an evaluation's table that hold predictions, `[Q]` each."""
         ...
 
     def slices(self, split: Any) -> dict[str, dict[str, np.ndarray]]:

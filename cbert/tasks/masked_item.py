@@ -14,16 +14,23 @@ import numpy as np
 
 from cbert.data import context_dropout
 from cbert.data.columns import Split
-from cbert.data.masking import Masking, expected_count, mask
-from cbert.data.splits import uniform
+from cbert.data.masking import Masking, each_position, expected_count, mask, one_position
 from cbert.errors import UserError
-from cbert.model import sampled_softmax
+from cbert.model import contextual_bert, sampled_softmax
+from cbert.model.config import ModelConfig
 from cbert.model.contextual_bert import ContextualBert
 from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy, score
 from cbert.model.layers import takes_fast
-from cbert.schema import MASK_ITEM, Schema
+from cbert.schema import MASK_ITEM, TEXT, Schema
 from cbert.tasks import ranking
-from cbert.tasks.base import Batch, Examples, Metric, Metrics
+from cbert.tasks.base import (
+    Batch,
+    CorpusMetrics,
+    Examples,
+    Metric,
+    Metrics,
+    no_corpus_metrics,
+)
 
 Array = jax.Array
 EACH, ONE = "each", "one"
@@ -52,6 +59,10 @@ class ItemQueries:
     def columns(self) -> dict[str, np.ndarray]:
         return {"positions": self.positions}
 
+    @property
+    def weights(self) -> np.ndarray:
+        return np.ones(len(self))
+
 
 @dataclasses.dataclass(frozen=True)
 class MaskedItem:
@@ -77,6 +88,28 @@ class MaskedItem:
     name: ClassVar[str] = "masked_item"
     metrics: ClassVar[tuple[Metric, ...]] = ranking.METRICS
     shown: ClassVar[tuple[str, ...]] = ("cross_entropy", "recall@5")
+    Config: ClassVar[type | None] = None
+
+    @classmethod
+    def build_model(
+        cls, config: ModelConfig, method: str, options: Any, schema: Schema, own: None
+    ) -> ContextualBert:
+        """The model of the task; see `tasks.build_model`."""
+        if schema.kind == TEXT:
+            raise UserError(
+                "task.name is 'masked_item', but the data are texts; use a task of texts, such "
+                "as masked_language"
+            )
+        return contextual_bert.build(config, method, schema, options)
+
+    @classmethod
+    def scored(
+        cls, config: ml_collections.ConfigDict, schema: Schema, length: int
+    ) -> tuple[int, int]:
+        """The masked items of a training example of that length, and their candidates."""
+        chosen = config.train
+        masking = Masking(chosen.masking, chosen.mask_rate, chosen.corrupt)
+        return int(masking.count(np.array(length))), len(schema.items)
 
     @classmethod
     def create(
@@ -85,6 +118,7 @@ class MaskedItem:
         model: ContextualBert,
         schema: Schema,
         train: Split | None = None,
+        own: None = None,
     ) -> "MaskedItem":
         """The task of a checked config; see `tasks.create`."""
         chosen = config.train
@@ -194,9 +228,23 @@ class MaskedItem:
         log_probability, rank = score(vectors[:, 0], table, bias, items)
         return {"log_probability": log_probability, "rank": rank}
 
-    def metric_values(self, predictions: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def metric_values(
+        self, predictions: dict[str, np.ndarray], queries: ItemQueries
+    ) -> dict[str, np.ndarray]:
         """Cross-entropy, recall, MRR and NDCG of each query."""
         return ranking.metric_values(predictions["log_probability"], predictions["rank"])
+
+    def corpus_metrics(
+        self, predictions: dict[str, np.ndarray], queries: ItemQueries
+    ) -> CorpusMetrics:
+        """There are none."""
+        return no_corpus_metrics
+
+    def prediction_columns(
+        self, predictions: dict[str, np.ndarray], queries: ItemQueries
+    ) -> dict[str, Any]:
+        """Log-probability and rank."""
+        return predictions
 
     def slices(self, split: Split) -> dict[str, dict[str, np.ndarray]]:
         """The examples by their number of visible items, when one item is masked."""
@@ -215,24 +263,13 @@ class MaskedItem:
 
 def query_each(split: Split) -> ItemQueries:
     """Every real item of every example is masked once."""
-    rows, positions = np.nonzero(split.items >= 0)
-    return _queries(split, rows, positions, int(split.lengths.sum()) - len(rows))
+    rows, positions = each_position(split.items >= 0)
+    skipped = int(split.lengths.sum()) - len(rows)
+    return ItemQueries(rows, positions, split.items[rows, positions], skipped)
 
 
 def query_one(split: Split) -> ItemQueries:
     """One real item an example, chosen by a stable hash of its id."""
-    real = split.items >= 0
-    known = real.sum(axis=1)
-    chosen = np.array(
-        [int(uniform(f"question {name}") * n) for name, n in zip(split.ids, known, strict=True)]
-    )
-    positions = np.argmax(np.cumsum(real, axis=1) > chosen[:, None], axis=1)
-    rows = np.nonzero(known)[0]
-    return _queries(split, rows, positions[rows], int((known == 0).sum()))
-
-
-def _queries(
-    split: Split, rows: np.ndarray, positions: np.ndarray, skipped: int
-) -> ItemQueries:
-    items = split.items[rows, positions]
-    return ItemQueries(rows.astype(np.int32), positions.astype(np.int32), items, skipped)
+    rows, positions = one_position(split.items >= 0, split.ids)
+    skipped = len(split) - len(rows)
+    return ItemQueries(rows, positions, split.items[rows, positions], skipped)

@@ -11,11 +11,10 @@ from cbert.config import field, flat, save, short_names
 from cbert.data.batching import BLOCK
 from cbert.data.masking import KINDS, Masking
 from cbert.errors import UserError
-from cbert.model import conditioning, contextual_bert
+from cbert.model import conditioning
 from cbert.model.config import ModelConfig
-from cbert.model.contextual_bert import ContextualBert
 from cbert.schema import Schema
-from cbert.tasks import TASKS
+from cbert.tasks import TASKS, config_sections, task_class, task_options
 from cbert.training.optimizer import SCHEDULES
 
 __all__ = [
@@ -184,6 +183,7 @@ def sections() -> dict[str, type]:
         "model": Model,
         **{f"model.{name}": cls for name, cls in conditioning.config_sections().items()},
         "task": TaskConfig,
+        **{f"task.{name}": cls for name, cls in config_sections().items()},
         "train": Train,
         "optimizer": Optimizer,
         "eval": Eval,
@@ -207,18 +207,19 @@ def check(config: ml_collections.ConfigDict) -> None:
         raise UserError("data.name is empty; give the name of prepared data")
 
 
-def build_model(config: ml_collections.ConfigDict, schema: Schema) -> ContextualBert:
+def build_model(config: ml_collections.ConfigDict, schema: Schema) -> Any:
     """The model that a checked config describes, for data of that schema.
 
     Raises:
-      UserError: the method conditions on a context, and the data have none.
+      UserError: the method conditions on a context, and the data have none; or the task does
+        not fit the data.
     """
     method = config.model.method
     section = conditioning.method_class(method).Config
     name = f"model.{conditioning.short_name(method)}"
     options = config_lib.read(config, name, section) if section else None
     model = config_lib.read(config, "model", ModelConfig)
-    return contextual_bert.build(model, method, schema, options)
+    return task_class(config).build_model(model, method, options, schema, task_options(config))
 
 
 def masking(config: ml_collections.ConfigDict) -> Masking:

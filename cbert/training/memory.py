@@ -6,7 +6,6 @@ import pathlib
 from collections.abc import Iterator
 
 import ml_collections
-import numpy as np
 import psutil
 
 from cbert import parallel
@@ -14,6 +13,7 @@ from cbert.errors import UserError
 from cbert.model import contextual_bert
 from cbert.model.cross_entropy import CHUNK
 from cbert.schema import Schema
+from cbert.tasks import task_class
 from cbert.training import config as config_lib
 
 try:
@@ -80,15 +80,15 @@ def estimate(
         Need("the optimizer's two moments", 2 * parameters, sizes),
     ]
     train_batch = -(-config.train.batch_size // parallel.device_count())
-    masked = int(config_lib.masking(config).count(np.array(longest)))
+    masked, candidates = task_class(config).scored(config, schema, longest)
     sampled = config.train.sampled_items
     eval_batch = -(-config.eval.batch_size // parallel.local_device_count())
     beside = [
         Need("gradients", parameters, sizes),
         _activations(config, train_batch * seeds, longest, masked, "train.batch_size"),
-        _logits(train_batch * seeds * masked, schema, "train.batch_size", sampled),
+        _logits(train_batch * seeds * masked, candidates, "train.batch_size", sampled),
         _activations(config, eval_batch, longest, 1, "eval.batch_size"),
-        _logits(eval_batch, schema, "eval.batch_size"),
+        _logits(eval_batch, candidates, "eval.batch_size"),
     ]
     return [*state, max(beside, key=lambda need: need.size)]
 
@@ -122,13 +122,12 @@ def _activations(
     )
 
 
-def _logits(masked: int, schema: Schema, field: str, sampled: int = 0) -> Need:
+def _logits(masked: int, candidates: int, field: str, sampled: int = 0) -> Need:
     """One chunk of the logits, or the sampled ones."""
     if sampled:
         return Need("logits", _FLOAT * masked * sampled, (field, "train.sampled_items"))
-    vocabulary = len(schema.items)
-    chunks = -(-vocabulary // CHUNK)
-    return Need("logits", _FLOAT * masked * -(-vocabulary // chunks), (field,))
+    chunks = -(-candidates // CHUNK)
+    return Need("logits", _FLOAT * masked * -(-candidates // chunks), (field,))
 
 
 def host_memory() -> int:

@@ -39,8 +39,11 @@ class Validation:
         predictions = prediction.predict_all(
             self._task, params, self._data, self._split, self._queries, self._batch_size
         )
-        values = self._task.metric_values(predictions)
-        return {name: float(column.mean()) for name, column in values.items()}
+        queries, task = self._queries, self._task
+        values = task.metric_values(predictions, queries)
+        weights = queries.weights / queries.weights.sum()
+        means = {name: float(column @ weights) for name, column in values.items()}
+        return {**means, **task.corpus_metrics(predictions, queries)(np.ones(len(queries)))}
 
 
 @dataclasses.dataclass

@@ -1,0 +1,122 @@
+"""Classification: a text, or a pair of texts, has one label.
+
+Legend: B examples, Q queries, T labels.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+import optax
+
+from cbert.data.columns import Split
+from cbert.model.config import ModelConfig
+from cbert.model.heads import ClassificationHead
+from cbert.schema import Schema
+from cbert.schema.target import LABEL
+from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics
+from cbert.tasks.label_metrics import expected_calibration_error, macro_f1
+from cbert.tasks.text_task import ExampleQueries, TextTask, query_known
+
+Array = jax.Array
+
+
+class Classification(TextTask):
+    """Gives a text one of the labels of the schema's target."""
+
+    name: ClassVar[str] = "classification"
+    target: ClassVar[str | None] = LABEL
+    shown: ClassVar[tuple[str, ...]] = ("cross_entropy", "accuracy", "macro_f1")
+
+    @classmethod
+    def head(cls, config: ModelConfig, schema: Schema, own: None) -> ClassificationHead:
+        """Logits of the labels, from the pooled first position."""
+        assert schema.target is not None
+        return ClassificationHead(config, len(schema.target.values))
+
+    @classmethod
+    def scored(
+        cls, config: ml_collections.ConfigDict, schema: Schema, length: int
+    ) -> tuple[int, int]:
+        """One position of an example is scored, against the labels."""
+        return 1, len(schema.target.values) if schema.target else 1
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The first two are means over queries."""
+        return (
+            Metric("cross_entropy", "min", "cross-entropy"),
+            Metric("accuracy", "max", "accuracy", percent=True),
+            Metric("macro_f1", "max", "macro-F1", percent=True),
+            Metric("calibration_error", "min", "calibration error", percent=True),
+        )
+
+    def loss(
+        self, params: Any, batch: Batch, rngs: Mapping[str, Array]
+    ) -> tuple[Array, Metrics]:
+        """Cross-entropy of the labels in nats; a label that is not known adds nothing."""
+        logits, labels = self.outputs(params, batch, rngs=rngs), batch["label"]
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.maximum(labels, 0))
+        total = jnp.where(labels >= 0, losses, 0).sum()
+        return total / batch["normaliser"], {"loss": (total, (labels >= 0).sum())}
+
+    def queries(self, split: Split, masking: str) -> ExampleQueries:
+        """Every example whose label is known, whatever `masking` says."""
+        return query_known(split, split.targets["label"] >= 0, ("label",))
+
+    def predict(
+        self, params: Any, columns: dict[str, Any], query: dict[str, Array]
+    ) -> dict[str, Array]:
+        """The label's log-probability (nats), the likeliest label, and its probability."""
+        log_probabilities = jax.nn.log_softmax(self.outputs(params, columns))
+        own = jnp.take_along_axis(log_probabilities, columns["label"][:, None], axis=1)
+        return {
+            "log_probability": own[:, 0],
+            "prediction": log_probabilities.argmax(axis=1),
+            "probability": jnp.exp(log_probabilities.max(axis=1)),
+        }
+
+    def metric_values(
+        self, predictions: dict[str, np.ndarray], queries: ExampleQueries
+    ) -> dict[str, np.ndarray]:
+        """Cross-entropy and accuracy of each query."""
+        correct = predictions["prediction"] == queries.targets["label"]
+        return {
+            "cross_entropy": -predictions["log_probability"].astype(np.float64),
+            "accuracy": correct.astype(np.float64),
+        }
+
+    def corpus_metrics(
+        self, predictions: dict[str, np.ndarray], queries: ExampleQueries
+    ) -> CorpusMetrics:
+        """Macro-F1 and expected calibration error."""
+        labels, predicted = queries.targets["label"], predictions["prediction"]
+        probability = predictions["probability"].astype(np.float64)
+
+        def measure(weights: np.ndarray) -> dict[str, float]:
+            error = expected_calibration_error(predicted == labels, probability, weights)
+            return {
+                "macro_f1": macro_f1(labels, predicted, weights),
+                "calibration_error": error,
+            }
+
+        return measure
+
+    def prediction_columns(
+        self, predictions: dict[str, np.ndarray], queries: ExampleQueries
+    ) -> dict[str, Any]:
+        """The predictions, with the name of the predicted label."""
+        assert self.schema.target is not None
+        values = self.schema.target.values
+        return {**predictions, "prediction": [values[n] for n in predictions["prediction"]]}
+
+    def table(self, split: Split, queries: ExampleQueries) -> dict[str, Any]:
+        """The text and its label."""
+        assert self.schema.target is not None
+        return {
+            "text": [split.texts[row] for row in queries.rows],
+            "label": [self.schema.target.values[n] for n in queries.targets["label"]],
+        }

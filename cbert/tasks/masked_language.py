@@ -1,0 +1,274 @@
+"""Pretraining (BERT, section 3.1): tokens of a text are masked, and the model names them.
+
+Legend: B examples, L positions, P masked positions, Q queries, V tokens of the vocabulary.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+import optax
+
+from cbert.config import field
+from cbert.data.columns import Split
+from cbert.data.masking import (
+    RATE,
+    Masking,
+    each_position,
+    expected_count,
+    mask,
+    one_position,
+)
+from cbert.errors import UserError
+from cbert.model.config import ModelConfig
+from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy, score
+from cbert.model.heads import PretrainingHead
+from cbert.model.layers import takes_fast
+from cbert.model.text_bert import TextBert
+from cbert.schema import Schema
+from cbert.schema.target import LABEL
+from cbert.schema.tokenizer import CLS, MASK, PAD, SEP
+from cbert.tasks.base import Batch, CorpusMetrics, Examples, Metric, Metrics
+from cbert.tasks.masked_item import EACH, ItemQueries
+from cbert.tasks.text_task import TextTask
+
+Array = jax.Array
+IS_NEXT, NOT_NEXT = "is_next", "not_next"
+_NEXT_SENTENCE = Metric("next_sentence_accuracy", "max", "NSP accuracy", percent=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedLanguageConfig:
+    """BERT's masked language model, with next-sentence prediction or without."""
+
+    mask_rate: float = field(
+        0.15, "the fraction of tokens that is masked; at least one token", above=0, at_most=1
+    )
+    corrupt: bool = field(
+        True,
+        "BERT's 80/10/10: a tenth of the masked tokens is shown as a random token, a tenth "
+        "unchanged",
+    )
+    whole_words: bool = field(
+        False, "whether all pieces of a word are masked together, as many words as fit"
+    )
+    next_sentence: bool = field(
+        False,
+        "whether the model also learns if the second text follows the first: for data whose "
+        "labels are `is_next` and `not_next`",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedLanguage(TextTask):
+    """Masks tokens, scores them against the vocabulary, and classifies pairs if it is asked to.
+
+    Attributes:
+      options: The section `task.masked_language`.
+      expected_count: Mean number of masked tokens an example in the whole training split. The
+        loss is divided by this constant, so grouping by length leaves its expectation as it is.
+    """
+
+    options: MaskedLanguageConfig = MaskedLanguageConfig()
+    expected_count: float = 1.0
+
+    name: ClassVar[str] = "masked_language"
+    shown: ClassVar[tuple[str, ...]] = ("cross_entropy", "accuracy", _NEXT_SENTENCE.name)
+    Config: ClassVar[type | None] = MaskedLanguageConfig
+
+    @classmethod
+    def head(
+        cls, config: ModelConfig, schema: Schema, own: MaskedLanguageConfig
+    ) -> PretrainingHead:
+        """BERT's pretraining head; raises `UserError` where pairs are asked for and absent."""
+        target = schema.target
+        has_pairs = (
+            target and target.kind == LABEL and set(target.values) == {IS_NEXT, NOT_NEXT}
+        )
+        if own.next_sentence and not has_pairs:
+            raise UserError(
+                "task.masked_language.next_sentence is true, but the data's labels are not "
+                f"{IS_NEXT} and {NOT_NEXT}; set it to false, or prepare pairs of sentences"
+            )
+        return PretrainingHead(config, len(schema.items), own.next_sentence)
+
+    @classmethod
+    def scored(
+        cls, config: ml_collections.ConfigDict, schema: Schema, length: int
+    ) -> tuple[int, int]:
+        """The masked tokens of a training example of that length, and their candidates."""
+        rate = config.task.masked_language.mask_rate
+        return int(Masking(RATE, rate).count(np.array(length))), len(schema.items)
+
+    @classmethod
+    def create(
+        cls,
+        config: ml_collections.ConfigDict,
+        model: TextBert,
+        schema: Schema,
+        train: Split | None,
+        own: MaskedLanguageConfig,
+    ) -> "MaskedLanguage":
+        """The task of a checked config; see `tasks.create`."""
+        expected = 1.0
+        if train is not None:
+            shown = np.where(eligible(train.items, schema), train.items, -1)
+            expected = expected_count(shown, Masking(RATE, own.mask_rate))
+            if not expected:
+                raise UserError("no training text has a token; prepare other data")
+        return cls(model, schema, config.train.context_dropout, own, expected)
+
+    @property
+    def masking(self) -> Masking:
+        """How tokens are masked in training."""
+        return Masking(RATE, self.options.mask_rate, self.options.corrupt)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Of masked tokens, and of pairs where the model classifies them."""
+        tokens = (
+            Metric("cross_entropy", "min", "cross-entropy"),
+            Metric("accuracy", "max", "accuracy", percent=True),
+            Metric("pseudo_perplexity", "min", "pseudo-perplexity"),
+        )
+        return (*tokens, _NEXT_SENTENCE) if self.options.next_sentence else tokens
+
+    def batch(self, key: Array, examples: Examples) -> Batch:
+        """Masks tokens and drops context features; see `data/masking.py`."""
+        batch = super().batch(key, examples)
+        codes, schema = batch["items"], self.schema
+        shown, positions, targets, weights = mask(
+            key[0],
+            codes,
+            examples.index,
+            examples.batch_size,
+            self.masking,
+            len(schema.items),
+            eligible(codes, schema),
+            schema.codes[MASK],
+            batch["word_starts"] if self.options.whole_words else None,
+        )
+        return {
+            **batch,
+            "items": shown,
+            "positions": positions,
+            "targets": targets,
+            "weights": weights,
+            "normaliser": examples.batch_size * self.expected_count,
+            "pairs": examples.batch_size,
+        }
+
+    def loss(
+        self, params: Any, batch: Batch, rngs: Mapping[str, Array]
+    ) -> tuple[Array, Metrics]:
+        """Cross-entropy of the masked tokens in nats, plus that of the pairs.
+
+        The first is divided by the constant of masked tokens, the second by that of examples.
+        """
+        outputs = self.outputs(params, batch, batch["positions"], rngs)
+        vectors = outputs.vectors.reshape(-1, outputs.vectors.shape[-1])
+        targets, weights = batch["targets"].reshape(-1), batch["weights"].reshape(-1)
+        fast = takes_fast(self.model.encoder.config)
+        of_tokens = cross_entropy if fast else plain_cross_entropy
+        losses = of_tokens(vectors, outputs.table, outputs.bias, targets)
+        total = (losses * weights).sum()
+        metrics = {"loss": (total, weights.sum())}
+        loss = total / batch["normaliser"]
+        if self.options.next_sentence:
+            labels = self._next_sentence_labels(batch["label"])
+            losses = optax.softmax_cross_entropy_with_integer_labels(
+                outputs.next_sentence, jnp.maximum(labels, 0)
+            )
+            total = jnp.where(labels >= 0, losses, 0).sum()
+            metrics["next_sentence_loss"] = total, (labels >= 0).sum()
+            loss += total / batch["pairs"]
+        return loss, metrics
+
+    def _next_sentence_labels(self, labels: Array) -> Array:
+        """The data's labels as BERT has them: 0 where the second text follows, -1 unknown."""
+        assert self.schema.target is not None
+        follows = self.schema.target.codes[IS_NEXT]
+        return jnp.where(labels < 0, labels, (labels != follows).astype(jnp.int32))
+
+    def queries(self, split: Split, masking: str) -> ItemQueries:
+        """Every token of a text in turn (`each`) or one of them (`one`), no special ones."""
+        return query_tokens(split, self.schema, masking)
+
+    def predict(
+        self, params: Any, columns: dict[str, Any], query: dict[str, Array]
+    ) -> dict[str, Array]:
+        """Log-probability (nats) and rank, from 1, of each masked token among all tokens.
+
+        `next_sentence_correct` says whether the model knows if the second text follows the
+        first, which it reads with that token masked.
+        """
+        codes, positions = columns["items"], query["positions"]
+        row = jnp.arange(len(codes))
+        targets = codes[row, positions]
+        shown = codes.at[row, positions].set(self.schema.codes[MASK])
+        outputs = self.outputs(params, {**columns, "items": shown}, positions[:, None])
+        vectors, table, bias = outputs.vectors[:, 0], outputs.table, outputs.bias
+        log_probability, rank = score(vectors, table, bias, targets)
+        predictions = {"log_probability": log_probability, "rank": rank}
+        if self.options.next_sentence:
+            labels = self._next_sentence_labels(columns["label"])
+            predictions["next_sentence_correct"] = outputs.next_sentence.argmax(1) == labels
+        return predictions
+
+    def metric_values(
+        self, predictions: dict[str, np.ndarray], queries: ItemQueries
+    ) -> dict[str, np.ndarray]:
+        """Cross-entropy and accuracy of each query, and of its pair."""
+        values = {
+            "cross_entropy": -predictions["log_probability"].astype(np.float64),
+            "accuracy": (predictions["rank"] == 1).astype(np.float64),
+        }
+        if "next_sentence_correct" in predictions:  # Baselines do not predict it.
+            correct = predictions["next_sentence_correct"]
+            values[_NEXT_SENTENCE.name] = correct.astype(np.float64)
+        return values
+
+    def corpus_metrics(
+        self, predictions: dict[str, np.ndarray], queries: ItemQueries
+    ) -> CorpusMetrics:
+        """exp of the mean cross-entropy."""
+        nats = -predictions["log_probability"].astype(np.float64)
+
+        def perplexity(weights: np.ndarray) -> dict[str, float]:
+            return {"pseudo_perplexity": float(np.exp(nats @ weights / weights.sum()))}
+
+        return perplexity
+
+    def table(self, split: Split, queries: ItemQueries) -> dict[str, Any]:
+        """The masked position, its token, and how many tokens the text has."""
+        return {
+            "position": queries.positions,
+            "token": [self.schema.items[token] for token in queries.items],
+            "tokens": split.lengths[queries.rows],
+        }
+
+
+def eligible(codes: Any, schema: Schema) -> Any:
+    """Which tokens may be masked: no padding, no [CLS], no [SEP]; for NumPy and JAX alike."""
+    chosen = codes >= 0
+    for token in (PAD, CLS, SEP):
+        chosen &= codes != schema.codes[token]
+    return chosen
+
+
+def query_tokens(split: Split, schema: Schema, masking: str) -> ItemQueries:
+    """The masked tokens of an evaluation, the same for every method.
+
+    Raises:
+      UserError: no text of the split has a token.
+    """
+    may = eligible(split.items, schema)
+    rows, positions = each_position(may) if masking == EACH else one_position(may, split.ids)
+    if not len(rows):
+        raise UserError("no text of the split has a token; evaluate another split")
+    # Nothing that is a token is ever skipped, but a text may have none.
+    return ItemQueries(rows, positions, split.items[rows, positions], int((~may.any(1)).sum()))

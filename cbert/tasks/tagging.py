@@ -1,0 +1,170 @@
+"""Tagging: each word of a text has a tag, which the model gives to the word's first piece.
+
+Legend: B examples, L positions, Q queries, T tags.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+import optax
+
+from cbert.data.columns import Split
+from cbert.errors import UserError
+from cbert.model.config import ModelConfig
+from cbert.model.heads import TaggingHead
+from cbert.model.text_bert import TextBert
+from cbert.schema import Schema
+from cbert.schema.target import TAGS
+from cbert.tasks import spans
+from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics
+from cbert.tasks.text_task import ExampleQueries, TextTask, query_known
+
+Array = jax.Array
+# What a tag that is not in the schema is read as: a span that no model can find.
+UNKNOWN_TAG = "B-(unknown)"
+
+
+@dataclasses.dataclass(frozen=True)
+class Tagging(TextTask):
+    """Gives each word one of the tags of the schema's target; a query is a sentence.
+
+    Words that were cut off and tags that are not in the schema are left out of cross-entropy
+    and accuracy. A tag that is not in the schema counts as a span that was missed.
+
+    Attributes:
+      expected_count: Mean number of tagged words an example in the whole training split. The
+        loss is divided by this constant, so grouping by length leaves its expectation as it is.
+    """
+
+    expected_count: float = 1.0
+
+    name: ClassVar[str] = "tagging"
+    target: ClassVar[str | None] = TAGS
+    shown: ClassVar[tuple[str, ...]] = ("cross_entropy", "accuracy", "span_f1")
+
+    @classmethod
+    def head(cls, config: ModelConfig, schema: Schema, own: None) -> TaggingHead:
+        """Logits of the tags at each position."""
+        assert schema.target is not None
+        return TaggingHead(config, len(schema.target.values))
+
+    @classmethod
+    def scored(
+        cls, config: ml_collections.ConfigDict, schema: Schema, length: int
+    ) -> tuple[int, int]:
+        """Every position of an example is scored, against the tags."""
+        return length, len(schema.target.values) if schema.target else 1
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The first two are means over words."""
+        return (
+            Metric("cross_entropy", "min", "cross-entropy"),
+            Metric("accuracy", "max", "accuracy", percent=True),
+            Metric("span_precision", "max", "span precision", percent=True),
+            Metric("span_recall", "max", "span recall", percent=True),
+            Metric("span_f1", "max", "span F1", percent=True),
+        )
+
+    @classmethod
+    def create(
+        cls,
+        config: ml_collections.ConfigDict,
+        model: TextBert,
+        schema: Schema,
+        train: Split | None,
+        own: None,
+    ) -> "Tagging":
+        """The task of a checked config; see `tasks.create`."""
+        expected = 1.0
+        if train is not None:
+            expected = float((train.token_columns["tags"] >= 0).sum(axis=1).mean())
+            if not expected:
+                raise UserError("no training text has tags; prepare other data")
+        return cls(model, schema, config.train.context_dropout, expected)
+
+    def loss(
+        self, params: Any, batch: Batch, rngs: Mapping[str, Array]
+    ) -> tuple[Array, Metrics]:
+        """Cross-entropy of the words' tags in nats, divided by the constant."""
+        tags = batch["tags"]
+        logits = self.outputs(params, batch, rngs=rngs)
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.maximum(tags, 0))
+        total = jnp.where(tags >= 0, losses, 0).sum()
+        normaliser = batch["normaliser"] * self.expected_count
+        return total / normaliser, {"loss": (total, (tags >= 0).sum())}
+
+    def queries(self, split: Split, masking: str) -> ExampleQueries:
+        """Every example with a tag that is known, whatever `masking` says."""
+        words = (split.token_columns["tags"] >= 0).sum(axis=1)
+        return query_known(split, words, ("tags", "word_starts"))
+
+    def predict(
+        self, params: Any, columns: dict[str, Any], query: dict[str, Array]
+    ) -> dict[str, Array]:
+        """Of each sentence the mean log-probability of its tags and the likeliest tags.
+
+        `tags` is `int32 [Q, max_items]`, filled with -1 beyond the batch's padded length.
+        """
+        log_probabilities = jax.nn.log_softmax(self.outputs(params, columns))
+        tags = columns["tags"]
+        known, safe = tags >= 0, jnp.maximum(tags, 0)
+        own = jnp.take_along_axis(log_probabilities, safe[..., None], axis=2)[..., 0]
+        rest = self.schema.max_items - tags.shape[1]
+        predicted = jnp.pad(
+            log_probabilities.argmax(axis=2), ((0, 0), (0, rest)), constant_values=-1
+        )
+        mean = jnp.where(known, own, 0).sum(axis=1) / known.sum(axis=1)
+        return {"log_probability": mean, "tags": predicted}
+
+    def metric_values(
+        self, predictions: dict[str, np.ndarray], queries: ExampleQueries
+    ) -> dict[str, np.ndarray]:
+        """Mean cross-entropy and accuracy of each sentence's words."""
+        tags = queries.targets["tags"]
+        correct = (predictions["tags"] == tags) & (tags >= 0)
+        return {
+            "cross_entropy": -predictions["log_probability"].astype(np.float64),
+            "accuracy": correct.sum(axis=1) / queries.weights,
+        }
+
+    def corpus_metrics(
+        self, predictions: dict[str, np.ndarray], queries: ExampleQueries
+    ) -> CorpusMetrics:
+        """Precision, recall and F1 of spans."""
+        starts, tags = queries.targets["word_starts"], queries.targets["tags"]
+        pairs = zip(
+            self._names(starts, tags), self._names(starts, predictions["tags"]), strict=True
+        )
+        counts = np.array([spans.count(truth, predicted) for truth, predicted in pairs])
+        return functools.partial(spans.scores, counts)
+
+    def _names(self, word_starts: np.ndarray, tags: np.ndarray) -> list[list[str]]:
+        """The tags of each sentence's words."""
+        assert self.schema.target is not None
+        values = (*self.schema.target.values, UNKNOWN_TAG)  # The code -1 is the last one.
+        return [
+            [values[code] for code in row[starts >= 0]]
+            for starts, row in zip(word_starts, tags, strict=True)
+        ]
+
+    def prediction_columns(
+        self, predictions: dict[str, np.ndarray], queries: ExampleQueries
+    ) -> dict[str, Any]:
+        """The mean log-probability, and the predicted tags of the words."""
+        predicted = self._names(queries.targets["word_starts"], predictions["tags"])
+        return {"log_probability": predictions["log_probability"], "prediction": predicted}
+
+    def table(self, split: Split, queries: ExampleQueries) -> dict[str, Any]:
+        """The text and the tags of its words, as far as they were not cut off."""
+        starts, tags = queries.targets["word_starts"], queries.targets["tags"]
+        return {
+            "text": [split.texts[row] for row in queries.rows],
+            "tags": self._names(starts, tags),
+        }

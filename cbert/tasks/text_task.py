@@ -1,0 +1,199 @@
+"""What all tasks of texts share: the model, its inputs, and a query for each example.
+
+Legend: B examples, L positions, P positions asked for, Q queries, M examples of a split.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+
+from cbert.data import context_dropout
+from cbert.data.columns import Split
+from cbert.errors import UserError
+from cbert.model import text_bert
+from cbert.model.config import ModelConfig
+from cbert.model.heads import TextHead
+from cbert.model.text_bert import TextBert
+from cbert.schema import PAD_ITEM, TEXT, Schema
+from cbert.tasks.base import CorpusMetrics, Examples, Metric, no_corpus_metrics
+
+Array = jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleQueries:
+    """Q examples of a split, each asked about once.
+
+    Attributes:
+      rows: `int32 [Q]`, the example.
+      targets: What the examples' targets are, each `[Q, ...]`.
+      weights: `float64 [Q]`, what each weighs in the mean of a metric.
+      skipped: Examples that cannot be asked about, because their target is not known.
+    """
+
+    rows: np.ndarray
+    targets: dict[str, np.ndarray]
+    weights: np.ndarray
+    skipped: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        return {}
+
+
+def query_known(split: Split, weights: np.ndarray, names: tuple[str, ...]) -> ExampleQueries:
+    """The examples that have a weight, with the named columns.
+
+    Args:
+      split: The split.
+      weights: `[M]`, 0 where the target is not known.
+      names: Columns of the split.
+
+    Raises:
+      UserError: no example has a weight.
+    """
+    rows = np.nonzero(weights)[0].astype(np.int32)
+    if not len(rows):
+        raise UserError(
+            "no example of the split has a target that is in the schema; evaluate another split"
+        )
+    targets = {name: split.columns[name][rows] for name in names}
+    skipped = len(split) - len(rows)
+    return ExampleQueries(rows, targets, weights[rows].astype(np.float64), skipped)
+
+
+@dataclasses.dataclass(frozen=True)
+class TextTask:
+    """A task of texts; a subclass says what its head, loss and metrics are.
+
+    Attributes:
+      model: The model.
+      schema: The data's schema.
+      context_dropout: Fraction of context features dropped in training.
+    """
+
+    model: TextBert
+    schema: Schema
+    context_dropout: float = 0.0
+
+    name: ClassVar[str]
+    # The kind of target that the data must have, None for a task that needs none.
+    target: ClassVar[str | None] = None
+    Config: ClassVar[type | None] = None
+
+    @classmethod
+    def build_model(
+        cls, config: ModelConfig, method: str, options: Any, schema: Schema, own: Any
+    ) -> TextBert:
+        """The model of the task; the arguments are those of `contextual_bert.build`.
+
+        Args:
+          config: Sizes and open choices.
+          method: Name of the conditioning method.
+          options: The method's own section; None for its defaults.
+          schema: The data's schema.
+          own: The task's own section, None where it has none.
+
+        Raises:
+          UserError: the data are not what the task needs, or the method cannot be had.
+        """
+        cls.check_schema(schema)
+        sizes = len(schema.items), schema.max_items
+        head = cls.head(config, schema, own)
+        return text_bert.build(config, method, schema.features, sizes, head, options)
+
+    @classmethod
+    def check_schema(cls, schema: Schema) -> None:
+        """Raises `UserError` where the data are no texts or have another target."""
+        if schema.kind != TEXT:
+            raise UserError(
+                f"task.name is {cls.name!r}, but the data are not texts; use masked_item, or "
+                "prepare the data with kind=text"
+            )
+        kind = schema.target.kind if schema.target else None
+        if cls.target and kind != cls.target:
+            has = f"the target {kind!r}" if kind else "no target"
+            raise UserError(
+                f"task.name is {cls.name!r}, which needs records with {cls.target!r}, and the "
+                f"data have {has}; use another task, or prepare the data with it"
+            )
+
+    @classmethod
+    def head(cls, config: ModelConfig, schema: Schema, own: Any) -> TextHead:
+        """The head of the task."""
+        raise NotImplementedError
+
+    @classmethod
+    def create(
+        cls,
+        config: ml_collections.ConfigDict,
+        model: TextBert,
+        schema: Schema,
+        train: Split | None,
+        own: Any,
+    ) -> Self:
+        """The task of a checked config; see `tasks.create`."""
+        del train, own
+        return cls(model, schema, config.train.context_dropout)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        raise NotImplementedError
+
+    def constants(self) -> dict[str, np.ndarray]:
+        """Nothing beside the examples."""
+        return {}
+
+    def batch(self, key: Array, examples: Examples) -> dict[str, Any]:
+        """The columns of the examples, with context features dropped."""
+        _, context_key = key
+        context = context_dropout.drop_features(
+            context_key,
+            examples.columns["context"],
+            examples.index,
+            examples.batch_size,
+            self.context_dropout,
+            self.schema,
+        )
+        return {**examples.columns, "context": context, "normaliser": examples.batch_size}
+
+    def outputs(
+        self,
+        params: Any,
+        columns: Mapping[str, Any],
+        positions: Array | None = None,
+        rngs: Mapping[str, Array] | None = None,
+    ) -> Any:
+        """What the head makes of texts `items [B, L]` at the positions `int32 [B, P]`."""
+        codes = columns["items"]
+        return self.model.apply(
+            {"params": params},
+            jnp.maximum(codes, 0),
+            columns["segments"].astype(jnp.int32),
+            codes != PAD_ITEM,
+            columns["context"],
+            positions,
+            rngs=dict(rngs) if rngs else None,
+        )
+
+    def corpus_metrics(self, predictions: dict[str, np.ndarray], queries: Any) -> CorpusMetrics:
+        """There are none."""
+        return no_corpus_metrics
+
+    def prediction_columns(
+        self, predictions: dict[str, np.ndarray], queries: Any
+    ) -> dict[str, Any]:
+        """The predictions as they are."""
+        return predictions
+
+    def slices(self, split: Split) -> dict[str, dict[str, np.ndarray]]:
+        """There are none but those of the context's features."""
+        return {}
