@@ -79,18 +79,19 @@ def onnx_logits(path, codes, context, positions):
     return logits
 
 
-@pytest.mark.parametrize("method", NAMES)
-def test_the_logits_of_the_predictor(method, tmp_path):
-    predictor = noisy(SEQUENCE, 20, method, model__positions=True)
+@pytest.mark.parametrize(
+    ("method", "lengths"), [*((name, [16]) for name in NAMES), ("gsu", [16, 20])]
+)
+def test_the_logits_of_the_predictor(method, lengths, tmp_path):
+    predictor = noisy(SEQUENCE, lengths[-1], method, model__positions=True)
     onnx_export.write(predictor, tmp_path / "onnx", {})
     assert sorted(path.name for path in (tmp_path / "onnx").iterdir()) == [
         "card.json",
-        "logits-16.onnx",
-        "logits-20.onnx",
+        *(f"logits-{length}.onnx" for length in lengths),
         "schema.json",
     ]
     program = predictor.program
-    for length in (16, 20):
+    for length in lengths:
         for count in (1, 3, 5):
             inputs = rows(predictor.schema, length, count)
             expected = np.asarray(program.functions.logits(program.params, *inputs))

@@ -111,9 +111,12 @@ def _digest(path: pathlib.Path) -> str:
 
 
 def input_shapes(
-    schema: Schema, rows: Any, length: int
+    schema: Schema, rows: Any, length: Any
 ) -> tuple[jax.ShapeDtypeStruct, dict[str, jax.ShapeDtypeStruct], jax.ShapeDtypeStruct]:
-    """What the logits are computed from: codes `[R, L]`, context `[R, K]`, positions `[R]`."""
+    """What the logits are computed from: codes `[R, L]`, context `[R, K]`, positions `[R]`.
+
+    R and L may be symbolic dimensions.
+    """
     missing = {feature.name: feature.missing() for feature in schema.features}
     context = {
         name: jax.ShapeDtypeStruct((rows, *array.shape[1:]), array.dtype)

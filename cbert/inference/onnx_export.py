@@ -14,7 +14,7 @@ import functools
 import logging
 import pathlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -67,7 +67,7 @@ def _write_program(predictor: Predictor, directory: pathlib.Path) -> None:
     logits, params = _plain_logits(predictor), predictor.program.params
     features = [feature.name for feature in predictor.schema.features]
 
-    def on_columns(codes, positions, *columns):
+    def on_columns(codes: jax.Array, positions: jax.Array, *columns: jax.Array) -> jax.Array:
         return logits(params, codes, dict(zip(features, columns, strict=True)), positions)
 
     for length in predictor.program.lengths:
@@ -86,20 +86,23 @@ def _write_program(predictor: Predictor, directory: pathlib.Path) -> None:
 
 def _inputs(predictor: Predictor, length: str) -> dict[str, jax.ShapeDtypeStruct]:
     """The inputs of a file by their names; `length` is a number or the name of a symbol."""
-    rows, positions = jax.export.symbolic_shape(f"rows, {length}")
-    codes, context, own = export_directory.input_shapes(predictor.schema, rows, positions)
-    columns = {f"context/{name}": shape for name, shape in context.items()}
-    return {"codes": codes, "positions": own, **columns}
+    shape = jax.export.symbolic_shape(f"rows, {length}")
+    codes, context, positions = export_directory.input_shapes(predictor.schema, *shape)
+    columns = {f"context/{name}": column for name, column in context.items()}
+    return {"codes": codes, "positions": positions, **columns}
 
 
-def _plain_logits(predictor: Predictor) -> Any:
-    """The logits by the plain kernels in float32: ONNX has no operators for the others."""
+def _plain_logits(predictor: Predictor) -> Callable[..., jax.Array]:
+    """The logits by the plain kernels in float32.
+
+    onnxruntime refuses what jax2onnx makes of the fast kernels, and has no bfloat16 on a CPU.
+    """
     config = predictor.config.copy_and_resolve_references()
     config.model.update({"kernels": "plain", "dtype": "float32"})
     return functions(config_lib.build_model(config, predictor.schema)).logits
 
 
-def _to_onnx() -> Any:
+def _to_onnx() -> Callable[..., Any]:
     try:
         from jax2onnx import to_onnx
     except ImportError as error:
@@ -111,7 +114,7 @@ def _to_onnx() -> Any:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what jax2onnx says of its own plugins and of types that it infers later."""
+    """Hides warnings of jax2onnx about plugins that it skips and types that it leaves open."""
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
