@@ -1,4 +1,4 @@
-"""BERT's forward pass, written plainly from its equations, on tensors as `transformers` names them.
+"""BERT's forward pass, plainly from its equations, by the tensor names of `transformers`.
 
 It knows nothing of the model under test. `xp` is NumPy or `jax.numpy`; both compute in float64
 when the tensors are.
@@ -20,9 +20,12 @@ def load(folder, prefix="bert."):
 
 
 def inputs(rows=3, length=10, vocabulary=50, seed=0):
-    """Tokens, segments and mask; all but the first row are padded."""
+    """Tokens, segments and mask; all but the first row are padded.
+
+    Token 0 does not occur: it is the padding of `transformers`, whose row has no gradient.
+    """
     random = np.random.default_rng(seed)
-    tokens = random.integers(0, vocabulary, (rows, length)).astype(np.int32)
+    tokens = random.integers(1, vocabulary, (rows, length)).astype(np.int32)
     lengths = np.array([length - row for row in range(rows)])
     return {
         "tokens": tokens,

@@ -169,12 +169,11 @@ def test_bfloat16_is_close_to_float32():
         assert 0 < np.abs(rounded - exact).max() < 0.05 * np.std(exact)
 
 
-@pytest.mark.parametrize("method", ["none", "np", "gsu"])
-@pytest.mark.parametrize("kernels", ["plain", "fast"])
+@pytest.mark.parametrize(("method", "kernels"), [("np", "plain"), ("gsu", "fast")])
 def test_remat_keeps_gradients_and_saves_memory(schema, train_split, method, kernels):
     """Dropout is on: the second computation of a block must drop the same entries."""
     config = dataclasses.replace(
-        presets.bert("tiny"), dimension=16, heads=4, feed_forward=64, layers=6
+        presets.bert("tiny"), dimension=16, heads=4, feed_forward=64, layers=4
     )
     inputs = bert_reference.inputs(rows=8, length=32)
     context = {name: column[:8] for name, column in train_split.context.items()}
@@ -182,7 +181,7 @@ def test_remat_keeps_gradients_and_saves_memory(schema, train_split, method, ker
     for remat in (False, True):
         chosen = dataclasses.replace(config, remat=remat, kernels=kernels)
         head = heads.PretrainingHead(chosen, 50)
-        model = text_bert.build(chosen, method, schema.features, (50, 32), head)
+        model = text_bert.build(chosen, method, schema.features[:3], (50, 32), head)
         params = contextual_bert.initialize(model, jax.random.key(0))
         rngs = {"dropout": jax.random.key(1)}
 
@@ -201,7 +200,7 @@ def test_remat_keeps_gradients_and_saves_memory(schema, train_split, method, ker
 def plain_and_conditioned(folder, method, schema, **choices):
     plain = loaded(folder, hidden_states)
     conditioned = loaded(
-        folder, hidden_states, method, schema.features, start_as_plain=True, **choices
+        folder, hidden_states, method, schema.features[:3], start_as_plain=True, **choices
     )
     return plain, conditioned
 
@@ -265,9 +264,9 @@ def test_a_gate_weighs_the_attention_to_the_new_position(schema, train_split):
     """With gates of 1 the position is seen as in the paper's form."""
     context = {name: column[:3] for name, column in train_split.context.items()}
     gated, params = loaded(
-        RANDOM_BERT, method="np", features=schema.features, start_as_plain=True
+        RANDOM_BERT, method="np", features=schema.features[:3], start_as_plain=True
     )
-    free, _ = loaded(RANDOM_BERT, method="np", features=schema.features)
+    free, _ = loaded(RANDOM_BERT, method="np", features=schema.features[:3])
     gates = params["conditioning"].pop("gates")
     assert gates.shape == (2, 4)
     assert (gates == np.float32(CLOSED)).all()

@@ -240,7 +240,7 @@ def test_tensors_that_are_wrong_are_refused(tmp_path):
 
 def damaged(folder, random):
     """Damages one of the two files: cut, bytes changed, or bytes inserted."""
-    path = folder / ("config.json", "model.safetensors")[random.integers(4) > 0]
+    path = folder / ("config.json", "model.safetensors")[min(random.integers(4), 1)]
     data = bytearray(path.read_bytes())
     # The header of a safetensors file is where damage does the most.
     at = int(random.integers(len(data) if random.integers(2) else min(6000, len(data))))
@@ -261,20 +261,22 @@ def test_damaged_folders_are_refused_in_one_line_or_read(tmp_path):
         shutil.rmtree(tmp_path / "one", ignore_errors=True)
         shutil.copytree(RANDOM_BERT, tmp_path / "one")
         damaged(tmp_path / "one", np.random.default_rng(seed))
+        line = ""
         try:
             huggingface.read(tmp_path / "one")
-            outcomes["read"] += 1
         except UserError as error:
-            assert str(tmp_path / "one") in str(error)
-            outcomes["refused"] += 1
+            line = str(error)
+        assert not line or str(tmp_path / "one") in line
+        outcomes["refused" if line else "read"] += 1
     assert outcomes["read"] > 50
     assert outcomes["refused"] > 500
 
 
 def test_a_context_is_written_only_where_it_has_no_effect(tmp_path, schema):
-    for method in ("c", "gs", "gsu"):
+    features = schema.features[:2]
+    for method in ("c", "gs"):
         model, params = loaded(
-            RANDOM_BERT, method=method, features=schema.features, start_as_plain=True
+            RANDOM_BERT, method=method, features=features, start_as_plain=True
         )
         huggingface.write(tmp_path / method, model, params)
         written = safetensors.numpy.load_file(tmp_path / method / "model.safetensors")
@@ -284,9 +286,9 @@ def test_a_context_is_written_only_where_it_has_no_effect(tmp_path, schema):
         params["conditioning"][part]["bias"] = bias.at[0].set(1e-30)
         with pytest.raises(UserError, match="a context changes what the model computes"):
             huggingface.write(tmp_path / "open", model, params)
-    for method, plain in (("np", True), ("np", False), ("gs", False), ("c", False)):
+    for method, plain in (("np", True), ("gs", False)):
         model, params = loaded(
-            RANDOM_BERT, method=method, features=schema.features, start_as_plain=plain
+            RANDOM_BERT, method=method, features=features, start_as_plain=plain
         )
         with pytest.raises(UserError, match="write a model of the method none"):
             huggingface.write(tmp_path / "open", model, params)

@@ -5,10 +5,10 @@ import functools
 import importlib.util
 import pathlib
 
-import jax
 import pytest
 
-from cbert.model import contextual_bert, heads, huggingface, text_bert
+from cbert.model import heads, huggingface, text_bert
+from tests.models import initialized
 
 
 def minilm() -> pathlib.Path:
@@ -39,5 +39,5 @@ def loaded(folder, make_head=pretraining, method="none", features=(), options=No
     config = dataclasses.replace(pretrained.config, **choices)
     head = make_head(config, pretrained.sizes[0])
     model = text_bert.build(config, method, features, pretrained.sizes, head, options)
-    params = contextual_bert.initialize(model, jax.random.key(0))
+    params = initialized(model, 0)
     return model, huggingface.initialize_from(model, params, pretrained)[0]

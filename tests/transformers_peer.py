@@ -30,14 +30,15 @@ CONFIG = {
     "num_attention_heads": 4,
     "intermediate_size": 24,
     "max_position_embeddings": 12,
-    "num_labels": 3,
 }
+LABELS = {"BertForSequenceClassification": 3, "BertForTokenClassification": 3}
 
 
 def make(architecture: str, folder: pathlib.Path) -> None:
     """Saves a model none of whose parameters is 0 or 1."""
     torch.manual_seed(0)
-    model = getattr(transformers, architecture)(transformers.BertConfig(**CONFIG))
+    config = transformers.BertConfig(**CONFIG, num_labels=LABELS.get(architecture, 2))
+    model = getattr(transformers, architecture)(config)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
