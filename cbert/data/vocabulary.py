@@ -71,7 +71,8 @@ def _from_json(raw: Any) -> tuple[tuple[str, ...], TokenizerOptions]:
     if normalizer.get("clean_text") is not True:
         raise UserError("normalizer.clean_text must be true")
     vocabulary = model.get("vocab")
-    codes = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
+    vocabulary = vocabulary if isinstance(vocabulary, dict) else {}
+    codes = list(vocabulary.values())
     if (
         not codes
         or not all(type(code) is int for code in codes)

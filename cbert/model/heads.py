@@ -49,14 +49,17 @@ class TextHead(nn.Module):
 
     config: ModelConfig
 
-    reads_first = True
     reads_positions = True
+
+    @property
+    def reads_first(self) -> bool:
+        return True
 
     @property
     def architecture(self) -> str:
         raise NotImplementedError
 
-    def __call__(self, first: Array | None, x: Array | None, table: Array) -> Any:
+    def __call__(self, first: Any, x: Any, table: Array) -> Any:
         """first `[B, D]` and x `[B, P, D]`, each None if unread; the token table `[V, D]`."""
         raise NotImplementedError
 
@@ -82,7 +85,7 @@ class HiddenStatesHead(TextHead):
     def architecture(self) -> str:
         return "BertModel"
 
-    def __call__(self, first: Array, x: Array, table: Array) -> tuple[Array, Array]:
+    def __call__(self, first: Any, x: Any, table: Array) -> tuple[Array, Array]:
         """Hidden states `float32 [B, P, D]` and the pooled one `float32 [B, D]`."""
         return x.astype(jnp.float32), self.pooler(first).astype(jnp.float32)
 
@@ -128,7 +131,7 @@ class PretrainingHead(TextHead):
     def architecture(self) -> str:
         return "BertForPreTraining" if self.next_sentence else "BertForMaskedLM"
 
-    def __call__(self, first: Array | None, x: Array, table: Array) -> Pretraining:
+    def __call__(self, first: Any, x: Any, table: Array) -> Pretraining:
         logits = None
         if self.next_sentence:
             logits = self.next_sentence_classifier(self.pooler(first)).astype(jnp.float32)
@@ -150,7 +153,7 @@ class ClassificationHead(TextHead):
     def architecture(self) -> str:
         return "BertForSequenceClassification"
 
-    def __call__(self, first: Array, x: None, table: Array) -> Array:
+    def __call__(self, first: Any, x: Any, table: Array) -> Array:
         """`float32 [B, N]`."""
         return self.classifier(self.head_dropout(self.pooler(first))).astype(jnp.float32)
 
@@ -160,7 +163,9 @@ class TaggingHead(TextHead):
 
     labels: int
 
-    reads_first = False
+    @property
+    def reads_first(self) -> bool:
+        return False
 
     def setup(self) -> None:
         self.head_dropout = Dropout(self.config)
@@ -170,7 +175,7 @@ class TaggingHead(TextHead):
     def architecture(self) -> str:
         return "BertForTokenClassification"
 
-    def __call__(self, first: None, x: Array, table: Array) -> Array:
+    def __call__(self, first: Any, x: Any, table: Array) -> Array:
         """`float32 [B, P, N]`."""
         return self.classifier(self.head_dropout(x)).astype(jnp.float32)
 
@@ -178,7 +183,9 @@ class TaggingHead(TextHead):
 class SpanHead(TextHead):
     """Logits of a span's first and last token."""
 
-    reads_first = False
+    @property
+    def reads_first(self) -> bool:
+        return False
 
     def setup(self) -> None:
         self.span = dense(self.config, 2)
@@ -187,6 +194,6 @@ class SpanHead(TextHead):
     def architecture(self) -> str:
         return "BertForQuestionAnswering"
 
-    def __call__(self, first: None, x: Array, table: Array) -> Array:
+    def __call__(self, first: Any, x: Any, table: Array) -> Array:
         """`float32 [B, P, 2]`: first, last."""
         return self.span(x).astype(jnp.float32)
