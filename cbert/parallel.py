@@ -116,26 +116,29 @@ def map_train_step(step: Callable, take: Callable, over_seeds: bool = False) -> 
     """`step(state, examples, key)` on all devices, several times in one dispatch.
 
     The mapped function is called with the state, which is donated, with `resident`, what every
-    device holds, with `fed`, a tree of `[devices, steps, B / devices, ...]`, with indices
-    `[devices, B / devices]`, with the key, and with the padded length, which is static.
-    `take(resident, one step's part of fed, indices, length)` makes the examples. The results
-    are one copy, on which the devices agree; metrics have a leading axis over steps.
+    device holds, with what is fed, with indices `[devices, B / devices]`, with the key, and
+    with the padded length, which is static. Fed are columns `[devices, ...]` and rows
+    `[devices, steps, B / devices]`. `take(resident, columns, rows of one step, indices,
+    length)` makes the examples. The results are one copy, on which the devices agree; metrics
+    have a leading axis over steps.
 
     With `over_seeds`, several seeds train in one program: state, key and results have a leading
-    seed axis, and `fed` has one after its axis over steps. Each seed's numbers are those of its
-    own run.
+    seed axis, and rows have one after their axis over steps. Each seed's numbers are those of
+    its own run.
     """
 
     def take_steps(
         state: Any, resident: Any, fed: Any, indices: jax.Array, key: jax.Array, length: int
     ) -> tuple[Any, Any]:
-        def of_one_seed(state: Any, fed: Any, key: jax.Array) -> tuple[Any, Any]:
-            return step(state, take(resident, fed, indices, length), key)
+        columns, rows = fed
+
+        def of_one_seed(state: Any, rows: jax.Array, key: jax.Array) -> tuple[Any, Any]:
+            return step(state, take(resident, columns, rows, indices, length), key)
 
         take_step = jax.vmap(of_one_seed) if over_seeds else of_one_seed
-        if len(jax.tree.leaves(fed)[0]) > 1:
-            return lax.scan(lambda state, fed: take_step(state, fed, key), state, fed)
-        state, metrics = take_step(state, jax.tree.map(lambda leaf: leaf[0], fed), key)
+        if len(rows) > 1:
+            return lax.scan(lambda state, rows: take_step(state, rows, key), state, rows)
+        state, metrics = take_step(state, rows[0], key)
         return state, jax.tree.map(lambda value: value[None], metrics)
 
     return jax.pmap(

@@ -20,8 +20,6 @@ def take(columns: dict[str, Any], rows: jax.Array, length: int) -> dict[str, Any
 class InMemory:
     """Feeds rows; the counterpart of `streaming.Streaming`, with the same batches."""
 
-    take = staticmethod(take)
-
     def __init__(self, split: Split, batches: list[Batches]) -> None:
         """One `Batches` for each seed that trains in the program."""
         self._batches = batches
@@ -31,11 +29,12 @@ class InMemory:
         """What is sent to the devices for `most` steps, or for one.
 
         Returns:
-          Rows `int32 [devices, steps, B / devices]` or, with several seeds,
-          `[devices, steps, seeds, B / devices]`; the number of steps; their padded length.
+          No columns, and rows of the resident ones, `int32 [devices, steps, B / devices]` or,
+          with several seeds, `[devices, steps, seeds, B / devices]`; the number of steps; their
+          padded length.
         """
         rows, length = several(self._batches, step, most)
-        return parallel.split(rows, -1), len(rows), length
+        return ({}, parallel.split(rows, -1)), len(rows), length
 
 
 def several(batches: list[Batches], step: int, most: int) -> tuple[np.ndarray, int]:

@@ -33,6 +33,7 @@ __all__ = [
 
 EVAL_MASKINGS = ("each", "one")
 STOP, SKIP = "stop", "skip"
+MEMORY, STREAM = "memory", "stream"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +54,13 @@ class Data:
 
     name: str = field("", "the name of the prepared data set")
     dir: str = field("data", "the directory of prepared data sets", changes_results=False)
+    source: str = field(
+        MEMORY,
+        "`memory` keeps the training split on every device, `stream` reads the rows of each "
+        "step from disk ([larger than memory](data.md#larger-than-memory))",
+        choices=(MEMORY, STREAM),
+        changes_results=False,
+    )
     stylist_articles: int = field(
         0,
         "size of a stylist catalogue whose model is described without prepared data",

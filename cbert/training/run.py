@@ -13,7 +13,8 @@ from cbert import parallel, tasks
 from cbert.data import prepared
 from cbert.data.batching import Batches
 from cbert.data.columns import Split
-from cbert.data.in_memory import InMemory
+from cbert.data.in_memory import InMemory, take
+from cbert.data.streaming import Streaming
 from cbert.errors import UserError
 from cbert.model import contextual_bert
 from cbert.model.layers import takes_fast
@@ -68,7 +69,7 @@ class Run:
     task: Task
     seeds: Sequence[int]
     ids: Sequence[str]
-    source: Any
+    source: InMemory | Streaming
     batches: list[Batches]
     resident: dict[str, Any]
     indices: np.ndarray
@@ -136,7 +137,8 @@ def assemble(
     memory.check(config, schema, int(train.lengths.max()), len(seeds))
     task = tasks.create(config, config_lib.build_model(config, schema), schema, train)
     optimizer, learning_rate = _make_optimizer(config, takes_fast(task.model.encoder.config))
-    source = InMemory(train, batches)
+    streams = config.data.source == config_lib.STREAM
+    source = (Streaming if streams else InMemory)(train, batches)
     keys = [jax.random.key(seed) for seed in seeds]
     constants = parallel.replicate(task.constants())
     params = [contextual_bert.initialize(task.model, key) for key in keys]
@@ -148,7 +150,7 @@ def assemble(
         batches=batches,
         resident={"columns": source.resident, "constants": constants},
         indices=parallel.split(np.arange(batch_size, dtype=np.int32)),
-        step=_mapped_step(config, task, optimizer, source.take, len(seeds)),
+        step=_mapped_step(config, task, optimizer, len(seeds)),
         state=_stacked([state_lib.create(own, optimizer) for own in params]),
         key=_stacked([jax.random.fold_in(key, 1) for key in keys]),
         learning_rate=learning_rate,
@@ -160,18 +162,19 @@ def _mapped_step(
     config: ml_collections.ConfigDict,
     task: Task,
     optimizer: optax.GradientTransformation,
-    take_columns: Callable,
     seeds: int,
 ) -> Callable:
     batch_size = config.train.batch_size
 
-    def take(resident: Any, fed: Any, indices: jax.Array, length: int) -> Examples:
-        columns = take_columns(resident["columns"], fed, length)
+    def take_examples(
+        resident: Any, fed: Any, rows: jax.Array, indices: jax.Array, length: int
+    ) -> Examples:
+        columns = take(fed or resident["columns"], rows, length)
         return Examples(columns, resident["constants"], indices, batch_size)
 
     skips = config.train.on_nonfinite == config_lib.SKIP
     step = make_train_step(task, optimizer, skips)
-    return parallel.map_train_step(step, take, over_seeds=seeds > 1)
+    return parallel.map_train_step(step, take_examples, over_seeds=seeds > 1)
 
 
 def _stacked(trees: list[Any]) -> Any:
