@@ -16,10 +16,11 @@ class TargetAccumulator:
 
     Args:
       chosen: The kind that the user wants, `NONE`, or None where the records decide.
+      order: Values that come first and in this order, whatever their counts.
     """
 
-    def __init__(self, chosen: str | None = None) -> None:
-        self._chosen = chosen
+    def __init__(self, chosen: str | None = None, order: tuple[str, ...] = ()) -> None:
+        self._chosen, self._order = chosen, order
         self._seen: collections.Counter[str] = collections.Counter()
         self._values = {kind: collections.Counter[str]() for kind in (LABEL, LABELS, TAGS)}
         self._numbers = Moments("label", None)
@@ -53,7 +54,7 @@ class TargetAccumulator:
         if kind == NUMBER:
             moments = self._numbers.finish()
             return Target(kind, mean=moments.mean, scale=moments.scale)
-        counted = sorted(
-            self._values.get(kind, {}).items(), key=lambda pair: (-pair[1], pair[0])
-        )
-        return Target(kind, tuple(value for value, _ in counted), tuple(n for _, n in counted))
+        counts = self._values.get(kind, {})
+        values = sorted(counts, key=lambda value: (-counts[value], value))
+        values.sort(key=lambda v: self._order.index(v) if v in self._order else len(values))
+        return Target(kind, tuple(values), tuple(counts[value] for value in values))

@@ -189,7 +189,7 @@ def _text(
         features = infer_schema.FeatureAccumulator(
             options.value_min_count, options.widths, options.kinds
         )
-        schema = prepare_text.infer(examples, schema, features, options.text.target)
+        schema = prepare_text.infer(examples, schema, features, options.text)
     if options.text.stride and (schema.target is None or schema.target.kind != ANSWER):
         raise UserError("stride makes windows of passages with answers; the target is another")
     tokens = TokenUsage(examples, schema)

@@ -60,7 +60,7 @@ def tokenizing_schema(train: RecordView, options: TextOptions) -> Schema:
     """A schema that can tokenise, and knows nothing else of the records yet."""
     if options.vocabulary == TRAIN:
         normalisation = TokenizerOptions(options.lowercase, options.lowercase)
-        pieces = vocabulary.train(_texts(train), options.vocabulary_size, normalisation)
+        pieces = vocabulary.train(lambda: _texts(train), options.vocabulary_size, normalisation)
     else:
         pieces, normalisation = vocabulary.read(options.vocabulary, options.lowercase)
     schema = Schema(TEXT, options.max_length, pieces, (0,) * len(pieces), (), normalisation)
@@ -124,14 +124,18 @@ def examples(
 
 
 def infer(
-    collection: Collection, schema: Schema, features: FeatureAccumulator, chosen: str | None
+    collection: Collection,
+    schema: Schema,
+    features: FeatureAccumulator,
+    options: TextOptions,
 ) -> Schema:
     """The schema with the features and the target that the training split has.
 
     Raises:
       UserError: the data do not make a schema.
     """
-    target = TargetAccumulator(chosen)
+    order = (text_examples.IS_NEXT, text_examples.NOT_NEXT) if options.pairs else ()
+    target = TargetAccumulator(options.target, order)
     for split, records in collection.by_split().items():
         for record in records:
             features.make_room(record.context)

@@ -1,10 +1,12 @@
 """A WordPiece vocabulary, read from BERT's own files or trained on texts."""
 
+import collections
 import json
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import tokenizers
 from tokenizers import trainers
 
 from cbert import files
@@ -97,19 +99,54 @@ def _part(raw: dict[str, Any], name: str, kind: str) -> dict[str, Any]:
     return part
 
 
-def train(texts: Iterable[str], size: int, options: TokenizerOptions) -> tuple[str, ...]:
+def train(
+    texts: Callable[[], Iterable[str]], size: int, options: TokenizerOptions
+) -> tuple[str, ...]:
     """A vocabulary of at most `size` pieces, of which words are made with the fewest.
 
-    Equal texts give an equal vocabulary. The special tokens come first, [PAD] in row 0.
+    Equal texts give an equal vocabulary: the library numbers letters in the order of a hash
+    table, and ties are decided by these numbers, so it is given the letters in order.
+
+    Args:
+      texts: Gives the texts each time that it is called.
+      size: The most pieces; the special tokens come first, [PAD] in row 0.
+      options: How texts are normalised.
     """
-    inner = text.build(SPECIAL_TOKENS, options)
+    splitter = text.build(SPECIAL_TOKENS, options)
+    letters, continuing = _letters(texts(), splitter, min(_MOST_LETTERS, size // 4))
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
-        special_tokens=list(SPECIAL_TOKENS),
-        limit_alphabet=min(_MOST_LETTERS, size // 2),
+        special_tokens=[*SPECIAL_TOKENS, *(PREFIX + letter for letter in continuing)],
+        initial_alphabet=letters,
+        limit_alphabet=len(letters),
         continuing_subword_prefix=PREFIX,
         show_progress=False,
     )
-    inner.train_from_iterator(texts, trainer)
+    inner = text.build(SPECIAL_TOKENS, options)
+    inner.train_from_iterator((" ".join(_words(one, splitter)) for one in texts()), trainer)
     codes: dict[str, int] = inner.get_vocab()
     return tuple(sorted(codes, key=lambda piece: codes[piece]))
+
+
+def _letters(
+    texts: Iterable[str], splitter: tokenizers.Tokenizer, most: int
+) -> tuple[list[str], list[str]]:
+    """The most frequent letters, and those of them that stand inside or at the end of words."""
+    counts: collections.Counter[str] = collections.Counter()
+    continuing: set[str] = set()
+    for one in texts:
+        for word in _words(one, splitter):
+            counts.update(word)
+            continuing.update(word[1:])
+    letters = sorted(counts, key=lambda letter: (-counts[letter], letter))[:most]
+    return sorted(letters), sorted(continuing.intersection(letters))
+
+
+def _words(content: str, splitter: tokenizers.Tokenizer) -> list[str]:
+    """The words of a text, without those that are too long to have pieces.
+
+    Training takes a time that is quadratic in the length of a word.
+    """
+    normalised = splitter.normalizer.normalize_str(content)
+    words = splitter.pre_tokenizer.pre_tokenize_str(normalised)
+    return [word for word, _ in words if len(word) <= text.LONGEST_WORD]

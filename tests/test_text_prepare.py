@@ -1,0 +1,401 @@
+"""Text data sets are prepared and read back as columns."""
+
+import collections
+import gzip
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cbert.data import in_memory, prepare, prepared, readers, splits
+from cbert.data.prepare_text import TextOptions
+from cbert.data.records import SPLITS
+from cbert.data.summary import format_summary
+from cbert.errors import UserError
+from cbert.schema import SPECIAL_TOKENS, schema_file
+from tests.conftest import REAL_DATA, ROOT, refused, run
+from tests.test_text_records import write
+
+PIECES = (*SPECIAL_TOKENS, *"abcdefgh", "##x", ".", "who", "rome", "in")
+
+
+def make_prepared(folder, rows, overwrite=False, split="train", **options):
+    """Prepares rows with the vocabulary `PIECES`; returns schema, summary and a split."""
+    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    path = write(folder / "in.jsonl", *rows)
+    text = TextOptions(**{"vocabulary": str(folder / "vocab.txt"), "max_length": 16, **options})
+    all_options = prepare.Options(kind="text", overwrite=overwrite, text=text)
+    _, summary = prepare.prepare(readers.read(path, "text"), folder, "own", all_options)
+    schema = prepared.load_schema(str(folder), "own")
+    return schema, summary, prepared.load(str(folder), "own", split, schema)
+
+
+def rows(count=10, **fields):
+    """Equal records, the first of them for validation."""
+    return [
+        {"id": str(n), "text": "a b", "split": "train" if n else "validation", **fields}
+        for n in range(count)
+    ]
+
+
+def by_id(split):
+    return {name: row for row, name in enumerate(split.ids)}
+
+
+def test_labels_become_codes_and_what_training_has_not_is_unknown(tmp_path):
+    examples = rows()
+    for number, label in enumerate(["odd", "x", "y", "y", None]):
+        examples[number]["label"] = label
+    examples[4]["text"] = "cx . zzz"
+    schema, summary, train = make_prepared(tmp_path, examples)
+    assert (schema.kind, schema.items, schema.max_items) == ("text", PIECES, 6)
+    assert (schema.target.kind, schema.target.values) == ("label", ("y", "x"))
+    assert schema.target.counts == (2, 1)
+    counts = {piece: n for piece, n in zip(schema.items, schema.counts, strict=True) if n}
+    assert counts == {"a": 8, "b": 8, "c": 1, "##x": 1, ".": 1, "[UNK]": 1}
+    row = by_id(train)
+    assert [train.targets["label"][row[name]] for name in "1234"] == [1, 0, 0, -1]
+    codes = [schema.codes[piece] for piece in ("[CLS]", "c", "##x", ".", "[UNK]", "[SEP]")]
+    assert train.items[row["4"]].tolist() == codes
+    assert train.lengths[row["1"]] == 4
+    validation = prepared.load(str(tmp_path), "own", "validation", schema)
+    assert validation.targets["label"].tolist() == [-1]
+    assert summary["target"] == {"kind": "label", "values": 2, "missing": 6, "unknown": 1}
+    assert summary["unknown_occurrences"] == 1
+    assert "target      label, 2 values; 6 examples have none, 1 one" in format_summary(
+        summary, "leave_out"
+    )
+    assert schema_file.load(tmp_path / "own/1.0.0/schema.json") == schema
+
+
+def test_label_lists_and_numbers(tmp_path):
+    examples = rows()
+    for number, label in enumerate([["x"], ["x", "y", "x"], [], ["y", "z"], None]):
+        examples[number]["label"] = label
+    schema, _, train = make_prepared(tmp_path, examples)
+    assert schema.target.values == ("y", "x", "z")
+    row = by_id(train)
+    table = [train.targets["labels"][row[name]].tolist() for name in "1234"]
+    assert table == [[1, 1, 0], [0, 0, 0], [1, 0, 1], [-1, -1, -1]]
+    examples = rows(5)
+    for number, label in enumerate([9, 1, 2, 6]):
+        examples[number]["label"] = label
+    schema, _, train = make_prepared(tmp_path, examples, overwrite=True)
+    row = by_id(train)
+    assert (schema.target.kind, schema.target.mean) == ("number", 3.0)
+    assert schema.target.scale == pytest.approx((14 / 3) ** 0.5)
+    numbers = [train.targets["number"][row[name]] for name in "1234"]
+    np.testing.assert_array_equal(numbers, np.array([1, 2, 6, np.nan], np.float32))
+
+
+def test_tags_stand_at_the_first_piece_of_each_word(tmp_path):
+    examples = rows()
+    examples[0] |= {"words": ["a", "bx"], "tags": ["O", "B-odd"]}
+    examples[1] |= {"words": ["ax", "\u200b", "b.", "cx"], "tags": ["B", "I", "O", "O"]}
+    del examples[1]["text"]
+    schema, summary, train = make_prepared(tmp_path, examples)
+    assert schema.target.values == ("O", "B", "I")
+    row = by_id(train)["1"]
+    assert [PIECES[c] for c in train.items[row]] == [
+        "[CLS]",
+        "a",
+        "##x",
+        "b",
+        ".",
+        "c",
+        "##x",
+        "[SEP]",
+    ]
+    assert train.token_columns["tags"][row].tolist() == [-1, 1, -1, 0, -1, 0, -1, -1]
+    assert train.token_columns["word_starts"][row].tolist() == [-1, 0, -1, 2, -1, 3, -1, -1]
+    untagged = by_id(train)["2"]
+    assert (train.token_columns["word_starts"][untagged] == -1).all()
+    validation = prepared.load(str(tmp_path), "own", "validation", schema)
+    assert validation.token_columns["tags"][0, :4].tolist() == [-1, 0, -1, -1]
+    assert validation.token_columns["word_starts"][0, :4].tolist() == [-1, 0, 1, -1]
+    assert summary["target"]["unknown"] == 1
+
+
+def test_several_targets_ask_for_a_choice(tmp_path):
+    examples = rows(words=["a"], tags=["O"], label="x")
+    examples[2] |= {"tags": ["B"], "label": "y"}
+    with pytest.raises(UserError, match="several targets; choose one of target=label, tags"):
+        make_prepared(tmp_path, examples)
+    assert not (tmp_path / "own").exists()
+    with pytest.raises(UserError, match="target is 'answer'; the training records have label"):
+        make_prepared(tmp_path, examples, target="answer")
+    schema, _, train = make_prepared(tmp_path, examples, target="tags")
+    assert (schema.target.kind, list(train.targets)) == ("tags", [])
+    schema, _, train = make_prepared(tmp_path, examples, target="none", overwrite=True)
+    assert schema.target is None
+    assert set(train.columns) == {"items", "context", "segments"}
+
+
+def test_answers_become_tokens_and_cut_ones_are_none(tmp_path):
+    pair = {"text": "who", "text_b": "a in Romex b"}
+    examples = rows(6, **pair)
+    examples[1]["answer"] = {"text": "Romex b", "start": 5}
+    examples[2] = {**examples[2], "text": "a b rome", "answer": {"text": "rome", "start": 4}}
+    del examples[2]["text_b"]
+    examples[3]["answer"] = {"text": "in", "start": 2}
+    examples[4] |= {"text_b": "a " * 20 + "rome", "answer": {"text": "rome", "start": 40}}
+    schema, summary, train = make_prepared(tmp_path, examples)
+    row = by_id(train)
+    spans = np.stack([train.targets["start"], train.targets["end"]], axis=1)
+    # [CLS] who [SEP] a in rome ##x b [SEP]
+    assert [spans[row[name]].tolist() for name in "12345"] == [
+        [5, 7],
+        [3, 3],
+        [4, 4],
+        [0, 0],
+        [0, 0],
+    ]
+    assert train.token_columns["segments"][row["1"], :9].tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 1]
+    assert (summary["longer"], schema.target.values) == (1, ())
+
+
+def test_windows_hold_the_answer_where_they_hold_it_whole(tmp_path):
+    """`who` and three special tokens leave six of ten tokens to a window, three apart."""
+    passage = "a b c d e f g h rome in"
+    examples = rows(3, text="who", text_b=passage)
+    examples[1]["answer"] = {"text": "h rome", "start": 14}
+    schema, summary, train = make_prepared(tmp_path, examples, max_length=10, stride=3)
+    row = by_id(train)
+    texts = [json.loads(train.texts[row[f"1#{n}"]]) for n in range(3)]
+    assert [text["text_b"] for text in texts] == [
+        "a b c d e f",
+        "d e f g h rome",
+        "g h rome in",
+    ]
+    assert [text.get("answer") for text in texts] == [
+        None,
+        {"text": "h rome", "start": 8},
+        {"text": "h rome", "start": 2},
+    ]
+    starts = [train.targets["start"][row[f"1#{n}"]] for n in range(3)]
+    ends = [train.targets["end"][row[f"1#{n}"]] for n in range(3)]
+    assert (starts, ends) == ([0, 7, 4], [0, 8, 5])
+    assert sorted(train.ids) == ["1#0", "1#1", "1#2", "2#0", "2#1", "2#2"]
+    assert (summary["longer"], schema.max_items) == (0, 10)
+    with pytest.raises(UserError, match="stride makes windows of passages with answers"):
+        make_prepared(tmp_path, rows(label="x"), stride=3, target="none", overwrite=True)
+
+
+def documents(count, length, split="train"):
+    return [
+        {
+            "id": f"{split}{d}-{n}",
+            "group": f"{split}{d}",
+            "text": f"a b c. {d} {n}",
+            "split": split,
+        }
+        for n in range(length)
+        for d in range(count)
+    ]
+
+
+def test_pairs_are_counted_exactly(tmp_path):
+    """Each sentence but the last of a document is a first one; its hash decides its second."""
+    examples = documents(40, 6) + documents(2, 6, "validation")
+    schema, summary, train = make_prepared(tmp_path, examples, pairs="next")
+    assert summary["examples"] == {"train": 200, "validation": 10}
+    assert schema.target.values == ("is_next", "not_next")  # As in BERT, whatever their counts.
+    is_next = sum(
+        splits.uniform(f"next train{d}-{n}") < 0.5 for d in range(40) for n in range(5)
+    )
+    assert schema.target.counts == (is_next, 200 - is_next)
+    assert 80 < is_next < 120
+    others = collections.Counter()
+    for name, text, label in zip(
+        train.ids, map(json.loads, train.texts), train.targets["label"], strict=True
+    ):
+        document, number = (int(part) for part in name.removeprefix("train").split("-"))
+        assert text["text"] == f"a b c. {document} {number}"
+        _, _, _, other, following = text["text_b"].split()
+        assert (label == 0) == (splits.uniform(f"next {name}") < 0.5)
+        if label == 0:
+            assert (int(other), int(following)) == (document, number + 1)
+        else:
+            assert int(other) != document
+            others[other] += 1
+    assert len(others) > 30
+    alone = documents(1, 6) + documents(1, 6, "validation")
+    with pytest.raises(UserError, match="pairs=next needs two documents in each split"):
+        make_prepared(tmp_path, alone, pairs="next", overwrite=True)
+
+
+def test_packing_joins_sentences_of_a_document_and_a_context(tmp_path):
+    """Fourteen tokens fit; a sentence has four, then eight, with its number unknown six."""
+    examples = documents(2, 5) + documents(2, 1, "validation")
+    for example in examples[:10]:
+        example["context"] = {"party": "x" if example["id"] < "train1-3" else "y"}
+    schema, summary, train = make_prepared(tmp_path, examples, pack=True)
+    packed = {
+        name: json.loads(text)["text"]
+        for name, text in zip(train.ids, train.texts, strict=True)
+    }
+    assert packed == {
+        "train0-0": "a b c. 0 0 a b c. 0 1",
+        "train0-2": "a b c. 0 2 a b c. 0 3",
+        "train0-4": "a b c. 0 4",
+        "train1-0": "a b c. 1 0 a b c. 1 1",
+        "train1-2": "a b c. 1 2",
+        "train1-3": "a b c. 1 3 a b c. 1 4",
+    }
+    assert (summary["longer"], schema.max_items) == (0, 14)
+    with pytest.raises(UserError, match="record '0' has 'label'; pack and pairs take records"):
+        make_prepared(tmp_path, rows(label="x"), pack=True, overwrite=True)
+
+
+def test_a_batch_cuts_every_column_of_tokens(tmp_path):
+    examples = rows(words=["a", "bx"], tags=["O", "B"])
+    examples[3] |= {"words": list("abcdefg"), "tags": ["O"] * 7}
+    _, _, train = make_prepared(tmp_path, examples)
+    assert train.items.shape == (9, 9)
+    batch = in_memory.take(train.columns, np.array([4, 0]), 5)
+    assert {name: column.shape for name, column in batch.items() if name != "context"} == {
+        "items": (2, 5),
+        "segments": (2, 5),
+        "tags": (2, 5),
+        "word_starts": (2, 5),
+    }
+    labels = np.arange(9)
+    batch = in_memory.take({**train.columns, "label": labels}, np.array([4, 0]), 5)
+    assert batch["label"].tolist() == [4, 0]
+
+
+def test_the_cache_holds_texts_targets_and_token_columns(tmp_path):
+    examples = rows(text="who", text_b="in rome", answer={"text": "rome", "start": 3})
+    schema, _, train = make_prepared(tmp_path, examples)
+    assert len(list((tmp_path / "own/1.0.0/columns").iterdir())) == 1
+    again = prepared.load(str(tmp_path), "own", "train", schema)
+    assert (again.ids, again.texts) == (train.ids, train.texts)
+    assert set(again.columns) == {"items", "context", "segments", "start", "end"}
+    for name, column in train.columns.items():
+        if name != "context":
+            assert again.columns[name].dtype == column.dtype
+            np.testing.assert_array_equal(again.columns[name], column)
+    assert train.targets["start"].tolist() == [4] * 9
+
+
+def test_a_schema_of_items_reads_no_texts_and_the_reverse(tmp_path, data_dir, schema):
+    text_schema, _, _ = make_prepared(tmp_path, rows())
+    with pytest.raises(UserError, match="hold texts; the schema is one of the kind 'set'"):
+        prepared.load(str(tmp_path), "own", "train", schema)
+    with pytest.raises(UserError, match="hold items; the schema is one of the kind 'text'"):
+        prepared.load(data_dir, "small", "train", text_schema)
+
+
+def test_flags_of_texts_and_of_items_do_not_mix(tmp_path):
+    path = write(tmp_path / "in.jsonl", *rows())
+
+    def refusal(*flags):
+        return refused(
+            "prepare", f"--input={path}", "--name=own", f"--data_dir={tmp_path}", *flags
+        )
+
+    assert "--max_items cannot be given together with --kind=text" in refusal(
+        "--kind=text", "--max_items=3"
+    )
+    assert "--pairs cannot be given together with --kind=set" in refusal("--pairs=next")
+    assert "--lowercase cannot be given together with --vocabulary=FILE" in refusal(
+        "--kind=text", "--vocabulary=x.json", "--nolowercase"
+    )
+    assert "x.json: no such vocabulary" in refusal(
+        "--kind=text", f"--vocabulary={tmp_path}/x.json"
+    )
+    assert "--max_length=513" in refusal("--kind=text", "--max_length=513")
+    assert not (tmp_path / "own").exists()
+
+
+def real(name):
+    path = REAL_DATA / name
+    if not path.exists():
+        pytest.skip(f"the file is not at hand ({path})")
+    return path
+
+
+def prepare_real(folder, name, *flags):
+    """Prepares a real file with BERT's vocabulary; returns its schema."""
+    vocabulary = real("bert-base-uncased-vocab.txt")
+    run(
+        *("prepare", f"--input={real(name)}", "--kind=text", f"--vocabulary={vocabulary}"),
+        *("--name=own", f"--data_dir={folder}", *flags),
+    )
+    return prepared.load_schema(str(folder), "own")
+
+
+def test_restaurant8k(tmp_path):
+    schema = prepare_real(tmp_path, "restaurant8k.jsonl.gz")
+    loaded = [
+        prepared.load(str(tmp_path), "own", s, schema) for s in ("train", "validation", "test")
+    ]
+    assert sum(map(len, loaded)) == 11_636
+    tags = np.concatenate([split.token_columns["tags"].ravel() for split in loaded])
+    counts = np.bincount(tags[tags >= 0])
+    assert dict(zip(schema.target.values, counts.tolist(), strict=True)) == {
+        "O": 68_791,
+        "I-date": 3_929,
+        "I-people": 3_606,
+        "B-people": 3_042,
+        "B-time": 2_661,
+        "B-date": 2_503,
+        "B-last_name": 1_317,
+        "B-first_name": 1_300,
+        "I-time": 830,
+    }
+
+
+def test_sgd(tmp_path):
+    schema = prepare_real(tmp_path, "sgd.jsonl.gz", "--target=label")
+    loaded = {
+        s: prepared.load(str(tmp_path), "own", s, schema)
+        for s in ("train", "validation", "test")
+    }
+    sizes = {split: len(columns) for split, columns in loaded.items()}
+    assert sizes == {"train": 111_878, "validation": 19_384, "test": 24_863}
+    assert sum(sizes.values()) == 156_125
+    assert len({group for columns in loaded.values() for group in columns.groups}) == 17_193
+    assert (len(schema.target.values), schema.target.values[0]) == (27, "INFORM")
+    assert sum(schema.target.counts) == 111_878
+    labels = np.concatenate([columns.targets["label"] for columns in loaded.values()])
+    assert labels.min() == 0
+    assert np.bincount(labels)[0] == 31_333
+    assert sum(int(columns.lengths.sum()) for columns in loaded.values()) == 1_947_381
+
+
+def test_speeches_in_pairs(tmp_path):
+    """Of 69 394 sentences of 240 addresses all but the last of each begin a pair."""
+    schema = prepare_real(tmp_path, "speeches.jsonl.gz", "--pairs=next", "--max_length=64")
+    sizes = [len(prepared.load(str(tmp_path), "own", split, schema)) for split in SPLITS]
+    assert sum(sizes) == 69_394 - 240
+    with gzip.open(real("speeches.jsonl.gz"), "rt") as file:
+        names = [json.loads(line)["id"] for line in file]
+    assert len(names) == 69_394
+    assert sum(schema.target.counts) == sizes[0]
+
+
+def peak_memory(folder, count):
+    """The most memory, in bytes, that preparing so many long texts takes at once."""
+    path = folder / f"{count}.jsonl"
+    words = [f"word{number}" for number in range(500)]
+    with path.open("w") as file:
+        for number in range(count):
+            text = " ".join(words[(number + index * 7) % 500] for index in range(400))
+            file.write(json.dumps({"text": text, "label": "xy"[number % 2]}) + "\n")
+    code = (
+        "import resource, sys; from cbert.data import prepare, readers; "
+        "options = prepare.Options(kind='text'); "
+        "prepare.prepare(readers.read(sys.argv[1], 'text'), sys.argv[2], 'own', options); "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    command = [sys.executable, "-c", code, str(path), str(folder / str(count))]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return 1024 * int(done.stdout)
+
+
+def test_memory_does_not_grow_with_the_texts(tmp_path):
+    """The 8000 further texts are 25 MB, and their tokens as Python lists 100 MB."""
+    assert peak_memory(tmp_path, 9_000) - peak_memory(tmp_path, 1_000) < 30e6

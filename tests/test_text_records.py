@@ -1,0 +1,146 @@
+"""Text records are read from every format, and a bad row is refused in a line."""
+
+import json
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from cbert.data import readers, tables
+from cbert.data.examples import from_bytes, to_bytes
+from cbert.data.text_records import LONGEST_TEXT, Text
+from cbert.errors import UserError
+
+ROWS = [
+    {"id": "a", "group": "g", "text": "Is it?", "text_b": "Yes, it is.", "label": "yes"},
+    {
+        "id": "b",
+        "group": "g",
+        "text": "Was it?",
+        "text_b": "No 😀 中.",
+        "context": {"day": "mon"},
+    },
+]
+
+
+def write(path, *rows):
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+    path.write_text("".join(line + "\n" for line in lines))
+    return path
+
+
+def read(path, **options):
+    return list(readers.read(path, "text", **options))
+
+
+def test_formats_give_the_same_records(tmp_path):
+    expected = [
+        Text("Is it?", "Yes, it is.", label="yes"),
+        Text("Was it?", "No 😀 中."),
+    ]
+    plain = read(write(tmp_path / "in.jsonl", *ROWS))
+    assert [record.text for record in plain] == expected
+    assert [record.items for record in plain] == [[], []]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), tmp_path / "in.parquet")
+    assert [record.text for record in read(tmp_path / "in.parquet")] == expected
+    (tmp_path / "in.csv").write_text(
+        'id,group,text,second,label,day\na,g,Is it?,"Yes, it is.",yes,\n'
+        "b,g,Was it?,No 😀 中.,,mon\n"
+    )
+    columns = tables.Columns({"text_b": "second"})
+    assert read(tmp_path / "in.csv", columns=columns) == plain
+    assert [from_bytes(to_bytes(record)) for record in plain] == plain
+
+
+def test_words_tags_lists_numbers_and_answers_in_csv(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text("words,tags,label\nTo|San Jose,O|B,3\n")
+    (record,) = read(path)
+    assert record.text == Text("To San Jose", None, ["To", "San Jose"], ["O", "B"], "3")
+    (record,) = read(path, columns=tables.Columns(numerical=("label",)))
+    assert record.text.label == 3.0
+    (record,) = read(path, columns=tables.Columns(multi_valued=("label",)))
+    assert record.text.label == ["3"]
+    path.write_text("text,answer,answer_start\nIn Rome,Rome,3\nNowhere,,\n")
+    one, other = read(path)
+    assert one.text.answer == {"text": "Rome", "start": 3}
+    assert other.text.answer is None
+    path.write_text("text,answer,answer_start\nIn Rome,Rome,x\n")
+    with pytest.raises(UserError, match=r"in.csv:2: 'answer_start' is 'x'"):
+        read(path)
+    path.write_text("texts,label\nIn Rome,x\n")
+    with pytest.raises(UserError, match="no column 'text'; map one with columns=text:COLUMN"):
+        read(path)
+
+
+def test_columns_of_these_names_stay_context_where_the_records_are_items(tmp_path):
+    (tmp_path / "in.csv").write_text("items,text,label\na|b,x,y\n")
+    (record,) = readers.read(tmp_path / "in.csv")
+    assert record.context == {"text": "x", "label": "y"}
+    assert record.text is None
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"items": ["a"]}, "no 'text'; give a string"),
+        ({"text": 3}, "'text' must be a string, not 3"),
+        ({"text": " \n "}, "'text' is empty"),
+        ({"text": "a", "text_b": ""}, "'text_b' is empty"),
+        ('{"text": "\\ud800"}', r"text '\ud800' is not valid Unicode"),
+        ('{"words": ["a", "\\udfff"]}', r"words '\udfff' is not valid Unicode"),
+        ({"text": "a" * (LONGEST_TEXT + 1)}, "has 1000001 characters, more than 1000000"),
+        ({"words": []}, "'words' is empty"),
+        ({"words": "a b"}, "'words' must be a list of strings"),
+        ({"words": ["a", ""]}, "'words' holds ''"),
+        ({"words": ["a", 1]}, "'words' holds 1"),
+        ({"words": ["a"], "text_b": "b"}, "with 'words' cannot have 'text_b'"),
+        ({"words": ["a", "b"], "tags": ["O"]}, "there are 1 tags for 2 words"),
+        ({"text": "a", "tags": ["O"]}, "'tags' needs 'words'"),
+        ({"text": "a", "label": {}}, "'label' is {}; use a string"),
+        ({"text": "a", "label": ""}, "'label' holds ''"),
+        ({"text": "a", "label": ["x", None]}, "'label' holds None"),
+        ('{"text": "a", "label": 1e999}', "'label' is inf"),
+        ('{"text": "a", "label": NaN}', "'label' is nan"),
+        ({"text": "a", "answer": "a"}, "'answer' is 'a'; it must be an object"),
+        ({"text": "a", "answer": {"text": "a"}}, "it must be an object of text and start"),
+        ({"text": "ab", "answer": {"text": "b", "start": 0}}, "the text has 'a' at 0"),
+        ({"text": "ab", "answer": {"text": "b", "start": -1}}, "start is -1"),
+        ({"text": "ab", "answer": {"text": "b", "start": True}}, "start is True"),
+        ({"text": "ab", "answer": {"text": "", "start": 0}}, "without an answer use null"),
+        ({"text": "a", "text_b": "b", "answer": {"text": "a", "start": 0}}, "has 'b' at 0"),
+        ({"text": "a", "context": {"x": [1, "a"]}}, "a list holds strings or numbers"),
+        ({"text": "a", "id": "first"}, "id 'first' was used before"),
+    ],
+)
+def test_a_bad_row_is_named_with_its_value_and_can_be_left_out(tmp_path, row, message):
+    path = write(tmp_path / "in.jsonl", {"id": "first", "text": "good"}, row)
+    with pytest.raises(UserError) as error:
+        read(path)
+    assert str(error.value).startswith(f"{path}:2: ")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    bad_rows = readers.BadRows(path, 1)
+    assert [record.id for record in read(path, bad_rows=bad_rows)] == ["first"]
+    assert len(bad_rows.messages) == 1
+
+
+def test_labels_are_of_one_kind_and_null_is_none(tmp_path):
+    rows = [{"text": "a", "label": label} for label in (None, "x", True, None, ["x"])]
+    path = write(tmp_path / "in.jsonl", *rows)
+    with pytest.raises(
+        UserError, match=r":5: 'label' is \['x'\], a list of strings; it was a st"
+    ):
+        read(path)
+    bad_rows = readers.BadRows(path, 1)
+    labels = [record.text.label for record in read(path, bad_rows=bad_rows)]
+    assert labels == [None, "x", "true", None]
+
+
+def test_texts_among_items_are_told_of_their_kind(tmp_path):
+    path = write(tmp_path / "in.jsonl", {"text": "a"})
+    with pytest.raises(UserError, match="the records hold texts, so give kind=text"):
+        list(readers.read(path))
+    (tmp_path / "in.jsonl").write_text("\n")
+    with pytest.raises(UserError, match="one JSON object a line with a string 'text'"):
+        read(tmp_path / "in.jsonl")
