@@ -54,7 +54,7 @@ class TargetAccumulator:
         if kind == NUMBER:
             moments = self._numbers.finish()
             return Target(kind, mean=moments.mean, scale=moments.scale)
-        counts = self._values.get(kind, {})
+        counts: dict[str, int] = dict(self._values.get(kind, {}))
         values = sorted(counts, key=lambda value: (-counts[value], value))
         values.sort(key=lambda v: self._order.index(v) if v in self._order else len(values))
         return Target(kind, tuple(values), tuple(counts[value] for value in values))
