@@ -9,6 +9,7 @@ import functools
 import hashlib
 import pathlib
 import zlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,29 @@ FORMAT = "3"
 TOKEN_COLUMNS = ("items", "segments", "tags", "word_starts")
 _TEXTS = ("ids", "groups", "contexts")
 _TABLES = ("context", "token_columns", "targets")
+_BLOCK = 2**16  # Rows whose tokens are counted at once.
 _CHECKSUM = 4  # Bytes, CRC-32 of all before them.
+
+
+class Texts(Sequence[str]):
+    """Strings that stay in the file's own memory until one is asked for."""
+
+    def __init__(self, column: pyarrow.ChunkedArray) -> None:
+        self._column = column
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self._column.to_pylist()[index]
+        return self._column[int(index)].as_py()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._column.to_pylist())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,15 +74,15 @@ class Split:
       texts: `[M]` the texts as JSON, as they were given; empty for items.
     """
 
-    ids: list[str]
-    groups: list[str]
-    contexts: list[str]
+    ids: Sequence[str]
+    groups: Sequence[str]
+    contexts: Sequence[str]
     items: np.ndarray
     context: dict[str, np.ndarray]
     reference: dict[str, np.ndarray] | None
     token_columns: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     targets: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    texts: list[str] = dataclasses.field(default_factory=list)
+    texts: Sequence[str] = dataclasses.field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -67,7 +90,10 @@ class Split:
     @functools.cached_property
     def lengths(self) -> np.ndarray:
         """`int32 [M]`, items of each example."""
-        return (self.items != PAD_ITEM).sum(axis=1).astype(np.int32)
+        starts = range(0, len(self), _BLOCK)
+        blocks = (self.items[start : start + _BLOCK] != PAD_ITEM for start in starts)
+        counts = [block.sum(axis=1, dtype=np.int32) for block in blocks]
+        return np.concatenate(counts) if counts else np.zeros(0, np.int32)
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -131,8 +157,8 @@ def read(path: pathlib.Path) -> Split | None:
             if name.startswith(start)
         }
 
-    def strings(name: str) -> list[str]:
-        return table.column(name).to_pylist() if name in table.column_names else []
+    def strings(name: str) -> Sequence[str]:
+        return Texts(table.column(name)) if name in table.column_names else []
 
     return Split(
         ids=strings("ids"),
@@ -149,9 +175,11 @@ def read(path: pathlib.Path) -> Split | None:
 
 def write(path: pathlib.Path, split: Split) -> None:
     """Writes the file whole or not at all; where that is impossible there is no cache."""
-    columns = {name: pyarrow.array(getattr(split, name), "large_string") for name in _TEXTS}
-    if split.texts:
-        columns["texts"] = pyarrow.array(split.texts, "large_string")
+    columns = {
+        name: pyarrow.array(list(getattr(split, name)), "large_string") for name in _TEXTS
+    }
+    if len(split.texts):
+        columns["texts"] = pyarrow.array(list(split.texts), "large_string")
     columns["items"] = _to_arrow(split.items)
     for part in (*_TABLES, "reference"):
         for name, array in (getattr(split, part) or {}).items():

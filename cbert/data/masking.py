@@ -146,4 +146,6 @@ def one_position(eligible: np.ndarray, ids: Sequence[str]) -> tuple[np.ndarray, 
 
 def expected_count(items: np.ndarray, masking: Masking) -> float:
     """Mean number of masked items an example, a constant that the loss is divided by."""
-    return float(np.mean(masking.count((items >= 0).sum(axis=1))))
+    starts = range(0, len(items), 2**16)  # In blocks, for the array may be larger than memory.
+    real = [(items[start : start + 2**16] >= 0).sum(axis=1) for start in starts]
+    return float(np.mean(masking.count(np.concatenate(real))))

@@ -4,6 +4,7 @@ Legend: M examples.
 """
 
 import json
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,7 +20,7 @@ def check(feature: Feature) -> None:
         raise UserError(f"{feature.name}: a {feature.kind} has no values to list; use another")
 
 
-def by_feature(contexts: list[str], feature: Feature) -> dict[str, np.ndarray]:
+def by_feature(contexts: Sequence[str], feature: Feature) -> dict[str, np.ndarray]:
     """The examples in each slice of a feature, missing values in one: label to `bool [M]`.
 
     An example with several values is in the slice of each value.

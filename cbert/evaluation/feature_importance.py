@@ -3,6 +3,7 @@
 Legend: M examples, Q queries.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ PERMUTED, DROPPED = "permuted", "dropped"
 PERTURBATIONS = (PERMUTED, DROPPED)
 
 
-def permutation_between_groups(groups: list[str], schema: Schema) -> np.ndarray:
+def permutation_between_groups(groups: Sequence[str], schema: Schema) -> np.ndarray:
     """A permutation of the examples, `int [M]`, that moves each one to another group.
 
     Groups, and the examples inside each, are put in a random order, which is then shifted by
