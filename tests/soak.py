@@ -58,7 +58,7 @@ def kill_runs(data_dir: str, folder: pathlib.Path, kills: int, chance: random.Ra
     whole = {}
     number = 0
     while sum(killed.values()) < kills:
-        method = NAMES[number % len(NAMES)]
+        method = list(NAMES)[number % len(NAMES)]
         command = functools.partial(arguments, data_dir, method=method, steps=STEPS)
         if method not in whole:
             whole[method] = folder / f"whole-{method}"
