@@ -142,7 +142,8 @@ def _join(
     size_names |= {"D": config.dimension, "F": config.feed_forward, "2": 2, "N": labels}
     # A config may claim more layers than any file holds.
     layers = min(config.layers, len(tensors))
-    parameters, used = {}, set()
+    parameters: dict[Path, np.ndarray] = {}
+    used: set[str] = set()
     for entry in encoder_entries(layers) + HEAD_ENTRIES:
         absent = [name for name in entry.tensors if name not in tensors]
         if absent and entry.path[0].startswith(("embedding", "blocks_")):
