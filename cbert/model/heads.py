@@ -42,25 +42,30 @@ class TextHead(nn.Module):
 
     Attributes:
       config: Sizes and open choices.
-      reads_first: Whether it reads the position of `[CLS]`.
-      reads_positions: Whether it reads the positions that the caller names.
-      architecture: The class of `transformers` that has the same parameters.
     """
 
     config: ModelConfig
 
-    reads_positions = True
-
     @property
     def reads_first(self) -> bool:
+        """Whether it reads the position of `[CLS]`."""
+        return True
+
+    @property
+    def reads_positions(self) -> bool:
+        """Whether it reads the positions that the caller names."""
         return True
 
     @property
     def architecture(self) -> str:
+        """The class of `transformers` that has the same parameters."""
         raise NotImplementedError
 
-    def __call__(self, first: Any, x: Any, table: Array) -> Any:
-        """first `[B, D]` and x `[B, P, D]`, each None if unread; the token table `[V, D]`."""
+    def __call__(self, first: Array, x: Array, table: Array) -> Any:
+        """first `[B, D]`, x `[B, P, D]` and the token table `[V, D]`.
+
+        The first two may hold anything where a head does not read them.
+        """
         raise NotImplementedError
 
 
@@ -85,7 +90,7 @@ class HiddenStatesHead(TextHead):
     def architecture(self) -> str:
         return "BertModel"
 
-    def __call__(self, first: Any, x: Any, table: Array) -> tuple[Array, Array]:
+    def __call__(self, first: Array, x: Array, table: Array) -> tuple[Array, Array]:
         """Hidden states `float32 [B, P, D]` and the pooled one `float32 [B, D]`."""
         return x.astype(jnp.float32), self.pooler(first).astype(jnp.float32)
 
@@ -131,7 +136,7 @@ class PretrainingHead(TextHead):
     def architecture(self) -> str:
         return "BertForPreTraining" if self.next_sentence else "BertForMaskedLM"
 
-    def __call__(self, first: Any, x: Any, table: Array) -> Pretraining:
+    def __call__(self, first: Array, x: Array, table: Array) -> Pretraining:
         logits = None
         if self.next_sentence:
             logits = self.next_sentence_classifier(self.pooler(first)).astype(jnp.float32)
@@ -143,17 +148,19 @@ class ClassificationHead(TextHead):
 
     labels: int
 
-    reads_positions = False
-
     def setup(self) -> None:
         self.pooler, self.head_dropout = Pooler(self.config), Dropout(self.config)
         self.classifier = dense(self.config, self.labels)
 
     @property
+    def reads_positions(self) -> bool:
+        return False
+
+    @property
     def architecture(self) -> str:
         return "BertForSequenceClassification"
 
-    def __call__(self, first: Any, x: Any, table: Array) -> Array:
+    def __call__(self, first: Array, x: Array, table: Array) -> Array:
         """`float32 [B, N]`."""
         return self.classifier(self.head_dropout(self.pooler(first))).astype(jnp.float32)
 
@@ -163,19 +170,19 @@ class TaggingHead(TextHead):
 
     labels: int
 
-    @property
-    def reads_first(self) -> bool:
-        return False
-
     def setup(self) -> None:
         self.head_dropout = Dropout(self.config)
         self.classifier = dense(self.config, self.labels)
 
     @property
+    def reads_first(self) -> bool:
+        return False
+
+    @property
     def architecture(self) -> str:
         return "BertForTokenClassification"
 
-    def __call__(self, first: Any, x: Any, table: Array) -> Array:
+    def __call__(self, first: Array, x: Array, table: Array) -> Array:
         """`float32 [B, P, N]`."""
         return self.classifier(self.head_dropout(x)).astype(jnp.float32)
 
@@ -183,17 +190,17 @@ class TaggingHead(TextHead):
 class SpanHead(TextHead):
     """Logits of a span's first and last token."""
 
+    def setup(self) -> None:
+        self.span = dense(self.config, 2)
+
     @property
     def reads_first(self) -> bool:
         return False
-
-    def setup(self) -> None:
-        self.span = dense(self.config, 2)
 
     @property
     def architecture(self) -> str:
         return "BertForQuestionAnswering"
 
-    def __call__(self, first: Any, x: Any, table: Array) -> Array:
+    def __call__(self, first: Array, x: Array, table: Array) -> Array:
         """`float32 [B, P, 2]`: first, last."""
         return self.span(x).astype(jnp.float32)

@@ -65,10 +65,10 @@ class TextBert(nn.Module):
             queries = jnp.pad(queries, ((0, 0), (1, 0)))
         x, table = self.encoder.embedding(tokens, segments)
         x = self.encoder(x, mask, context or {}, queries)
-        first = x[:, 0] if head.reads_first else None
+        first = x[:, 0]
         if head.reads_first and queries is not None:
             x = x[:, 1:]
-        return head(first, x if head.reads_positions else None, table)
+        return head(first, x, table)
 
     def smallest_inputs(self) -> tuple[Any, ...]:
         """Arguments of a call, which initialise the parameters."""

@@ -60,7 +60,7 @@ def write(
 
 def _check_exact(model: TextBert, flat: dict[Path, Any]) -> None:
     config, method = model.encoder.config, model.encoder.method
-    wanted: dict[str, object] = {"positions": True, "embedding_norm": True}
+    wanted: dict[str, Any] = {"positions": True, "embedding_norm": True}
     if isinstance(model.head, PretrainingHead):
         wanted |= {"transform_norm": True, "transform_activation": config.activation}
     for field, value in wanted.items():
