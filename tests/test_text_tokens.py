@@ -144,9 +144,10 @@ def test_a_trained_vocabulary_by_hand():
     assert {"hug", "pug", "hugs", "bun", "##g", "##ug"} <= set(pieces)
     tokens = tokenizer(pieces).encode("hug hugs bug x")
     assert shown(tokens, pieces) == "[CLS] hug hugs b ##ug [UNK] [SEP]"
-    assert len(vocabulary.train(lambda: texts, 30, TokenizerOptions())) == 30
-    assert vocabulary.train(lambda: texts, 12, TokenizerOptions())[5:11] == (
-        *("##g", "##s", "##u"),
+    small = vocabulary.train(lambda: texts, 12, TokenizerOptions())
+    assert len(small) == 12
+    assert small[5:10] == (
+        *("##g", "##u"),
         *("g", "h", "u"),
     )
 
