@@ -6,8 +6,8 @@
     python -m experiments.evaluate --workdir=runs/NAME-gs
 
 The argument is a task, and after a comma it may have one of BERT's sizes, as in
-`configs/text.py:masked_language,small`. Each field of the size can be set on its own, and so can
-the task: `--config.task.name=tagging`.
+`configs/text.py:masked_language,small`. Each field of the size can be set on its own, and so
+can the task: `--config.task.name=tagging`.
 """
 
 import dataclasses

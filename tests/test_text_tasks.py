@@ -1,5 +1,6 @@
 """The tasks of texts: what is masked, what is learnt, and what an evaluation writes."""
 
+import itertools
 import json
 
 import jax
@@ -21,7 +22,6 @@ from cbert.tasks.masked_language import eligible, query_tokens
 from cbert.training import config as config_lib
 from cbert.training import loop
 from tests import steps
-from tests.conftest import REAL_DATA, run
 from tests.text_data import load, prepare_texts, small_text
 
 KEY = jax.random.key(5)
@@ -146,7 +146,7 @@ LEARNS = {"train__steps": 150, "train__eval_every": 50, "train__checkpoint_every
 
 
 def test_classification_needs_the_context(directory, tmp_path):
-    """Colour and mood are each a fair coin, so without the mood no model beats a half."""
+    """Half of the texts are red, and the label of these is a coin that only the mood shows."""
     results = {}
     for method in ("none", "gs"):
         config = small_text("classification", directory, method=method, **LEARNS)
@@ -154,10 +154,10 @@ def test_classification_needs_the_context(directory, tmp_path):
     (none, without), (gs, with_context) = results["none"], results["gs"]
     assert with_context["results"]["model"]["accuracy"]["mean"] > 0.95
     assert with_context["results"]["model"]["macro_f1"]["mean"] > 0.95
-    assert without["results"]["model"]["accuracy"]["mean"] < 0.75
+    assert without["results"]["model"]["accuracy"]["mean"] < 0.9
     assert with_context["masking"] == "one"
     paired = compare.paired(none, gs)
-    assert paired["high"] < -0.3
+    assert paired["high"] < -0.2  # It is worth half of log 2, or .35 nats.
     # What the files say is what the evaluation found.
     written = json.loads((tmp_path / "gs" / "eval" / "test.json").read_text())
     assert written["results"] == json.loads(json.dumps(with_context["results"]))
@@ -165,16 +165,17 @@ def test_classification_needs_the_context(directory, tmp_path):
     table = pyarrow.parquet.read_table(tmp_path / "gs" / "eval" / "test.parquet").to_pydict()
     accuracy = np.mean(np.array(table["label"]) == np.array(table["prediction"]))
     assert accuracy == pytest.approx(written["results"]["model"]["accuracy"]["mean"])
-    assert all(0.5 <= probability <= 1 for probability in table["probability"])
+    assert all(1 / 3 <= probability <= 1 for probability in table["probability"])
     assert " " in table["text"][0]
-    # The baselines know the frequencies of labels alone, and given the context.
-    majority = written["results"]["majority"]
-    assert majority["accuracy"]["mean"] < 0.75
-    labels = np.array(table["label"])
-    assert set(table["majority_prediction"]) == {labels[0]} | (
-        set(table["majority_prediction"]) - {labels[0]}
+    # The baselines know how frequent labels are, and how frequent they are given the mood.
+    assert set(table["majority_prediction"]) == {"blue"}
+    blue = np.mean(np.array(table["label"]) == "blue")
+    majority, given = (
+        written["results"][name] for name in ("majority", "majority given context")
     )
-    assert majority["cross_entropy"]["mean"] == pytest.approx(np.log(2), abs=0.1)
+    assert majority["accuracy"]["mean"] == pytest.approx(blue)
+    assert majority["cross_entropy"]["mean"] == pytest.approx(1.5 * np.log(2), abs=0.1)
+    assert given["cross_entropy"]["mean"] == pytest.approx(np.log(2), abs=0.1)
 
 
 def test_tagging_needs_the_context(directory, tmp_path):
@@ -193,10 +194,8 @@ def test_tagging_needs_the_context(directory, tmp_path):
         for one, other in zip(tags, predicted, strict=True)
     )
     assert with_context["accuracy"]["mean"] == pytest.approx(right / words)
-    assert all(
-        len(tags) == len(t.split())
-        for tags, t in zip(table["tags"], table["text"], strict=True)
-    )
+    for tags, text in zip(table["tags"], table["text"], strict=True):
+        assert len(tags) == len(text.split())
 
 
 def test_a_run_goes_on_as_if_it_had_not_stopped(directory, tmp_path):
@@ -250,7 +249,7 @@ def test_the_bigram_baseline_is_a_distribution_and_right_by_hand(directory):
     unigram = (counts + 0.5) / (counts + 0.5).sum()
     pairs = np.zeros((len(counts), len(counts)))
     for items in split.items:
-        for a, b in zip(items, items[1:], strict=False):
+        for a, b in itertools.pairwise(items):
             if b != PAD_ITEM:
                 pairs[a, b] += 1
     totals = pairs.sum(1, keepdims=True)
