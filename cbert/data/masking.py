@@ -51,7 +51,7 @@ def mask(
     vocabulary: int,
     eligible: Array | None = None,
     mask_code: int = MASK_ITEM,
-    word_starts: Array | None = None,
+    continues: Array | None = None,
 ) -> tuple[Array, Array, Array, Array]:
     """Masks items of a part of the global batch.
 
@@ -65,7 +65,7 @@ def mask(
       vocabulary: V, real items.
       eligible: `bool [B, L]`, the positions that may be masked; None for those of real items.
       mask_code: What a masked item is shown as.
-      word_starts: `int32 [B, L]`, -1 at every position that continues a word; then words are
+      continues: `bool [B, L]`, whether a position continues the word before it; then words are
         masked whole, see `whole_words`. None masks each position for itself.
 
     Returns:
@@ -78,8 +78,8 @@ def mask(
     eligible = codes >= 0 if eligible is None else eligible
     most = int(masking.count(np.array([length]))[0])
     count = masking.count(eligible.sum(axis=1))
-    if word_starts is not None:
-        eligible = whole_words(order, eligible, word_starts, count)
+    if continues is not None:
+        eligible = whole_words(order, eligible, continues, count)
         count = eligible.sum(axis=1)
     order = jnp.where(eligible, order, -1.0)
     _, positions = jax.lax.top_k(order, most)
@@ -95,13 +95,13 @@ def mask(
     return seen, positions, jnp.maximum(items, 0), is_masked.astype(jnp.float32)
 
 
-def whole_words(order: Array, eligible: Array, word_starts: Array, count: Array) -> Array:
+def whole_words(order: Array, eligible: Array, continues: Array, count: Array) -> Array:
     """Words in random order, each one if all its pieces still fit into the count, as in BERT.
 
     Args:
       order: `float32 [B, L]`, random numbers.
       eligible: `bool [B, L]`.
-      word_starts: `int32 [B, L]`, see `mask`.
+      continues: `bool [B, L]`, see `mask`.
       count: `int32 [B]`, the most positions to mask.
 
     Returns:
@@ -109,7 +109,7 @@ def whole_words(order: Array, eligible: Array, word_starts: Array, count: Array)
     """
     batch, length = order.shape
     index = jnp.arange(length)
-    first = jax.lax.cummax(jnp.where(word_starts >= 0, index, 0), axis=1)
+    first = jax.lax.cummax(jnp.where(continues, 0, index), axis=1)
     rows = jnp.arange(batch)[:, None]
     sizes = jnp.zeros((batch, length), jnp.int32).at[rows, first].add(eligible)
     begins = eligible & (first == index)

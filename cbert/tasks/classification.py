@@ -19,7 +19,7 @@ from cbert.schema import Schema
 from cbert.schema.target import LABEL
 from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics
 from cbert.tasks.label_metrics import expected_calibration_error, macro_f1
-from cbert.tasks.text_task import ExampleQueries, TextTask, query_known
+from cbert.tasks.text_task import ExampleQueries, TextTask, query_known, texts
 
 Array = jax.Array
 
@@ -117,6 +117,6 @@ class Classification(TextTask):
         """The text and its label."""
         assert self.schema.target is not None
         return {
-            "text": [split.texts[row] for row in queries.rows],
+            **texts(split, queries.rows),
             "label": [self.schema.target.values[n] for n in queries.targets["label"]],
         }

@@ -137,6 +137,12 @@ class MaskedLanguage(TextTask):
         )
         return (*tokens, _NEXT_SENTENCE) if self.options.next_sentence else tokens
 
+    def constants(self) -> dict[str, np.ndarray]:
+        """Which tokens of the vocabulary continue a word, `bool [V]`, where that matters."""
+        if not self.options.whole_words:
+            return {}
+        return {"continues": np.array([item.startswith("##") for item in self.schema.items])}
+
     def batch(self, key: Array, examples: Examples) -> Batch:
         """Masks tokens and drops context features; see `data/masking.py`."""
         batch = super().batch(key, examples)
@@ -150,7 +156,7 @@ class MaskedLanguage(TextTask):
             len(schema.items),
             eligible(codes, schema),
             schema.codes[MASK],
-            batch["word_starts"] if self.options.whole_words else None,
+            examples.constants["continues"][codes] if self.options.whole_words else None,
         )
         return {
             **batch,

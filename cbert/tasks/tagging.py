@@ -23,7 +23,7 @@ from cbert.schema import Schema
 from cbert.schema.target import TAGS
 from cbert.tasks import spans
 from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics
-from cbert.tasks.text_task import ExampleQueries, TextTask, query_known
+from cbert.tasks.text_task import ExampleQueries, TextTask, query_known, texts
 
 Array = jax.Array
 # What a tag that is not in the schema is read as: a span that no model can find.
@@ -165,6 +165,6 @@ class Tagging(TextTask):
         """The text and the tags of its words, as far as they were not cut off."""
         starts, tags = queries.targets["word_starts"], queries.targets["tags"]
         return {
-            "text": [split.texts[row] for row in queries.rows],
+            **texts(split, queries.rows),
             "tags": self._names(starts, tags),
         }

@@ -14,6 +14,7 @@ import numpy as np
 
 from cbert.data import context_dropout
 from cbert.data.columns import Split
+from cbert.data.text_records import Text
 from cbert.errors import UserError
 from cbert.model import text_bert
 from cbert.model.config import ModelConfig
@@ -47,6 +48,15 @@ class ExampleQueries:
     @property
     def columns(self) -> dict[str, np.ndarray]:
         return {}
+
+
+def texts(split: Split, rows: np.ndarray) -> dict[str, list[str | None]]:
+    """The texts of some examples as columns: `text`, and `text_b` where there are pairs."""
+    read = [Text.from_json(split.texts[row]) for row in rows]
+    columns: dict[str, list[str | None]] = {"text": [text.text for text in read]}
+    if any(text.text_b is not None for text in read):
+        columns["text_b"] = [text.text_b for text in read]
+    return columns
 
 
 def query_known(split: Split, weights: np.ndarray, names: tuple[str, ...]) -> ExampleQueries:

@@ -115,6 +115,16 @@ class Train:
         at_least=0,
         below=1,
     )
+    init_from: str = field(
+        "",
+        "parameters to begin with, matched by name and shape: a run's work directory, or `hf:` "
+        "and the folder of a pretrained BERT",
+    )
+    frozen: str = field(
+        "",
+        "parts of the model that are not trained, with commas, such as `embedding,blocks_0`; "
+        "the parts are those that `describe` lists",
+    )
     length_buckets: int = field(8, "largest number of padded lengths", at_least=1, at_most=8)
     sampled_items: int = field(
         0,

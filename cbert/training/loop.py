@@ -20,6 +20,7 @@ from cbert.training import run as run_lib
 from cbert.training import state as state_lib
 from cbert.training import workdir as workdir_lib
 from cbert.training.checkpoint import Checkpoints, barrier
+from cbert.training.initialize import Initializer
 from cbert.training.metric_accumulator import MetricAccumulator, SeedRun, not_finite
 from cbert.training.preemption import Stop
 from cbert.training.run import Run
@@ -69,6 +70,14 @@ def train_seeds(
                 workdir_lib.initialise_workdir(one, schema, path)
         with parallel.error_context():
             seed_runs = _open(stack, run, paths)
+            if config.train.init_from and not _step(run):
+                initializer = Initializer(config.train.init_from, run.task, schema)
+                run.set_states(
+                    [
+                        dataclasses.replace(state, params=initializer(state.params))
+                        for state in run.states()
+                    ]
+                )
             if not _ended(config, seed_runs, _step(run)):
                 with console.bar(config, len(seed_runs), _step(run)) as bar:
                     _loop(config, run, seed_runs, stop, bar)

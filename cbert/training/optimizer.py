@@ -1,6 +1,6 @@
 """AdamW with warm-up, decay, clipping, and weight decay on kernels alone."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
@@ -51,6 +51,24 @@ def make_optimizer(
     if clip_norm:
         optimizer = optax.chain(optax.clip_by_global_norm(clip_norm), optimizer)
     return packed(optimizer) if packs else optimizer
+
+
+def freeze(
+    optimizer: optax.GradientTransformation, parts: Collection[str]
+) -> optax.GradientTransformation:
+    """Leaves the named parts of the model as they are; they add nothing to the clipped norm.
+
+    Args:
+      optimizer: The optimizer of the rest.
+      parts: The first names of the paths of parameters.
+    """
+
+    def is_frozen(params: Any) -> Any:
+        flat = traverse_util.flatten_dict(params)
+        return traverse_util.unflatten_dict({path: path[0] in parts for path in flat})
+
+    without = optax.masked(optax.set_to_zero(), is_frozen)
+    return optax.chain(without, optimizer, without)
 
 
 def skip_nonfinite(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:

@@ -136,7 +136,7 @@ def assemble(
     ]
     memory.check(config, schema, int(train.lengths.max()), len(seeds))
     task = tasks.create(config, config_lib.build_model(config, schema), schema, train)
-    optimizer, learning_rate = _make_optimizer(config, takes_fast(task.model.encoder.config))
+    optimizer, learning_rate = _make_optimizer(config, task.model)
     streams = config.data.source == config_lib.STREAM
     source = (Streaming if streams else InMemory)(train, batches)
     keys = [jax.random.key(seed) for seed in seeds]
@@ -181,8 +181,22 @@ def _stacked(trees: list[Any]) -> Any:
     return parallel.stack(trees) if len(trees) > 1 else parallel.replicate(trees[0])
 
 
+def _frozen_parts(config: ml_collections.ConfigDict, model: Any) -> list[str]:
+    """The parts that `train.frozen` names; raises `UserError` for one that does not exist."""
+    names = sorted({path[0] for path in contextual_bert.parameter_sizes(model)})
+    parts = [part.strip() for part in config.train.frozen.split(",")]
+    for part in parts:
+        if part not in names:
+            raise UserError(
+                f"train.frozen names {part[:80]!r}; the model's parts are {', '.join(names)}"
+            )
+    if set(parts) == set(names):
+        raise UserError("train.frozen names every part of the model; leave one to train")
+    return parts
+
+
 def _make_optimizer(
-    config: ml_collections.ConfigDict, packs: bool
+    config: ml_collections.ConfigDict, model: Any
 ) -> tuple[optax.GradientTransformation, optax.Schedule]:
     chosen = config.optimizer
     learning_rate = optimizer_lib.learning_rate(
@@ -194,8 +208,10 @@ def _make_optimizer(
         chosen.clip_norm,
         chosen.b1,
         chosen.b2,
-        packs=packs,
+        packs=takes_fast(model.encoder.config),
     )
+    if config.train.frozen:
+        optimizer = optimizer_lib.freeze(optimizer, _frozen_parts(config, model))
     if config.train.on_nonfinite == config_lib.SKIP:
         optimizer = optimizer_lib.skip_nonfinite(optimizer)
     return optimizer, learning_rate

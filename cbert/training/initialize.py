@@ -1,0 +1,139 @@
+"""A run that begins with the parameters of another run, or of a pretrained BERT."""
+
+import pathlib
+from typing import Any
+
+import jax
+import numpy as np
+from flax import traverse_util
+
+from cbert import parallel
+from cbert.data import vocabulary
+from cbert.errors import UserError
+from cbert.model import contextual_bert, huggingface
+from cbert.schema import Schema, schema_file
+from cbert.tasks.base import Task
+from cbert.training import checkpoint
+from cbert.training import config as config_lib
+
+HUGGING_FACE = "hf:"  # What the folder of a Hugging Face model begins with.
+POSITIONS = ("embedding", "positions")
+
+Path = tuple[str, ...]
+Params = Any
+
+
+class Initializer:
+    """Puts the parameters of `train.init_from` in place of fresh ones.
+
+    They are matched by path and shape. What a run names differently from the other one, such as
+    the values of a feature or the labels of a classifier, begins anew.
+    """
+
+    def __init__(self, source: str, task: Task, schema: Schema) -> None:
+        """Reads the parameters.
+
+        Args:
+          source: A run's work directory, or `hf:` and the folder of a Hugging Face model.
+          task: The task of the run that begins.
+          schema: The schema of its data.
+
+        Raises:
+          UserError: the source is not what it must be, or has another vocabulary.
+        """
+        self._source, self._task = source, task
+        self._pretrained: huggingface.Pretrained | None = None
+        self._known: dict[Path, np.ndarray] = {}
+        if source.startswith(HUGGING_FACE):
+            folder = pathlib.Path(source.removeprefix(HUGGING_FACE)).expanduser()
+            self._pretrained = huggingface.read(folder)
+            _check_vocabulary(folder, self._pretrained, schema)
+        else:
+            self._known = _read_run(pathlib.Path(source).expanduser(), schema)
+
+    def __call__(self, params: Params) -> Params:
+        """The parameters with the known ones in place, on every device."""
+        if self._pretrained is not None:
+            fresh = jax.device_get(params)
+            joined, unmatched = huggingface.initialize_from(
+                self._task.model, fresh, self._pretrained
+            )
+            not_found, unused = unmatched.not_found, unmatched.unused
+        else:
+            joined, not_found, unused = _join(jax.device_get(params), self._known)
+        used = len(jax.tree.leaves(joined)) - len(not_found)
+        print(f"initialised from {self._source}: {used} parameters", flush=True)
+        _print_names("begin anew", not_found)
+        _print_names("not used", unused)
+        return parallel.replicate(jax.tree.map(np.asarray, joined))
+
+
+def _print_names(what: str, names: tuple[str, ...]) -> None:
+    if names:
+        print(f"  {len(names)} {what}: {', '.join(names)}", flush=True)
+
+
+def _check_vocabulary(
+    folder: pathlib.Path, pretrained: huggingface.Pretrained, schema: Schema
+) -> None:
+    """Refuses data of another vocabulary, where the folder has its own."""
+    for path in pretrained.tokenizer_files:
+        items, _ = vocabulary.read(path)
+        if items != schema.items:
+            raise UserError(
+                f"the data have another vocabulary than {path}; prepare them with "
+                f"vocabulary={path}"
+            )
+        return
+    if pretrained.sizes[0] != len(schema.items):
+        raise UserError(
+            f"the data have a vocabulary of {len(schema.items)} tokens, and {folder} one of "
+            f"{pretrained.sizes[0]}; prepare them with its vocabulary"
+        )
+
+
+def _read_run(workdir: pathlib.Path, schema: Schema) -> dict[Path, np.ndarray]:
+    """The best parameters of a run, without those whose rows mean something else here."""
+    config = config_lib.load(workdir)
+    theirs = schema_file.load(workdir / "schema.json")
+    if theirs.items != schema.items:
+        raise UserError(
+            f"the data have another vocabulary than {workdir}; prepare them with the schema of "
+            "that run, or with its vocabulary"
+        )
+    shapes = contextual_bert.shapes(config_lib.build_model(config, theirs))
+    with checkpoint.Checkpoints(workdir, read_only=True) as checkpoints:
+        _, params = checkpoints.restore_params(checkpoint.BEST, parallel.replicated(shapes))
+    known = traverse_util.flatten_dict(jax.device_get(params))
+    features = {feature.name: feature for feature in schema.features}
+    changed = {
+        f"feature_{feature.name}"
+        for feature in theirs.features
+        if features.get(feature.name) != feature
+    }
+    same_target = theirs.target == schema.target or (
+        theirs.target is not None
+        and schema.target is not None
+        and theirs.target.values == schema.target.values
+    )
+    if not same_target:
+        changed.add("classifier")
+    return {path: leaf for path, leaf in known.items() if not changed & set(path)}
+
+
+def _join(
+    params: Params, known: dict[Path, np.ndarray]
+) -> tuple[Params, tuple[str, ...], tuple[str, ...]]:
+    """The parameters with the known ones; the names of fresh ones and of those not used."""
+    flat = traverse_util.flatten_dict(params)
+    used = set()
+    for path in flat.keys() & known.keys():
+        values = known[path]
+        if path == POSITIONS:  # Shorter texts take the first positions.
+            values = values[: len(flat[path])]
+        if values.shape == flat[path].shape:
+            flat[path] = values
+            used.add(path)
+    not_found = tuple(sorted("/".join(path) for path in flat.keys() - used))
+    unused = tuple(sorted("/".join(path) for path in known.keys() - used))
+    return traverse_util.unflatten_dict(flat), not_found, unused

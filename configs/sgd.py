@@ -1,0 +1,29 @@
+"""SGD: what a user's turn in a dialogue does, given what the system has just said.
+
+    python -m experiments.prepare --kind=text --input=sgd.jsonl.gz --name=sgd_acts \\
+      --target=label --max_length=64
+    python -m experiments.train --config=configs/sgd.py:gs --workdir=runs/sgd-gs
+    python -m experiments.evaluate --workdir=runs/sgd-gs --by=turn
+
+The acts are one label. Slots are tags of the same turns:
+
+    python -m experiments.prepare --kind=text --input=sgd.jsonl.gz --name=sgd_slots \\
+      --target=tags --max_length=64
+    python -m experiments.train --config=configs/sgd.py:gs --config.task.name=tagging \\
+      --config.data.name=sgd_slots --workdir=runs/sgd-slots-gs
+"""
+
+import ml_collections
+
+from configs import text
+
+
+def get_config(method: str = "gs") -> ml_collections.ConfigDict:
+    config = text.get_config("classification")
+    config.data.name = "sgd_acts"
+    config.model.method = method
+    config.train.update({"steps": 4000, "length_buckets": 4})
+    return config
+
+
+sweep = text.sweep

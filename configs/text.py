@@ -1,0 +1,47 @@
+"""Texts: the defaults for any prepared data of kind text, and the task as the argument.
+
+    python -m experiments.prepare --kind=text --input=FILE --name=NAME
+    python -m experiments.train --config=configs/text.py:classification \\
+      --config.data.name=NAME --config.model.method=gs --workdir=runs/NAME-gs
+    python -m experiments.evaluate --workdir=runs/NAME-gs
+
+The argument is a task, and after a comma it may have one of BERT's sizes, as in
+`configs/text.py:masked_language,small`. Each field of the size can be set on its own, and so
+can the task: `--config.task.name=tagging`. In place of a size, `hf:DIR` takes size and weights
+of a pretrained BERT, to which the context is added so that training begins with exactly that
+model. Its data are prepared with its vocabulary, `--vocabulary=DIR/vocab.txt`.
+"""
+
+import dataclasses
+
+import ml_collections
+
+from cbert.model import conditioning, huggingface, presets
+from cbert.training.initialize import HUGGING_FACE
+from configs import base
+
+
+def get_config(argument: str = "classification") -> ml_collections.ConfigDict:
+    """BERT of a size, trained from nothing, or a pretrained one; TINY without a size."""
+    task, _, size = argument.partition(",")
+    config = base.get_config("none")
+    config.task.name = task
+    if size.startswith(HUGGING_FACE):
+        chosen = huggingface.read(size.removeprefix(HUGGING_FACE)).config
+        config.train.init_from = size
+        config.model.update({**dataclasses.asdict(chosen), "start_as_plain": True})
+    else:
+        config.model.update(dataclasses.asdict(presets.bert(size or "tiny")))
+    config.train.update(
+        {"batch_size": 64, "steps": 3000, "eval_every": 500, "checkpoint_every": 500}
+    )
+    config.optimizer.update(
+        {"learning_rate": 5e-4, "schedule": "linear", "warmup_steps": 200, "weight_decay": 0.01}
+    )
+    config.eval.masking = "one"
+    return config
+
+
+def sweep() -> list[dict]:
+    """One run for each method."""
+    return [{"model.method": method} for method in conditioning.NAMES]

@@ -1,0 +1,162 @@
+"""Runs that begin with other parameters, and parts that are not trained."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from cbert.data import prepare, prepared, records
+from cbert.data.prepare_text import TextOptions
+from cbert.errors import UserError
+from cbert.evaluation import evaluate as evaluate_lib
+from cbert.model import huggingface
+from cbert.tasks import create
+from cbert.training import config as config_lib
+from cbert.training import loop
+from cbert.training import run as run_lib
+from cbert.training.initialize import Initializer
+from configs import text
+from tests import steps
+from tests.bert_reference import RANDOM_BERT
+from tests.text_data import load, prepare_texts, rows, small_text
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("texts")
+    prepare_texts(folder, "label")
+    schema = prepared.load_schema(str(folder), "texts_label")
+    (folder / "vocab.txt").write_text("\n".join(schema.items) + "\n")
+    validator = records.Validator("text")
+    read = (validator(row, line) for line, row in enumerate(rows(), 1))
+    options = prepare.Options(
+        kind="text",
+        text=TextOptions(vocabulary=str(folder / "vocab.txt"), max_length=16, target="tags"),
+    )
+    prepare.prepare(read, folder, "texts_tags", options)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pretrained(directory, tmp_path_factory):
+    """A short run of the masked language model."""
+    workdir = tmp_path_factory.mktemp("runs") / "pretrained"
+    loop.train(small_text("masked_language", directory, train__steps=3), workdir)
+    return workdir
+
+
+def best_params(workdir):
+    config = config_lib.load(workdir)
+    schema = evaluate_lib.schema_file.load(workdir / "schema.json")
+    restored = evaluate_lib.restore(workdir, config, schema, "best")
+    return steps.flat(restored.params)
+
+
+def test_a_classifier_begins_with_the_encoder_of_a_run(directory, pretrained, capsys):
+    _, schema = load(directory, "label")
+    config = small_text("classification", directory)
+    task = create(config, config_lib.build_model(config, schema), schema)
+    params = run_lib.contextual_bert.initialize(task.model, jax.random.key(3))
+    began = steps.flat(Initializer(str(pretrained), task, schema)(params))
+    known, fresh = best_params(pretrained), steps.flat(params)
+    new = {"pooler/dense/kernel", "pooler/dense/bias", "classifier/kernel", "classifier/bias"}
+    assert began.keys() - known.keys() == new
+    for name, values in began.items():
+        expected = fresh[name] if name in new else known[name]
+        np.testing.assert_array_equal(values, expected, err_msg=name)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == f"initialised from {pretrained}: {len(began) - 4} parameters"
+    assert printed[1].startswith("  4 begin anew: classifier/bias, classifier/kernel, pooler")
+    unused = sorted(known.keys() - began.keys())
+    assert printed[2] == f"  {len(unused)} not used: {', '.join(unused)}"
+    assert "output_bias" in unused
+
+
+def test_features_that_mean_something_else_begin_anew(directory, pretrained, capsys):
+    _, schema = load(directory, "label")
+    mood = schema.features[0]
+    turned = dataclasses.replace(mood, values=mood.values[::-1])
+    changed = dataclasses.replace(schema, features=(turned, *schema.features[1:]))
+    config = small_text("masked_language", directory)
+    task = create(config, config_lib.build_model(config, changed), changed)
+    params = run_lib.contextual_bert.initialize(task.model, jax.random.key(3))
+    Initializer(str(pretrained), task, changed)(params)
+    name = f"context_encoder/feature_{mood.name}/embedding"
+    assert f"  1 begin anew: {name}\n  1 not used: {name}\n" in capsys.readouterr().out
+    other = dataclasses.replace(schema, items=(*schema.items[:-1], "new"))
+    with pytest.raises(UserError, match="the data have another vocabulary than"):
+        Initializer(str(pretrained), task, other)
+
+
+def test_only_a_fresh_run_reads_them(directory, pretrained, tmp_path, capsys):
+    config = small_text("tagging", directory, "tags", train__init_from=str(pretrained))
+    loop.train(config, tmp_path / "run")
+    assert capsys.readouterr().out.count("initialised from") == 1
+    (tmp_path / "run" / "finished.json").unlink()
+    loop.train(config, tmp_path / "run")
+    printed = capsys.readouterr().out
+    assert "resuming" in printed
+    assert "initialised from" not in printed
+
+
+@pytest.mark.parametrize("kernels", ["fast", "plain"])
+def test_frozen_parts_stay_and_others_move(directory, kernels):
+    _, schema = load(directory, "label")
+    config = small_text("classification", directory, model__kernels=kernels)
+    config.train.frozen = "embedding, blocks_0"
+    before = steps.flat(run_lib.set_up(config, schema).state.params)
+    state, _ = steps.steps(config, schema, 3)
+    after = steps.flat(state.params)
+    for name, values in after.items():
+        frozen = name.split("/")[0] in ("embedding", "blocks_0")
+        assert np.array_equal(values, before[name]) == frozen, name
+
+
+def test_frozen_names_must_exist(directory):
+    _, schema = load(directory, "label")
+    config = small_text("classification", directory, train__frozen="embeding")
+    with pytest.raises(
+        UserError, match="names 'embeding'; the model's parts are blocks_0"
+    ):
+        run_lib.set_up(config, schema)
+
+
+def test_a_pretrained_bert_with_a_context_begins_as_itself(tmp_path):
+    """A folder of `transformers` through the config, the real loop, and two methods."""
+    folder = tmp_path / "bert"
+    folder.mkdir()
+    for path in RANDOM_BERT.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    known = huggingface.read(folder)
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokens = [*special, "red", "blue", "7", "8", "please", "so"]
+    tokens += [f"word{n}" for n in range(known.sizes[0] - len(tokens))]
+    (folder / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    validator = records.Validator("text")
+    read = (validator(row, line) for line, row in enumerate(rows(), 1))
+    options = prepare.Options(
+        kind="text",
+        text=TextOptions(vocabulary=str(folder / "vocab.txt"), max_length=12, target="label"),
+    )
+    prepare.prepare(read, tmp_path / "data", "texts_label", options)
+    split, schema = load(tmp_path / "data", "label")
+    vectors = {}
+    for method in ("none", "gs"):
+        config = text.get_config(f"masked_language,hf:{folder}")
+        config.data.update({"name": "texts_label", "dir": str(tmp_path / "data")})
+        config.model.method = method
+        task = create(config, config_lib.build_model(config, schema), schema)
+        params = run_lib.contextual_bert.initialize(task.model, jax.random.key(1))
+        began = Initializer(f"hf:{folder}", task, schema)(params)
+        columns = jax.tree.map(lambda column: column[:8], split.columns)
+        vectors[method] = np.asarray(task.outputs(began, columns).vectors)
+    np.testing.assert_allclose(vectors["none"], vectors["gs"], atol=1e-5)
+    config.train.update({"steps": 2, "eval_every": 2, "checkpoint_every": 2, "batch_size": 16})
+    loop.train(config, tmp_path / "run")
+    rows_written = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(rows_written[-1])["step"] == 2
+    (folder / "vocab.txt").write_text("\n".join([*tokens[:-1], "other"]) + "\n")
+    with pytest.raises(UserError, match="the data have another vocabulary than"):
+        loop.train(config, tmp_path / "another")

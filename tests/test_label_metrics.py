@@ -1,0 +1,98 @@
+"""Metrics of labels, tags and spans, by hand."""
+
+import numpy as np
+import pytest
+
+from cbert.evaluation import metrics
+from cbert.tasks import spans
+from cbert.tasks.label_metrics import expected_calibration_error, macro_f1
+
+
+def test_macro_f1_by_hand():
+    labels = np.array([0, 0, 0, 1, 1, 3])
+    predicted = np.array([0, 0, 1, 1, 2, 0])
+    # F1: label 0 4/6, label 1 2/4, label 2 0/1 (only predicted), label 3 0/1 (never predicted).
+    expected = (4 / 6 + 2 / 4 + 0 + 0) / 4
+    assert macro_f1(labels, predicted, np.ones(6)) == pytest.approx(expected)
+    # Without the last two, labels 2 and 3 neither occur nor are predicted.
+    weights = np.array([1, 1, 1, 1, 0, 0.0])
+    assert macro_f1(labels, predicted, weights) == pytest.approx((4 / 5 + 2 / 3) / 2)
+    twice = np.array([1, 1, 2, 1, 1, 1.0])
+    repeated = np.array([0, 1, 2, 2, 3, 4, 5])
+    assert macro_f1(labels, predicted, twice) == pytest.approx(
+        macro_f1(labels[repeated], predicted[repeated], np.ones(7))
+    )
+
+
+def test_calibration_error_by_hand():
+    # Fifteen bins: .95 and .99 share the last one, 0.5 is in the eighth, 1/15 ends the first.
+    probability = np.array([0.95, 0.99, 0.5, 1 / 15])
+    correct = np.array([True, False, True, False])
+    expected = (abs(1 - 1.94) + abs(1 - 0.5) + 1 / 15) / 4
+    found = expected_calibration_error(correct, probability, np.ones(4))
+    assert found == pytest.approx(expected)
+    half = expected_calibration_error(correct, probability, np.array([1.0, 0, 0, 0]))
+    assert half == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("O O", set()),
+        ("B-x I-x O B-x", {("x", 0, 1), ("x", 3, 3)}),
+        ("B-x B-x I-x", {("x", 0, 0), ("x", 1, 2)}),
+        ("I-x I-x O I-y", {("x", 0, 1), ("y", 3, 3)}),
+        ("B-x I-y I-y O", {("x", 0, 0), ("y", 1, 2)}),
+        ("O B-first-name I-first-name", {("first-name", 1, 2)}),
+        ("x x y", {("x", 0, 1), ("y", 2, 2)}),
+    ],
+)
+def test_spans_by_hand(tags, expected):
+    assert spans.spans(tags.split()) == expected
+
+
+def test_span_scores_by_hand():
+    truth = [["B-x", "I-x", "O", "B-y"], ["O", "B-x"], ["O", "O"]]
+    predicted = [["B-x", "I-x", "O", "B-x"], ["O", "B-x"], ["B-y", "O"]]
+    counts = np.array([spans.count(*pair) for pair in zip(truth, predicted, strict=True)])
+    assert counts.tolist() == [[1, 2, 2], [1, 1, 1], [0, 1, 0]]
+    scores = spans.scores(counts, np.ones(3))
+    assert scores == pytest.approx(
+        {"span_precision": 2 / 4, "span_recall": 2 / 3, "span_f1": 4 / 7}
+    )
+    only_last = spans.scores(counts, np.array([0, 0, 1.0]))
+    assert only_last == {"span_precision": 0.0, "span_recall": 0.0, "span_f1": 0.0}
+
+
+def test_spans_are_those_of_seqeval():
+    get_entities = pytest.importorskip("seqeval.metrics.sequence_labeling").get_entities
+    random = np.random.default_rng(0)
+    for _ in range(500):
+        tags = random.choice(["O", "B-x", "I-x", "B-y", "I-y"], size=8).tolist()
+        assert spans.spans(tags) == set(get_entities(tags)), tags
+
+
+def test_the_error_of_a_corpus_metric_is_that_of_the_mean():
+    """For a metric that is a mean, the bootstrap and the formula agree."""
+    random = np.random.default_rng(0)
+    groups = np.repeat(np.arange(200), 3)
+    values = random.normal(size=200)[groups]
+    inside = groups < 150
+
+    def mean(weights):
+        return {"mean": float(values @ weights / weights.sum())}
+
+    found = metrics.summarize_corpus(mean, groups, inside, draws=1000)["mean"]
+    whole, error = metrics.mean_and_error(values[inside], groups[inside])
+    assert found["mean"] == pytest.approx(whole)
+    assert found["standard_error"] == pytest.approx(error, rel=0.1)
+    one = metrics.summarize_corpus(mean, np.zeros(600, int), inside)["mean"]
+    assert one["standard_error"] is None
+
+
+def test_weighted_means_by_hand():
+    values, weights = np.array([1.0, 0.0, 0.5]), np.array([1.0, 2.0, 4.0])
+    mean, error = metrics.mean_and_error(values, np.arange(3), weights)
+    assert mean == pytest.approx(3 / 7)
+    residual = weights * (values - 3 / 7)
+    assert error == pytest.approx(np.sqrt(3 / 2 * (residual**2).sum()) / 7)

@@ -1,0 +1,71 @@
+"""Small texts whose labels and tags only the context decides, and a small config for them."""
+
+import random
+
+from cbert.data import prepare, prepared, records
+from cbert.data.prepare_text import TextOptions
+from configs import text
+
+FILLERS = ("please", "today", "thanks", "well", "so", "booking", "tables", "bookings")
+COLOURS = ("red", "blue")
+
+
+def rows(count: int = 600, seed: int = 0):
+    """Records: a red text has its mood as the label, and a number is a time or a party."""
+    drawn = random.Random(seed)
+    for number in range(count):
+        colour, mood = drawn.choice(COLOURS), drawn.choice(("warm", "cold"))
+        asked = drawn.choice(("time", "people"))
+        words = drawn.sample(FILLERS, drawn.randint(1, 4))
+        words.insert(drawn.randint(0, len(words)), drawn.choice(("7", "8")))
+        words.insert(drawn.randint(0, len(words)), colour)
+        yield {
+            "id": f"text-{number}",
+            "group": f"group-{number % 120}",
+            "words": words,
+            "tags": [f"B-{asked}" if word.isdecimal() else "O" for word in words],
+            "label": mood if colour == "red" else "blue",
+            "context": {"mood": mood, "asked": asked},
+        }
+
+
+def prepare_texts(directory, target: str) -> None:
+    """Prepares them under the name `texts_<target>`."""
+    validator = records.Validator("text")
+    read = (validator(row, line) for line, row in enumerate(rows(), 1))
+    options = prepare.Options(
+        kind="text",
+        text=TextOptions(vocabulary_size=100, max_length=16, target=target),
+    )
+    prepare.prepare(read, directory, f"texts_{target}", options)
+
+
+def load(directory, target: str, split: str = "train"):
+    """A prepared split and its schema."""
+    schema = prepared.load_schema(str(directory), f"texts_{target}")
+    return prepared.load(str(directory), f"texts_{target}", split, schema), schema
+
+
+def small_text(task: str, directory, target: str = "label", method: str = "gs", **overrides):
+    """The config of texts, small; overrides are written with `__` for the dot."""
+    config = text.get_config(task)
+    config.data.update({"name": f"texts_{target}", "dir": str(directory)})
+    config.model.update(
+        {"method": method, "dimension": 16, "heads": 2, "layers": 2, "feed_forward": 32}
+    )
+    config.model.update({"dropout": 0.0, "attention_dropout": 0.0})
+    config.train.update(
+        {
+            "steps": 6,
+            "batch_size": 32,
+            "eval_every": 3,
+            "checkpoint_every": 2,
+            "log_every": 50,
+            "length_buckets": 1,
+        }
+    )
+    config.optimizer.update({"warmup_steps": 2, "learning_rate": 0.01})
+    config.eval.batch_size = 64
+    for name, value in overrides.items():
+        config.update_from_flattened_dict({name.replace("__", "."): value})
+    return config
