@@ -117,9 +117,7 @@ def test_frozen_parts_stay_and_others_move(directory, kernels):
 def test_frozen_names_must_exist(directory):
     _, schema = load(directory, "label")
     config = small_text("classification", directory, train__frozen="embeding")
-    with pytest.raises(
-        UserError, match="names 'embeding'; the model's parts are blocks_0"
-    ):
+    with pytest.raises(UserError, match="names 'embeding'; the model's parts are blocks_0"):
         run_lib.set_up(config, schema)
 
 
