@@ -30,7 +30,7 @@ def directory(tmp_path_factory):
     schema = prepared.load_schema(str(folder), "texts_label")
     (folder / "vocab.txt").write_text("\n".join(schema.items) + "\n")
     validator = records.Validator("text")
-    read = (validator(row, line) for line, row in enumerate(rows(), 1))
+    read = (validator(row, line) for line, row in enumerate(rows("tags"), 1))
     options = prepare.Options(
         kind="text",
         text=TextOptions(vocabulary=str(folder / "vocab.txt"), max_length=16, target="tags"),
@@ -117,9 +117,7 @@ def test_frozen_parts_stay_and_others_move(directory, kernels):
 def test_frozen_names_must_exist(directory):
     _, schema = load(directory, "label")
     config = small_text("classification", directory, train__frozen="embeding")
-    with pytest.raises(
-        UserError, match="names 'embeding'; the model's parts are blocks_0"
-    ):
+    with pytest.raises(UserError, match="names 'embeding'; the model's parts are blocks_0"):
         run_lib.set_up(config, schema)
 
 
