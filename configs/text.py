@@ -32,6 +32,8 @@ def get_config(argument: str = "classification") -> ml_collections.ConfigDict:
         config.model.update({**dataclasses.asdict(chosen), "start_as_plain": True})
     else:
         config.model.update(dataclasses.asdict(presets.bert(size or "tiny")))
+    # With a deviation of 0.02 everywhere, as in BERT, a context begins too weak to be learnt.
+    config.model.initializer = "scaled"
     config.train.update(
         {"batch_size": 64, "steps": 3000, "eval_every": 500, "checkpoint_every": 500}
     )

@@ -72,9 +72,10 @@ def main() -> None:
         for name, result in summary["results"].items()
         if name != evaluate_lib.MODEL
     }
+    masked = f" ({summary['masking']})" if summary["masking"] else ""
     print(
-        f"\n{options.split} split of {summary['data']}: {summary['queries']:,} queries "
-        f"({summary['masking']}), {summary['groups']:,} groups, {summary['skipped']:,} skipped"
+        f"\n{options.split} split of {summary['data']}: {summary['queries']:,} queries"
+        f"{masked}, {summary['groups']:,} groups, {summary['skipped']:,} skipped"
         "; ± standard error over groups\n"
     )
     print(compare.format_results({**results, **baseline_results}, metrics))

@@ -30,7 +30,7 @@ def directory(tmp_path_factory):
     schema = prepared.load_schema(str(folder), "texts_label")
     (folder / "vocab.txt").write_text("\n".join(schema.items) + "\n")
     validator = records.Validator("text")
-    read = (validator(row, line) for line, row in enumerate(rows(), 1))
+    read = (validator(row, line) for line, row in enumerate(rows("tags"), 1))
     options = prepare.Options(
         kind="text",
         text=TextOptions(vocabulary=str(folder / "vocab.txt"), max_length=16, target="tags"),

@@ -155,7 +155,9 @@ def test_classification_needs_the_context(directory, tmp_path):
     assert with_context["results"]["model"]["accuracy"]["mean"] > 0.95
     assert with_context["results"]["model"]["macro_f1"]["mean"] > 0.95
     assert without["results"]["model"]["accuracy"]["mean"] < 0.9
-    assert with_context["masking"] == "one"
+    assert with_context["masking"] == ""
+    with pytest.raises(UserError, match="the task classification masks nothing"):
+        evaluate_lib.evaluate(tmp_path / "gs", evaluate_lib.EvaluationOptions(masking="each"))
     paired = compare.paired(none, gs)
     assert paired["high"] < -0.2  # It is worth half of log 2, or .35 nats.
     # What the files say is what the evaluation found.
@@ -231,7 +233,7 @@ def test_masked_language_beside_its_baselines(directory, tmp_path):
         assert result["pseudo_perplexity"]["mean"] == pytest.approx(
             np.exp(result["cross_entropy"]["mean"])
         )
-    table = pyarrow.parquet.read_table(tmp_path / "eval" / "test.parquet").to_pydict()
+    table = pyarrow.parquet.read_table(tmp_path / "eval" / "test-each.parquet").to_pydict()
     assert summary["queries"] == len(table["token"])
     assert not {"[CLS]", "[SEP]", "[PAD]"} & set(table["token"])
     assert summary["queries"] == int((evaluation.split.lengths - 2).sum())

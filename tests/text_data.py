@@ -10,7 +10,14 @@ FILLERS = ("please", "today", "thanks", "well", "so", "booking", "tables", "book
 COLOURS = ("red", "blue")
 
 
-def rows(count: int = 600, seed: int = 0):
+def _answer(words: list[str], colour: str, mood: str):
+    """The colour where the mood is warm, else none."""
+    before = " ".join(words[: words.index(colour)])
+    start = len(before) + bool(before)
+    return {"text": colour, "start": start} if mood == "warm" else None
+
+
+def rows(target: str = "label", count: int = 600, seed: int = 0):
     """Records: a red text has its mood as the label, and a number is a time or a party."""
     drawn = random.Random(seed)
     for number in range(count):
@@ -24,7 +31,12 @@ def rows(count: int = 600, seed: int = 0):
             "group": f"group-{number % 120}",
             "words": words,
             "tags": [f"B-{asked}" if word.isdecimal() else "O" for word in words],
-            "label": mood if colour == "red" else "blue",
+            "label": {
+                "label": mood if colour == "red" else "blue",
+                "labels": [colour, mood],
+                "number": len(words) + 10.0 * (mood == "warm"),
+            }.get(target),
+            "answer": _answer(words, colour, mood),
             "context": {"mood": mood, "asked": asked},
         }
 
@@ -32,7 +44,7 @@ def rows(count: int = 600, seed: int = 0):
 def prepare_texts(directory, target: str) -> None:
     """Prepares them under the name `texts_<target>`."""
     validator = records.Validator("text")
-    read = (validator(row, line) for line, row in enumerate(rows(), 1))
+    read = (validator(row, line) for line, row in enumerate(rows(target), 1))
     options = prepare.Options(
         kind="text",
         text=TextOptions(vocabulary_size=100, max_length=16, target=target),

@@ -14,6 +14,7 @@ import pyarrow.parquet
 
 from cbert import files, parallel, tasks
 from cbert.data import prepared
+from cbert.errors import UserError
 from cbert.evaluation import baselines, breakdown, feature_importance, metrics, text_baselines
 from cbert.model import contextual_bert
 from cbert.schema import Schema, schema_file
@@ -134,8 +135,11 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
     if options.by:
         breakdown.check(schema.feature(options.by))
     data_dir, name = options.data_dir or config.data.dir, options.name or config.data.name
-    masking = options.masking or config.eval.masking
     task = tasks.create(config, config_lib.build_model(config, schema), schema)
+    if options.masking and not task.masks:
+        raise UserError(f"the task {task.name} masks nothing; evaluate without masking")
+    own_masking = config.eval.masking if task.masks else ""
+    masking = options.masking or own_masking
     split, queries, baseline_predictions = _query(
         task, data_dir, name, options.split, masking, schema
     )
@@ -158,7 +162,7 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
         "data": name,
         "seed": config.seed,
     }
-    own = {"masking": config.eval.masking, "checkpoint": checkpoint.BEST}
+    own = {"masking": own_masking, "checkpoint": checkpoint.BEST}
     own["data"] = config.data.name
     others = [settings[field] for field, value in own.items() if settings[field] != value]
     return Evaluation(

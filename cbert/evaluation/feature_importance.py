@@ -79,9 +79,11 @@ def measure(
     queries = task.queries(split, ONE)
     groups = metrics.group_codes(split.groups)[queries.rows]
 
+    metric = task.metrics[0].name
+
     def cross_entropy(context: dict[str, Any]) -> np.ndarray:
         predictions = restored.predict({**data, "context": context}, split, queries)
-        return task.metric_values(predictions, queries)["cross_entropy"]
+        return task.metric_values(predictions, queries)[metric]
 
     unperturbed = cross_entropy(data["context"])
 

@@ -11,13 +11,19 @@ from cbert.tasks.base import Task
 from cbert.tasks.classification import Classification
 from cbert.tasks.masked_item import MaskedItem
 from cbert.tasks.masked_language import MaskedLanguage
+from cbert.tasks.multi_label import MultiLabel
+from cbert.tasks.regression import Regression
+from cbert.tasks.span import Span
 from cbert.tasks.tagging import Tagging
 
 TASKS: dict[str, Any] = {
     "masked_item": MaskedItem,  # name the masked items of a set or a sequence
     "masked_language": MaskedLanguage,  # name the masked tokens of a text: BERT's pretraining
     "classification": Classification,  # give a text or a pair of texts one label
+    "multi_label": MultiLabel,  # say of each label whether a text or a pair has it
+    "regression": Regression,  # give a text or a pair a number
     "tagging": Tagging,  # give each word of a text a tag
+    "span": Span,  # find the answer to a question in a passage
 }
 
 

@@ -111,11 +111,13 @@ class Task(Protocol):
       metrics: All metrics of an evaluation, in the order of its tables; the first one decides
         which checkpoint is the best.
       shown: The names of those that a person sees after a validation.
+      masks: Whether an evaluation masks something, and `eval.masking` says what.
       Config: Its section `task.<name>` of a config, a frozen dataclass; None for no section.
     """
 
     name: ClassVar[str]
     shown: ClassVar[tuple[str, ...]]
+    masks: ClassVar[bool]
     Config: ClassVar[type | None]
 
     @property

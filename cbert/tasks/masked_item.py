@@ -88,6 +88,7 @@ class MaskedItem:
     name: ClassVar[str] = "masked_item"
     metrics: ClassVar[tuple[Metric, ...]] = ranking.METRICS
     shown: ClassVar[tuple[str, ...]] = ("cross_entropy", "recall@5")
+    masks: ClassVar[bool] = True
     Config: ClassVar[type | None] = None
 
     @classmethod

@@ -78,6 +78,7 @@ class MaskedLanguage(TextTask):
 
     name: ClassVar[str] = "masked_language"
     shown: ClassVar[tuple[str, ...]] = ("cross_entropy", "accuracy", _NEXT_SENTENCE.name)
+    masks: ClassVar[bool] = True
     Config: ClassVar[type | None] = MaskedLanguageConfig
 
     @classmethod

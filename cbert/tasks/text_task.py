@@ -97,6 +97,7 @@ class TextTask:
     name: ClassVar[str]
     # The kind of target that the data must have, None for a task that needs none.
     target: ClassVar[str | None] = None
+    masks: ClassVar[bool] = False
     Config: ClassVar[type | None] = None
 
     @classmethod

@@ -44,12 +44,15 @@ class Initializer:
         self._source, self._task = source, task
         self._pretrained: huggingface.Pretrained | None = None
         self._known: dict[Path, np.ndarray] = {}
+        self._changed: set[str] = set()
         if source.startswith(HUGGING_FACE):
             folder = pathlib.Path(source.removeprefix(HUGGING_FACE)).expanduser()
             self._pretrained = huggingface.read(folder)
             _check_vocabulary(folder, self._pretrained, schema)
         else:
-            self._known = _read_run(pathlib.Path(source).expanduser(), schema)
+            workdir = pathlib.Path(source).expanduser()
+            self._known, theirs = _read_run(workdir, schema)
+            self._changed = _changed(theirs, schema)
 
     def __call__(self, params: Params) -> Params:
         """The parameters with the known ones in place, on every device."""
@@ -60,7 +63,8 @@ class Initializer:
             )
             not_found, unused = unmatched.not_found, unmatched.unused
         else:
-            joined, not_found, unused = _join(jax.device_get(params), self._known)
+            fresh = jax.device_get(params)
+            joined, not_found, unused = _join(fresh, self._known, self._changed)
         used = len(jax.tree.leaves(joined)) - len(not_found)
         print(f"initialised from {self._source}: {used} parameters", flush=True)
         _print_names("begin anew", not_found)
@@ -92,8 +96,8 @@ def _check_vocabulary(
         )
 
 
-def _read_run(workdir: pathlib.Path, schema: Schema) -> dict[Path, np.ndarray]:
-    """The best parameters of a run, without those whose rows mean something else here."""
+def _read_run(workdir: pathlib.Path, schema: Schema) -> tuple[dict[Path, np.ndarray], Schema]:
+    """The best parameters of a run, and its schema."""
     config = config_lib.load(workdir)
     theirs = schema_file.load(workdir / "schema.json")
     if theirs.items != schema.items:
@@ -104,7 +108,11 @@ def _read_run(workdir: pathlib.Path, schema: Schema) -> dict[Path, np.ndarray]:
     shapes = contextual_bert.shapes(config_lib.build_model(config, theirs))
     with checkpoint.Checkpoints(workdir, read_only=True) as checkpoints:
         _, params = checkpoints.restore_params(checkpoint.BEST, parallel.replicated(shapes))
-    known = traverse_util.flatten_dict(jax.device_get(params))
+    return traverse_util.flatten_dict(jax.device_get(params)), theirs
+
+
+def _changed(theirs: Schema, schema: Schema) -> set[str]:
+    """The modules whose rows mean something else in another schema."""
     features = {feature.name: feature for feature in schema.features}
     changed = {
         f"feature_{feature.name}"
@@ -118,11 +126,11 @@ def _read_run(workdir: pathlib.Path, schema: Schema) -> dict[Path, np.ndarray]:
     )
     if not same_target:
         changed.add("classifier")
-    return {path: leaf for path, leaf in known.items() if not changed & set(path)}
+    return changed
 
 
 def _join(
-    params: Params, known: dict[Path, np.ndarray]
+    params: Params, known: dict[Path, np.ndarray], changed: set[str]
 ) -> tuple[Params, tuple[str, ...], tuple[str, ...]]:
     """The parameters with the known ones; the names of fresh ones and of those not used."""
     flat = traverse_util.flatten_dict(params)
@@ -131,7 +139,7 @@ def _join(
         values = known[path]
         if path == POSITIONS:  # Shorter texts take the first positions.
             values = values[: len(flat[path])]
-        if values.shape == flat[path].shape:
+        if values.shape == flat[path].shape and not changed & set(path):
             flat[path] = values
             used.add(path)
     not_found = tuple(sorted("/".join(path) for path in flat.keys() - used))

@@ -1,0 +1,132 @@
+"""Multi-label classification: a text has any number of labels, each of them yes or no.
+
+Legend: B examples, Q queries, T labels.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+import optax
+
+from cbert.data.columns import Split
+from cbert.model.config import ModelConfig
+from cbert.model.heads import ClassificationHead
+from cbert.schema import Schema
+from cbert.schema.target import LABELS
+from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics
+from cbert.tasks.text_task import ExampleQueries, TextTask, query_known, texts
+
+Array = jax.Array
+
+
+class MultiLabel(TextTask):
+    """Says of each label of the schema's target whether a text has it, at probability 1/2."""
+
+    name: ClassVar[str] = "multi_label"
+    target: ClassVar[str | None] = LABELS
+    shown: ClassVar[tuple[str, ...]] = ("cross_entropy", "exact_match", "micro_f1")
+
+    @classmethod
+    def head(cls, config: ModelConfig, schema: Schema, own: None) -> ClassificationHead:
+        """A logit for each label."""
+        assert schema.target is not None
+        return ClassificationHead(config, len(schema.target.values))
+
+    @classmethod
+    def scored(
+        cls, config: ml_collections.ConfigDict, schema: Schema, length: int
+    ) -> tuple[int, int]:
+        """One position of an example is scored, against the labels."""
+        return 1, len(schema.target.values) if schema.target else 1
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The first two are means over queries; cross-entropy is the sum over labels."""
+        return (
+            Metric("cross_entropy", "min", "cross-entropy"),
+            Metric("exact_match", "max", "exact match", percent=True),
+            Metric("micro_f1", "max", "micro-F1", percent=True),
+            Metric("macro_f1", "max", "macro-F1", percent=True),
+        )
+
+    def _cross_entropy(self, logits: Array, labels: Array) -> Array:
+        """The sum over labels in nats, `[B]`; 0 where the labels are not known."""
+        losses = optax.sigmoid_binary_cross_entropy(logits, jnp.maximum(labels, 0))
+        return jnp.where(labels >= 0, losses, 0).sum(axis=1)
+
+    def loss(
+        self, params: Any, batch: Batch, rngs: Mapping[str, Array]
+    ) -> tuple[Array, Metrics]:
+        """Cross-entropy of all labels in nats; an example without labels adds nothing."""
+        labels = batch["labels"]
+        total = self._cross_entropy(self.outputs(params, batch, rngs=rngs), labels).sum()
+        known = (labels[:, 0] >= 0).sum()
+        return total / batch["normaliser"], {"loss": (total, known)}
+
+    def queries(self, split: Split, masking: str) -> ExampleQueries:
+        """Every example whose labels are known, whatever `masking` says."""
+        return query_known(split, split.targets["labels"][:, 0] >= 0, ("labels",))
+
+    def predict(
+        self, params: Any, columns: dict[str, Any], query: dict[str, Array]
+    ) -> dict[str, Array]:
+        """The labels' log-probability (nats), and each label's probability `[Q, T]`."""
+        logits = self.outputs(params, columns)
+        return {
+            "log_probability": -self._cross_entropy(logits, columns["labels"]),
+            "probability": jax.nn.sigmoid(logits),
+        }
+
+    def metric_values(
+        self, predictions: dict[str, np.ndarray], queries: ExampleQueries
+    ) -> dict[str, np.ndarray]:
+        """Cross-entropy, and whether all labels of a query are right."""
+        right = (predictions["probability"] > 0.5) == (queries.targets["labels"] > 0)
+        return {
+            "cross_entropy": -predictions["log_probability"].astype(np.float64),
+            "exact_match": right.all(axis=1).astype(np.float64),
+        }
+
+    def corpus_metrics(
+        self, predictions: dict[str, np.ndarray], queries: ExampleQueries
+    ) -> CorpusMetrics:
+        """F1 = 2 TP / (2 TP + FP + FN) over all labels together, and its mean over labels."""
+        predicted, true = predictions["probability"] > 0.5, queries.targets["labels"] > 0
+        hits = (predicted & true).astype(np.float64)
+        occurring = predicted.astype(np.float64) + true
+
+        def measure(weights: np.ndarray) -> dict[str, float]:
+            both, total = weights @ hits, weights @ occurring
+            seen = total > 0
+            return {
+                "micro_f1": float(2 * both.sum() / max(total.sum(), 1)),
+                "macro_f1": float((2 * both[seen] / total[seen]).mean()) if seen.any() else 0.0,
+            }
+
+        return measure
+
+    def prediction_columns(
+        self, predictions: dict[str, np.ndarray], queries: ExampleQueries
+    ) -> dict[str, Any]:
+        """Log-probability, the predicted labels, and all probabilities."""
+        return {
+            "log_probability": predictions["log_probability"],
+            "prediction": self._names(predictions["probability"] > 0.5),
+            "probability": list(predictions["probability"]),
+        }
+
+    def _names(self, present: np.ndarray) -> list[list[str]]:
+        assert self.schema.target is not None
+        values = self.schema.target.values
+        return [[values[code] for code in np.nonzero(row)[0]] for row in present]
+
+    def table(self, split: Split, queries: ExampleQueries) -> dict[str, Any]:
+        """The text and its labels."""
+        return {
+            **texts(split, queries.rows),
+            "labels": self._names(queries.targets["labels"] > 0),
+        }
