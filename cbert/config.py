@@ -1,4 +1,4 @@
-"""Config fields, each declared once: its default, what it may be, and one line of meaning.
+"""Config fields, each declared once: its default, its allowed values, and one line of meaning.
 
 A section is a frozen dataclass whose fields are made by `field`. Functions take sections as a
 mapping from dotted name (empty for the top level, `model`, `model.gsu`) to dataclass, and make
@@ -34,7 +34,7 @@ _KIND_NAMES = {int: "a whole number", float: "a number", str: "a string", bool: 
 
 @dataclasses.dataclass(frozen=True)
 class Declaration:
-    """What is declared of a field.
+    """The declaration of a field.
 
     Attributes:
       kind: Its type: `int`, `float`, `str` or `bool`.
@@ -56,7 +56,7 @@ class Declaration:
     changes_results: bool
 
     def allowed(self) -> str:
-        """What a value must be, such as `at least 1`, or else its kind."""
+        """The allowed values in words, such as `at least 1`, or else the kind."""
         if self.choices is not None:
             return "one of " + ", ".join(self.choice_names())
         bounds = {"at least": self.at_least, "above": self.above}
@@ -72,7 +72,7 @@ class Declaration:
         return (self.choices() if callable(self.choices) else self.choices) or ()
 
     def complaint(self, value: Any) -> str | None:
-        """What a value must be and is not; None where it is allowed."""
+        """The rule that a value breaks, in words; None where it is allowed."""
         accepted: Any = (int, float) if self.kind is float else self.kind
         is_bool = isinstance(value, bool)
         if not isinstance(value, accepted) or (is_bool and self.kind is not bool):
@@ -85,7 +85,7 @@ class Declaration:
         if self.choices is not None:
             return value in self.choice_names()
         return not isinstance(value, float | int) or (
-            abs(value) <= sys.float_info.max  # Not true of nan, either.
+            abs(value) <= sys.float_info.max  # This is false for nan, too.
             and (self.at_least is None or value >= self.at_least)
             and (self.above is None or value > self.above)
             and (self.at_most is None or value <= self.at_most)
@@ -251,7 +251,7 @@ def reference(sections: Sections) -> str:
 
 
 def overrides_help(sections: Sections, flag: str) -> str:
-    """A line for each field: how the flag overrides it, what it may be and what it means."""
+    """A line for each field: the flag that overrides it, its allowed values and its meaning."""
     return "\n".join(
         f"--{flag}.{name}={declared.default_text()}: {declared.meaning}; {declared.allowed()}"
         for name, declared in declarations(sections).items()

@@ -12,7 +12,7 @@ _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 56
 
 
 class UserError(Exception):
-    """A user's mistake: one line that names the place, the value and the fix.
+    """A user's mistake: one line that names the location, the value and the fix.
 
     The message becomes one printable line of at most 480 characters, whatever it quotes.
     """

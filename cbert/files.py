@@ -17,11 +17,11 @@ from cbert.errors import UserError
 
 try:
     import fcntl
-except ImportError:  # Not on Windows; nothing is locked there.
+except ImportError:  # Windows lacks it, so nothing is locked there.
     fcntl = None  # type: ignore[assignment]
 
 LOCK = "lock"
-_RENAME_EXCHANGE = 2  # Of Linux's renameat2.
+_RENAME_EXCHANGE = 2  # A flag of Linux's renameat2.
 _AT_CURRENT_DIRECTORY = -100
 
 
@@ -62,14 +62,14 @@ def replace(path: pathlib.Path, write_to: Callable[[pathlib.Path], Any]) -> None
       OSError: the disk is full, say; it names `path`, and what was there stays as it was.
       UserError: `path` is a device or a directory, say, which no file may replace.
     """
-    target = path.resolve()  # A link stays one.
+    target = path.resolve()  # The target of a link is replaced, and the link stays.
     if target.exists() and not target.is_file():
         raise UserError(f"{path} is not a file; give another path")
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")  # Each process its own.
+    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")  # one a process
     try:
         _remove_left_by_a_kill(target)
         with temporary.open("wb") as owned:
-            _try_lock(owned.fileno())  # Held until the file is in place, as a sign of life.
+            _try_lock(owned.fileno())  # It is held until the rename, as a sign of life.
             write_to(temporary)
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
@@ -101,7 +101,7 @@ def _remove_left_by_a_kill(target: pathlib.Path) -> None:
 
 
 def replace_directory(target: pathlib.Path, written: pathlib.Path) -> None:
-    """Moves a directory to `target`; where there is one, the two change places in one step.
+    """Moves a directory to `target`; where there is one, the two are exchanged in one step.
 
     Where the file system cannot do that, the old one is moved aside first, and
     `restore_directory` brings it back if the process is killed in between.
@@ -129,11 +129,11 @@ def _aside(written: pathlib.Path) -> pathlib.Path:
 
 
 def _exchanged(one: pathlib.Path, other: pathlib.Path) -> bool:
-    """Whether two paths have changed places; False where the system has no such step."""
+    """Exchanges two paths in one step; returns False where the system cannot do that."""
     try:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError, TypeError):
-        return False  # Not Linux.
+        return False  # The system is not Linux.
     paths = (_AT_CURRENT_DIRECTORY, os.fsencode(one), _AT_CURRENT_DIRECTORY, os.fsencode(other))
     if not rename(*paths, _RENAME_EXCHANGE):
         return True
@@ -144,7 +144,7 @@ def _exchanged(one: pathlib.Path, other: pathlib.Path) -> bool:
 
 
 def _opened_lock(path: pathlib.Path) -> typing.TextIO:
-    """Opens or makes a lock file, but never what a link in its place points to."""
+    """Opens or makes a lock file, but never the target of a link."""
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
     try:
         return os.fdopen(_opened_regular(path, flags), "r+", encoding="utf-8")

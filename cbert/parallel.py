@@ -32,8 +32,8 @@ def connect(coordinator: str = "", processes: int = 0, process: int = 0) -> None
     Args:
       coordinator: `host:port` of process 0; empty to take all from Slurm, where it started
         several tasks, and to be alone elsewhere.
-      processes: How many there are.
-      process: Which one this is, from 0.
+      processes: The number of processes.
+      process: The index of this one, from 0.
 
     Raises:
       UserError: the numbers make no sense, or the others cannot be reached.
@@ -84,15 +84,15 @@ def process_index() -> int:
 
 
 def is_first() -> bool:
-    """Whether this process writes for all."""
+    """Returns whether this process is the one that writes."""
     return jax.process_index() == 0
 
 
 def should_stop(dispatches: int) -> bool:
-    """Whether the processes, each told to stop or not, all stop after this dispatch.
+    """Returns whether all processes stop after this dispatch, because one got a signal.
 
-    JAX agrees on a number yet to come, and asks for every number: one that is left out is
-    never reached. So dispatches are counted, not steps.
+    JAX agrees on a number yet to come, and has to be called with every number. So dispatches
+    are counted, because a dispatch may skip steps.
     """
     return multihost_utils.reached_preemption_sync_point(dispatches)
 
@@ -103,12 +103,12 @@ def device_count() -> int:
 
 
 def device_index() -> jax.Array:
-    """Inside a mapped function: which device this is."""
+    """The index of this device, inside a mapped function."""
     return lax.axis_index(AXIS)
 
 
 def total(tree: Any) -> Any:
-    """Inside a mapped function: the sum over all devices; one device need not copy."""
+    """The sum over all devices, inside a mapped function; one device need not copy."""
     return lax.psum(tree, AXIS) if device_count() > 1 else tree
 
 
@@ -219,5 +219,5 @@ def split_local(array: np.ndarray) -> np.ndarray:
 
 
 def platform() -> str:
-    """What the devices are: `cpu`, `gpu` or `tpu`."""
+    """The kind of the devices: `cpu`, `gpu` or `tpu`."""
     return jax.default_backend()

@@ -1,4 +1,4 @@
-"""How every rank of a target among all items is counted."""
+"""The ranks of targets among all items."""
 
 import jax
 
@@ -6,7 +6,7 @@ Array = jax.Array
 
 
 def count_ahead(logits: Array, own: Array, other: Array) -> Array:
-    """How many items are ranked ahead of the target; its rank is one more.
+    """The number of items that are ranked ahead of the target; its rank is one more.
 
     Ties count against the target, so that equal logits for all items give the last rank.
 

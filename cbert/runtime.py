@@ -1,4 +1,4 @@
-"""What a process needs to be fast from its first step on: kept memory and kept programs."""
+"""Makes a process fast from its first step on: it keeps memory and compiled programs."""
 
 import ctypes
 import os
@@ -7,12 +7,12 @@ import sys
 
 import jax
 
-# Of glibc's malloc.h.
+# These are constants of glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
 
 
 def set_up() -> None:
-    """Called once, before the first array is made."""
+    """Sets up the process; call it once, before the first array is made."""
     _keep_memory()
     _keep_programs()
 

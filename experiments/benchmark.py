@@ -1,4 +1,4 @@
-"""How fast training and evaluation are on this machine, at the paper's sizes.
+"""Measures the speed of training and evaluation on this machine, at the paper's sizes.
 
     python -m experiments.benchmark --methods=none,gsu
     python -m experiments.benchmark --peer=hf --json

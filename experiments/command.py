@@ -56,7 +56,7 @@ def run(main: Callable[[], None]) -> None:
 
 
 def _main_thread_only(report: Callable) -> Callable:
-    """Makes a hook ignore other threads: TensorStore's report there what a save raises too."""
+    """Makes a hook ignore other threads; TensorStore's repeat the errors that a save raises."""
 
     def hook(error: object) -> None:
         if threading.get_ident() == threading.main_thread().ident:
@@ -66,7 +66,7 @@ def _main_thread_only(report: Callable) -> Callable:
 
 
 def _leave(line: str, code: int) -> None:
-    """Ends the process at once, for its threads may still compute or fail to write.
+    """Ends the process at once, because its threads may still compute or fail to write.
 
     Python would crash while a thread computes, and print what a failing one raises.
     """

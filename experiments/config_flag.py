@@ -83,7 +83,7 @@ def load_module(path: str) -> types.ModuleType:
 
 
 def _call(path: str, function: Callable[[], T]) -> T:
-    """What a function of the user's file returns; whatever it raises becomes one line."""
+    """Calls a function of the user's file, and turns whatever it raises into one line."""
     try:
         return function()
     except UserError as error:
@@ -91,5 +91,5 @@ def _call(path: str, function: Callable[[], T]) -> T:
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [str(frame.lineno) for frame in frames if frame.filename == path]
-        place = ":".join([path, *lines[-1:]])
-        raise UserError(f"{place}: {type(error).__name__}: {error}") from None
+        location = ":".join([path, *lines[-1:]])
+        raise UserError(f"{location}: {type(error).__name__}: {error}") from None

@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def _load() -> dict[str, Predictor]:
-    # Few sizes, for each takes seconds to compile.
+    # There are few sizes, because each takes seconds to compile.
     sizes = sorted({size for size in (1, 8, 32) if size < _BATCH.value} | {_BATCH.value})
     models = {"main": cbert.load(_WORKDIR.value, _CHECKPOINT.value, sizes)}
     if _COMPARE.value:

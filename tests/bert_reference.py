@@ -1,4 +1,4 @@
-"""BERT's forward pass, plainly from its equations, by the tensor names of `transformers`.
+"""BERT's forward pass, written from its equations, with the tensor names of `transformers`.
 
 It knows nothing of the model under test. `xp` is NumPy or `jax.numpy`; both compute in float64
 when the tensors are.
@@ -14,7 +14,7 @@ RANDOM_BERT = pathlib.Path(__file__).parent / "random_bert"
 
 
 def load(folder, prefix="bert."):
-    """The tensors of a folder as float64, the encoder's without their prefix."""
+    """Reads the tensors of a folder as float64; the encoder's lose their prefix."""
     tensors = safetensors.numpy.load_file(folder / "model.safetensors")
     return {name.removeprefix(prefix): x.astype(np.float64) for name, x in tensors.items()}
 

@@ -7,7 +7,7 @@ import tempfile
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 # Most of a test's time is compilation: optimise less, and share what was compiled.
-if "PYTEST_XDIST_WORKER" not in os.environ:  # Workers have it from the process they belong to.
+if "PYTEST_XDIST_WORKER" not in os.environ:  # Workers inherit it.
     _CACHE = tempfile.TemporaryDirectory(prefix="cbert-tests-")
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE.name
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
@@ -35,12 +35,12 @@ from configs import base
 ROOT = pathlib.Path(__file__).parent.parent
 REAL_DATA = ROOT.parent / "shared" / "data"
 ARTICLES, SETS = 80, [320, 60, 60]
-# They take longest, and wait for others most of the time.
+# These files take longest, and mostly wait for other processes.
 LONG = ("test_sweep", "test_stopping", "test_commands")
 
 
-# Tests of one of these share what takes long to make, and run in one process.
-TOGETHER = {
+# The test files of one group share a fixture that takes long to make, and run in one process.
+SHARED_FIXTURES = {
     **dict.fromkeys(
         ("complete", "export", "page", "predict", "serving", "serving_limits"),
         "a trained model",
@@ -52,26 +52,26 @@ TOGETHER = {
 }
 
 
-@pytest.hookimpl(optionalhook=True)  # There may be no xdist.
+@pytest.hookimpl(optionalhook=True)  # xdist may be absent.
 def pytest_xdist_make_scheduler(config, log):
-    """By what they share; every other test goes wherever there is room."""
+    """Tests that share a fixture run in one process, every other test in any process."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             name = pathlib.PurePath(nodeid.split("::")[0]).stem.removeprefix("test_")
-            return TOGETHER.get(name, nodeid)
+            return SHARED_FIXTURES.get(name, nodeid)
 
     return Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(items):
-    """Long tests first, so that no worker is left with one at the end."""
+    """Runs long tests first, so that no worker is left with one at the end."""
     items.sort(key=lambda item: item.path.stem not in LONG)
 
 
-# A process that has imported what is heavy, and is forked for every command: a second each
-# in place of four.
+# This process has imported the heavy modules and is forked for every command, so that a command
+# takes one second instead of four.
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(
     [
@@ -97,7 +97,7 @@ def run(module: str, *arguments: str, check: int = 0, **environment: str):
 
 
 def _command(command: list[str], environment: dict[str, str], outputs: list[pathlib.Path]):
-    """In the new process: what `python -m` does."""
+    """Runs in the new process and does what `python -m` does."""
     os.environ.update(environment)
     os.chdir(ROOT)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -117,7 +117,7 @@ def refused(module: str, *arguments: str) -> str:
 
 
 def lines(*rows) -> str:
-    """Rows as JSON Lines; a string is taken as it is."""
+    """Rows as JSON Lines; a row that is a string is written as it is."""
     return "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
 
 
@@ -200,7 +200,7 @@ def serving(*flags: str) -> Iterator[tuple[subprocess.Popen, str]]:
 
 @pytest.fixture(scope="session")
 def served(trained) -> Iterator[str]:
-    """The address of a server of that run, beside itself; it must end quietly."""
+    """The address of a server that compares that run with itself; it must end quietly."""
     flags = ("--read_seconds=2", "--write_seconds=2", "--response_seconds=120")
     with serving(f"--workdir={trained}", f"--compare={trained}", *flags) as (process, address):
         yield address
@@ -211,7 +211,7 @@ def served(trained) -> Iterator[str]:
 
 @pytest.fixture
 def meals():
-    """The real meals file, where it is at hand."""
+    """The real meals file; tests that need it are skipped where it is absent."""
     path = REAL_DATA / "meals.jsonl.gz"
     if not path.exists():
         pytest.skip(f"the meals file is not at hand ({path})")

@@ -1,4 +1,4 @@
-"""Throws wrong inputs at what reads them: each is accepted, or refused in one line.
+"""Gives mutated inputs to the code that reads them: each is accepted or refused in one line.
 
     python -m tests.fuzz --count=100000 --seed=0 --target=records
 
@@ -33,12 +33,12 @@ LONGEST_SECONDS = 20
 
 
 class HangError(BaseException):
-    """An input took too long; no handler of exceptions may keep it."""
+    """An input took too long; it is no `Exception`, so that no handler catches it."""
 
 
 @dataclasses.dataclass
 class Report:
-    """What became of a target's inputs. `failures` holds (number, what happened)."""
+    """The outcomes of a target's inputs; `failures` holds pairs of number and message."""
 
     target: str
     accepted: int = 0
@@ -67,7 +67,7 @@ def fuzz(target: str, count: int, seed: int = 0, first: int = 0, huge: float = 2
     """Tries inputs `first` to `first + count` of a target."""
     report = Report(target)
     process, start = psutil.Process(), time.perf_counter()
-    memory = "/dev/shm" if pathlib.Path("/dev/shm").is_dir() else None  # Files made faster.
+    memory = "/dev/shm" if pathlib.Path("/dev/shm").is_dir() else None  # It is faster.
     with tempfile.TemporaryDirectory(dir=memory) as folder, _alarm(), warnings.catch_warnings():
         warnings.simplefilter("error")
         attempt = TARGETS[target](pathlib.Path(folder))

@@ -1,4 +1,4 @@
-"""What the fuzzer throws its inputs at: each makes a folder its own and returns an attempt."""
+"""The fuzzer's targets: each prepares a folder and returns a function that tries one input."""
 
 import csv
 import dataclasses
@@ -135,7 +135,7 @@ SCHEMA = stylist.schema(72)
 
 
 def configs(folder: pathlib.Path) -> Callable:
-    """`config.json`, and what a checkpoint says of itself: progress and checksums."""
+    """`config.json`, and the progress and checksums in a checkpoint."""
     config = base.get_config("gsu")
     config.data.name = "own"
     (folder / "part").write_text("content")
@@ -147,7 +147,7 @@ def configs(folder: pathlib.Path) -> Callable:
         draw = source.random()
         if draw < 0.6:
             valid = config.to_dict()
-            whole = source.random() < 0.1  # A change is seldom a config still.
+            whole = source.random() < 0.1  # Few changed files are still configs.
             text = (
                 json.dumps(valid).encode() if whole else mutations.mutated(source, valid, huge)
             )
@@ -174,7 +174,7 @@ def configs(folder: pathlib.Path) -> Callable:
 
 
 def queries(folder: pathlib.Path) -> Callable:
-    """Queries to a predictor that has the parameters a small model starts from."""
+    """Queries to a predictor with the initial parameters of a small model."""
     config = base.get_config("gsu")
     config.data.name = "own"
     config.model.update({"dimension": 16, "heads": 2, "layers": 1, "feed_forward": 32})

@@ -1,4 +1,4 @@
-"""Small models whose parameters are no special ones, and what they make of a batch."""
+"""Small models with parameters away from their initial values, and their outputs."""
 
 import functools
 
@@ -18,17 +18,17 @@ def initialized(model, seed):
 
 
 def build(schema, method, config=SMALL, **options):
-    """A model; options are the method's own."""
+    """A model; `options` are fields of the method's own section."""
     own = conditioning.default_options(method, **options)
     return contextual_bert.build(config, method, schema, own)
 
 
 def made(schema, method, config=SMALL, seed=0, **options):
     model = build(schema, method, config, **options)
-    # Biases and scales away from 0 and 1, so that none of them can be forgotten unseen.
-    noise = np.random.default_rng(1)
+    # Biases and scales differ from 0 and 1, so that a test fails if one of them is not used.
+    random = np.random.default_rng(1)
     params = jax.tree.map(
-        lambda x: x + 0.1 * noise.standard_normal(x.shape, np.float32),
+        lambda x: x + 0.1 * random.standard_normal(x.shape, np.float32),
         initialized(model, seed),
     )
     return model, params

@@ -5,7 +5,7 @@ import json
 import random
 from typing import Any
 
-# What JSON text may hold that a Python value cannot say.
+# JSON text can hold these, but no Python value is written as them.
 RAW = (
     *("1e400", "-1e400", "NaN", "Infinity", "-Infinity", "-0", "1e-400", "01", "1.", ".5"),
     *("9" * 400, "9" * 5000, "[" * 900 + "]" * 900, "[" * 100_000, '{"a":' * 5000, "\\u0000"),
@@ -50,7 +50,7 @@ _MARK = "@raw "
 
 
 def nasty(source: random.Random, huge: float = 0.0) -> Any:
-    """A value that is seldom expected; `huge` is the fraction of very large ones."""
+    """An unusual value; `huge` is the fraction of very large ones."""
     if source.random() < huge:
         return source.choice(HUGE)()
     kind = source.randrange(5)
@@ -77,7 +77,7 @@ def mutated(source: random.Random, valid: Any, huge: float = 0.0) -> bytes:
 
 
 def damaged(source: random.Random, text: bytes) -> bytes:
-    """Bytes with one to three flipped, cut out, doubled, or put in between."""
+    """Bytes with one to three of them flipped, removed, doubled or inserted."""
     changed = bytearray(text)
     for _ in range(source.choice((1, 1, 3))):
         where = source.randrange(len(changed) + 1)

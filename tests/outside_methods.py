@@ -26,7 +26,7 @@ class FilmConfig:
 
 
 class Film(Method):
-    """After each FNN x becomes gamma(c) x + beta(c) (Perez et al. 2018), at first x itself."""
+    """FiLM (Perez et al. 2018): x becomes gamma(c) x + beta(c) after each FNN, at first x."""
 
     Config = FilmConfig
 
@@ -100,7 +100,7 @@ class Prefix(Method):
 
 
 class CrossAttention(Method):
-    """Each block reads the features' tokens and a null token, by an attention of its own."""
+    """In each block a cross-attention reads the features' tokens and a null token."""
 
     def setup(self) -> None:
         config, layers = self.config, range(self.config.layers)

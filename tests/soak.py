@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def prepare_small(folder: pathlib.Path) -> str:
-    """The data of the tests."""
+    """Prepares the data that the tests use."""
     validator = records.Validator()
     outfits = (validator(row, n) for n, row in enumerate(stylist.outfits(ARTICLES, SETS), 1))
     schema = functools.partial(stylist.schema, ARTICLES)
@@ -53,7 +53,7 @@ def prepare_small(folder: pathlib.Path) -> str:
 
 
 def kill_runs(data_dir: str, folder: pathlib.Path, kills: int, chance: random.Random) -> None:
-    """Kills runs of every method at random instants until so many were killed."""
+    """Kills runs of every method at random instants until `kills` were killed."""
     killed = dict.fromkeys(NAMES, 0)
     whole = {}
     number = 0
@@ -90,15 +90,15 @@ def evaluate(workdir: pathlib.Path) -> None:
 
 
 def check_same(workdir: pathlib.Path, whole: pathlib.Path) -> None:
-    """Parameters, metrics, TensorBoard's steps and per-example results, bit for bit."""
+    """Asserts equal bits in parameters, metrics, TensorBoard's steps and results by example."""
     assert_same(workdir, whole)
     evaluate(workdir)
-    found, expected = ((path / "eval" / "test.parquet") for path in (workdir, whole))
-    assert found.read_bytes() == expected.read_bytes()
+    table, expected = ((path / "eval" / "test.parquet") for path in (workdir, whole))
+    assert table.read_bytes() == expected.read_bytes()
 
 
 def kill_preparation(folder: pathlib.Path, chance: random.Random) -> None:
-    """Killed while data are prepared: nothing, or all of it."""
+    """Kills preparations at random instants: a data set is either whole or absent."""
     target = folder / "made"
     command = [
         *(sys.executable, "-m", "experiments.prepare", "--synthetic=stylist"),
@@ -122,7 +122,7 @@ def kill_preparation(folder: pathlib.Path, chance: random.Random) -> None:
 
 
 def watch_memory(data_dir: str, folder: pathlib.Path, steps: int) -> None:
-    """The process's memory over a long run."""
+    """Prints the process's memory over a long run."""
     import psutil
 
     workdir = folder / "long"

@@ -1,4 +1,4 @@
-"""A few steps of training, and their parameters as plain arrays."""
+"""Takes a few training steps, and gives parameters as plain arrays."""
 
 import flax
 import jax
@@ -12,7 +12,7 @@ initialize = contextual_bert.initialize
 
 
 def ones(model, key=None):
-    """Parameters that nothing has to be compiled for."""
+    """Parameters of ones, which need no compilation."""
     del key
     shapes = jax.eval_shape(lambda: initialize(model, jax.random.key(0)))
     return jax.tree.map(lambda leaf: jnp.ones(leaf.shape), shapes)
@@ -26,9 +26,9 @@ def flat(params):
 
 def steps(config, schema, count):
     made = run_lib.set_up(config, schema)
-    found = []
-    while len(found) < count:
-        taken, metrics = made.advance(len(found), config.train.steps_per_dispatch)
+    rows = []
+    while len(rows) < count:
+        taken, metrics = made.advance(len(rows), config.train.steps_per_dispatch)
         metrics = jax.device_get(metrics)
-        found += [{name: metrics[name][step] for name in metrics} for step in range(taken)]
-    return made.state, found
+        rows += [{name: metrics[name][step] for name in metrics} for step in range(taken)]
+    return made.state, rows

@@ -25,11 +25,11 @@ def test_every_set_fits_and_occurs_once_an_epoch():
     batches = Batches(LENGTHS, 32, 0)
     assert batches.steps_per_epoch == 31
     for epoch in range(2):
-        found = [batches(epoch * 31 + step) for step in range(31)]
-        rows = np.concatenate([rows for rows, _ in found])
+        drawn = [batches(epoch * 31 + step) for step in range(31)]
+        rows = np.concatenate([rows for rows, _ in drawn])
         assert len(rows) == len(set(rows)) == 31 * 32
-        assert all(LENGTHS[rows].max() <= length for rows, length in found)
-    assert len({length for _, length in found}) <= 8
+        assert all(LENGTHS[rows].max() <= length for rows, length in drawn)
+    assert len({length for _, length in drawn}) <= 8
 
 
 def test_a_step_is_the_same_however_it_is_reached():
@@ -63,7 +63,7 @@ def test_steps_of_one_length_follow_each_other():
     batches = Batches(LENGTHS, 8, seed=0)
     padded = [batches(step)[1] for step in range(batches.steps_per_epoch)]
     runs = [len(list(group)) for _, group in itertools.groupby(padded)]
-    # 125 batches of 8 lengths: 20 blocks at least, and no more than one rest a length.
+    # 125 batches of 8 lengths make whole blocks, and at most one shorter block a length.
     assert len(runs) <= 125 // batching.BLOCK + 8
     for step in range(100):
         rows, length = batches.several(step, 4)
@@ -84,7 +84,7 @@ def same(one, other):
 
 
 def test_damaged_data_are_refused_or_the_same(data_dir, schema, tmp_path):
-    """Every file of prepared data in turn: a bit flipped, cut short, deleted."""
+    """Each file of prepared data in turn has a bit flipped, is cut short, or is deleted."""
     whole = builder.directory(data_dir, "small")
     expected = prepared.load(data_dir, "small", "test", schema)
     files = [path.relative_to(whole) for path in whole.glob("*.*") if path.is_file()]
@@ -103,12 +103,12 @@ def test_damaged_data_are_refused_or_the_same(data_dir, schema, tmp_path):
             (folder / name).unlink()
         try:
             loaded = prepared.load_schema(tmp_path / str(number), "small")
-            found = prepared.load(tmp_path / str(number), "small", "test", loaded)
+            split = prepared.load(tmp_path / str(number), "small", "test", loaded)
         except UserError as error:
             refusals.append(str(folder) in str(error))
         else:
             if loaded == schema:
-                same(found, expected)
+                same(split, expected)
     assert len(refusals) > len(files)
     assert all(refusals)
 
@@ -122,7 +122,7 @@ def test_a_split_is_the_same_from_its_cache(data_dir, schema, tmp_path, capsys):
     assert fresh.contexts[0].startswith("{")
     same(columns.read(cache), fresh)
 
-    # One flipped bit in the middle is noticed, said, and mended.
+    # One flipped bit in the middle is noticed, and the cache is written again.
     content = bytearray(cache.read_bytes())
     content[len(content) // 2] ^= 1
     cache.write_bytes(content)

@@ -1,4 +1,4 @@
-"""The line in front of a model: what waits, what shares a call, what is dropped."""
+"""The queue in front of a model: inputs that wait, share a call, or are dropped."""
 
 import asyncio
 import threading
@@ -12,20 +12,20 @@ from cbert.serving.service import Service
 
 
 class Gate:
-    """Answers questions with their squares, once it is opened."""
+    """Computes the squares of its inputs, but waits until it is opened."""
 
     def __init__(self):
         self.open, self.entered = threading.Event(), threading.Event()
         self.calls = []
 
-    def __call__(self, questions):
+    def __call__(self, inputs):
         self.entered.set()
         assert self.open.wait(20)
-        self.calls.append(questions)
-        return [question**2 for question in questions]
+        self.calls.append(inputs)
+        return [number**2 for number in inputs]
 
 
-def test_questions_that_wait_share_a_call_and_dropped_ones_cost_nothing():
+def test_inputs_that_wait_share_a_call_and_dropped_ones_cost_nothing():
     batcher, gate = Batcher(max_batch=4, capacity=8), Gate()
     (first,) = batcher.submit(gate, [1])
     assert gate.entered.wait(20)
@@ -47,7 +47,7 @@ def test_questions_that_wait_share_a_call_and_dropped_ones_cost_nothing():
         batcher.submit(gate, [1])
 
 
-def test_time_that_runs_out_and_askers_that_leave_drop_their_questions():
+def test_inputs_of_clients_that_leave_or_time_out_are_dropped():
     batcher, gate = Batcher(), Gate()
     service = Service({}, batcher, Limits(response_seconds=0.2))
 
@@ -70,11 +70,11 @@ def test_time_that_runs_out_and_askers_that_leave_drop_their_questions():
     assert gate.calls == [[1], [3]]
 
 
-def abs_all(questions):
-    return [abs(question) for question in questions]
+def abs_all(inputs):
+    return [abs(number) for number in inputs]
 
 
-def test_a_failure_is_its_askers_and_the_line_goes_on():
+def test_a_failure_is_returned_and_the_queue_goes_on():
     batcher = Batcher()
     (bad,) = batcher.submit(abs_all, ["three"])
     assert isinstance(bad.exception(20), TypeError)

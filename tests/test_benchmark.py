@@ -37,7 +37,7 @@ def multiply_adds(jaxpr) -> int:
 
 @pytest.mark.parametrize("method", NAMES)
 def test_operations_are_those_of_the_traced_model(method, monkeypatch):
-    """Five items an example, the paper's size; attention uses products that can be counted."""
+    """Examples have five items, the size is the paper's, and attention is matrix products."""
     monkeypatch.setattr(attention, "SHORT", 0)
     config, sizes = stylist.get_config(method), workload.Sizes(length=5)
     schema = workload.make_schema(sizes)
@@ -103,7 +103,7 @@ def test_scaling_measures_each_point_in_a_process(monkeypatch):
 
 
 def test_the_peer():
-    """It gives ratios where the extra is installed, elsewhere a line on how to install it."""
+    """The peer gives ratios, or a line that says how to install the extra."""
     if not all(importlib.util.find_spec(name) for name in ("torch", "transformers")):
         assert 'pip install ".[bench]"' in refused("benchmark", "--peer=hf", *SMALL)
         return

@@ -1,4 +1,4 @@
-"""Damaged and foreign checkpoints: found, named, and never used in silence."""
+"""Damaged and foreign checkpoints are detected, named, and never used without a warning."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from tests.conftest import small
 
 
 def state(step: int) -> TrainState:
-    """A state whose every number tells its step."""
+    """A state whose numbers are a function of its step."""
     kernel = jnp.arange(600.0).reshape(20, 30) + step
     params = {"one": {"kernel": kernel, "bias": jnp.full(5, step / 7)}}
     opt_state = {"mu": kernel / 3, "count": jnp.asarray(step)}
@@ -37,7 +37,7 @@ def progress(step: int) -> Progress:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A work directory with the steps 1, the best, and 3 and 4, the last two."""
+    """A work directory with step 1, the best, and the last two steps, 3 and 4."""
     workdir = tmp_path_factory.mktemp("saved")
     config_lib.save(small(), workdir / "config.json")
     with Checkpoints(workdir) as checkpoints:
@@ -68,20 +68,20 @@ def delete(path) -> None:
 
 
 def restored(workdir) -> int:
-    """Restores for going on; the step whose numbers came back, every one of them."""
+    """Restores as a run that resumes does; returns the step to which all numbers belong."""
     with Checkpoints(workdir) as checkpoints:
-        found, known = checkpoints.restore(state(0))
-    step = int(found.step)
-    assert jax.tree.all(jax.tree.map(np.array_equal, found, state(step)))
+        restored_state, known = checkpoints.restore(state(0))
+    step = int(restored_state.step)
+    assert jax.tree.all(jax.tree.map(np.array_equal, restored_state, state(step)))
     assert known == progress(step)
     return step
 
 
 def parameters(workdir, which: str) -> int:
-    """The same, of parameters alone, as an evaluation restores them."""
+    """Restores the parameters alone, as an evaluation does; returns their step."""
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        step, found = checkpoints.restore_params(which, state(0).params)
-    assert jax.tree.all(jax.tree.map(np.array_equal, found, state(step).params))
+        step, params = checkpoints.restore_params(which, state(0).params)
+    assert jax.tree.all(jax.tree.map(np.array_equal, params, state(step).params))
     return step
 
 
@@ -138,7 +138,7 @@ def test_the_best_is_never_replaced_by_another(saved, tmp_path, capsys):
         parameters(workdir, "best")
     assert parameters(workdir, "last") == restored(workdir) == 4
     assert capsys.readouterr().err == ""
-    # Once the last two are damaged as well, there is nothing to go on from.
+    # Once the last two are damaged as well, there is no checkpoint to resume from.
     for step in "34":
         flip(workdir / "checkpoints" / step / "progress" / "metadata")
     for restore in (restored, lambda run: parameters(run, "last")):
@@ -156,7 +156,7 @@ def test_without_checksums_a_checkpoint_counts_for_less(saved, tmp_path, capsys)
     (workdir / "checkpoints" / "4" / checksums.NAME).unlink()
     assert parameters(workdir, "last") == restored(workdir) == 4
     assert capsys.readouterr().err.count(f"step 4 has no {checksums.NAME}") == 2
-    # One that cannot even be restored is passed over.
+    # A checkpoint that cannot even be restored is passed over.
     shutil.rmtree(workdir / "checkpoints" / "4" / "params")
     assert restored(workdir) == 1
     assert "step 1 is used" in warning(capsys)
@@ -199,7 +199,7 @@ def test_a_checkpoint_of_another_run_is_refused(saved, tmp_path, overrides, diff
 
 
 def test_what_changes_no_result_makes_no_other_run(saved, tmp_path):
-    """These are where the data lie, and fields that only one version knows."""
+    """Such fields are the data's directory, and fields that only one version knows."""
     workdir = shutil.copytree(saved, tmp_path / "run")
     config = small(data__dir="elsewhere", train__steps_per_dispatch=4)
     config_lib.save(config, workdir / "config.json")
@@ -214,7 +214,7 @@ def test_what_changes_no_result_makes_no_other_run(saved, tmp_path):
 
 
 def test_a_checkpoint_without_a_config_is_used_with_a_warning(saved, tmp_path, capsys):
-    """Earlier versions wrote none."""
+    """Earlier versions wrote checkpoints without a config."""
     workdir = shutil.copytree(saved, tmp_path / "run")
     folder = workdir / "checkpoints" / "4"
     shutil.rmtree(folder / "config")
@@ -251,11 +251,11 @@ def test_a_run_goes_on_from_the_newest_whole_checkpoint_bit_for_bit(
     flip(last / "opt_state" / "manifest.ocdbt")
     capsys.readouterr()
     loop.train(config, damaged)
-    found = capsys.readouterr()
-    # The damaged one was set aside, and is gone since the run has finished.
+    output = capsys.readouterr()
+    # The damaged checkpoint was set aside, and was removed when the run finished.
     assert not list((damaged / "checkpoints").glob("*.unusable"))
-    assert "opt_state/manifest.ocdbt is damaged" in found.err
-    assert f"resuming {damaged} at step 4" in found.out
+    assert "opt_state/manifest.ocdbt is damaged" in output.err
+    assert f"resuming {damaged} at step 4" in output.out
     metrics = [(run / "metrics.jsonl").read_text() for run in (trained, damaged)]
     assert metrics[0] == metrics[1]
     fresh = parallel.replicate(state_lib.to_saved(run_lib.set_up(config, schema).state))

@@ -57,22 +57,22 @@ def training(workdir):
 
 
 def test_ray_goes_on_when_a_worker_dies(data_dir, tmp_path, whole):
-    """One of two workers killed in the middle of its run, which another then ends."""
+    """One of two workers is killed in the middle of its run, which another then ends."""
     pytest.importorskip("ray", reason="Ray is not installed: the extra ray")
     workdir = tmp_path / "runs"
     sweep = start(data_dir, workdir, "--launcher=ray", "--config.train.checkpoint_every=20")
-    found = training(workdir / "gsu-seed0")
-    worker = found.parent()
+    process = training(workdir / "gsu-seed0")
+    worker = process.parent()
     assert "ray::" in " ".join(worker.cmdline())
     worker.kill()
     finish(*sweep)
-    assert not found.is_running()
+    assert not process.is_running()
     assert "resuming" in (workdir / "gsu-seed0" / "log.txt").read_text()
     assert_equal(workdir, whole)
 
 
 def test_submitit_runs_the_same(data_dir, tmp_path, whole):
-    """In its jobs on this machine: the road of Slurm without Slurm."""
+    """The runs are submitit's local jobs, which take the same code path as Slurm's."""
     pytest.importorskip("submitit", reason="submitit is not installed: the extra slurm")
     workdir = tmp_path / "runs"
     finish(*start(data_dir, workdir, "--launcher=slurm", "--slurm=cluster=local"))
@@ -82,7 +82,7 @@ def test_submitit_runs_the_same(data_dir, tmp_path, whole):
 
 @pytest.mark.parametrize("setting", ["gpu=1", "timeout_min=4h", "cluster=x", "mem_gb=1.5"])
 def test_what_slurm_or_submitit_does_not_take_is_one_line(data_dir, tmp_path, setting):
-    """Here there is no Slurm, so that even what submitit takes is refused, before any run."""
+    """Without Slurm even valid parameters of submitit are refused, before any run."""
     pytest.importorskip("submitit", reason="submitit is not installed: the extra slurm")
     workdir = tmp_path / "runs"
     flags = (*SWEEP, "--launcher=slurm", f"--slurm={setting}")

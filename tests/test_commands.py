@@ -139,7 +139,7 @@ def test_a_run_evaluates_other_prepared_data(run_directory, tmp_path):
     twin = shutil.copytree(run_directory, tmp_path / "twin")
     done = run("evaluate", f"--workdir={run_directory},{twin}", "--split=validation")
     assert "+0.0000 ± 0.0000" in done.stdout
-    # The records that were written take the same road as anybody's file.
+    # The written records can be prepared like any other file.
     run("prepare", f"--input={tmp_path}/records.jsonl", "--name=own", f"--data_dir={tmp_path}")
 
 
@@ -160,7 +160,7 @@ def test_data_without_a_context_need_the_method_none(tmp_path):
 
 
 def test_meals_take_the_same_road(meals, tmp_path):
-    """The first 5 000 of the real meals."""
+    """The first 5 000 of the real meals are prepared, trained on and evaluated."""
     with gzip.open(meals, "rt") as file:
         rows = list(itertools.islice(file, 5000))
     (tmp_path / "meals.jsonl").write_text("".join(rows))

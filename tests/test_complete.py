@@ -61,7 +61,7 @@ def test_a_file_of_queries(predictor, tmp_path, monkeypatch):
             assert one["probability"] == pytest.approx(other["probability"], rel=1e-4)
         for name in ("unknown_items", "unknown_context", "missing_context"):
             assert completion[name] == expected[name]
-    # A mistake in the file leaves the completions as they were.
+    # After a mistake in the file the earlier completions are unchanged.
     before = target.read_text()
     source.write_text(lines(*rows, {"items": "shirt"}))
     with pytest.raises(UserError, match=r"queries\.jsonl:11: items must be a list"):

@@ -1,4 +1,4 @@
-"""The methods nest in each other, and each open choice is what it says."""
+"""The methods nest in each other, and each open choice does what its field says."""
 
 import flax
 import jax
@@ -13,7 +13,7 @@ from tests.models import batch, build, encode, initialized, made
 
 
 def with_state_closed(params):
-    """V = 0 in every block, so that the state is not read."""
+    """Parameters with V = 0 in every block, so that the state is not read."""
     flat = flax.traverse_util.flatten_dict(params)
     return flax.traverse_util.unflatten_dict(
         {
@@ -83,8 +83,8 @@ def test_an_updated_state_begins_with_the_deviation_that_is_asked_for(schema, sc
     def update(module):
         return module.conditioning.update(0, None, None, state)
 
-    found = model.encoder.apply({"params": params}, method=update)
-    np.testing.assert_allclose(found.std(axis=1), scale or 16**-0.5, rtol=1e-3)
+    updated = model.encoder.apply({"params": params}, method=update)
+    np.testing.assert_allclose(updated.std(axis=1), scale or 16**-0.5, rtol=1e-3)
 
 
 def test_a_learned_norm_of_scale_one_is_the_plain_one_without_biases(schema, train_split):
@@ -107,7 +107,7 @@ def test_a_learned_norm_of_scale_one_is_the_plain_one_without_biases(schema, tra
 
 
 def test_concat_as_one_network_of_item_and_context(schema, train_split):
-    """W2 max(0, W1 [x; c] + b1) + b2, with W1 in one piece."""
+    """The output equals W2 max(0, W1 [x; c] + b1) + b2, with W1 in one piece."""
     codes, context = batch(train_split)
     model, params = made(schema, "c", reading="fnn")
 
@@ -117,21 +117,21 @@ def test_concat_as_one_network_of_item_and_context(schema, train_split):
         entered = module.conditioning.begin(x, codes != PAD_ITEM, c)
         return x, c.vector, entered[0]
 
-    x, c, found = model.encoder.apply({"params": params}, method=entered)
+    x, c, output = model.encoder.apply({"params": params}, method=entered)
     own = params["conditioning"]
     both = jnp.concatenate([x, jnp.broadcast_to(c[:, None], (*x.shape[:2], c.shape[1]))], -1)
     kernel = jnp.concatenate([own["items"]["kernel"], own["context"]["kernel"]])
     hidden = jnp.maximum(both @ kernel + own["context"]["bias"], 0)
     expected = hidden @ own["out"]["kernel"] + own["out"]["bias"]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(output, expected, atol=1e-5)
 
 
 def test_a_long_vector_begins_as_large_as_an_embedding():
-    """Squared norms of about 1, whether it has one number or a thousand."""
+    """The squared norm is about 1, whether the vector has one number or a thousand."""
     config = ModelConfig(initializer="scaled")
     for numbers in (1, 1000):
         values = np.random.default_rng(0).standard_normal((400, numbers))
         values = np.concatenate([np.ones((400, 1)), values], axis=1).astype(np.float32)
         module = NumericalProjection(config, 64)
-        (found, _), _ = module.init_with_output(jax.random.key(0), values, None)
-        assert 0.7 < np.square(found).sum(axis=1).mean() < 1.4
+        (embedding, _), _ = module.init_with_output(jax.random.key(0), values, None)
+        assert 0.7 < np.square(embedding).sum(axis=1).mean() < 1.4

@@ -1,4 +1,4 @@
-"""The context encoder: what it begins with, what each kind of feature becomes, a history."""
+"""The context encoder: its initial parameters, each kind of feature, and a history."""
 
 import dataclasses
 
@@ -31,7 +31,7 @@ def schema_of(*features):
 
 @pytest.mark.parametrize("numerical", ["bins", "linear"])
 def test_parameters_begin_as_they_always_have(numerical):
-    """Shapes and last two entries for a seed: a run that begins anew begins as before."""
+    """A seed gives the same shapes and last two entries as in earlier versions."""
     image = {
         "feature_image/bias": ((12,), (0, 0)),
         "feature_image/kernel": ((3, 12), (-0.136296, -0.195381)),
@@ -134,7 +134,7 @@ GROUPS, SIZE = 4, 4
 
 
 def histories(key):
-    """256 examples of one item, of the group of the three items that were seen before it."""
+    """256 examples of one item and the three items of its history, all of one group."""
     group_key, item_key = jax.random.split(key)
     group = jax.random.randint(group_key, (256, 1), 0, GROUPS)
     return group * SIZE + jax.random.randint(item_key, (256, 4), 0, SIZE)
@@ -170,6 +170,6 @@ def validation_loss(method):
 
 
 def test_a_history_that_matters_lowers_the_loss():
-    """All that can be known is the group: log 16 without it, log 4 with it."""
+    """The history tells the group: the optimum is log 16 without it and log 4 with it."""
     assert validation_loss("none") > np.log(GROUPS * SIZE) - 0.02
     assert validation_loss("c") < np.log(SIZE) + 0.15

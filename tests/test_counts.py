@@ -1,4 +1,4 @@
-"""The paper's parameter counts, as formulae and to the last digit."""
+"""The parameter counts equal the paper's to the last digit, and follow formulae."""
 
 import dataclasses
 import math
@@ -61,8 +61,8 @@ def test_counts_equal_the_paper(method):
 
 @pytest.mark.parametrize("method", PAPER)
 def test_counts_follow_the_formula_at_another_size(method):
-    found = count(method, dimension=48, layers=3, feed_forward=80, heads=4)
-    assert found == formula(method, 48, 3, 80, 736)
+    parameters = count(method, dimension=48, layers=3, feed_forward=80, heads=4)
+    assert parameters == formula(method, 48, 3, 80, 736)
 
 
 @pytest.mark.parametrize("choices", [{"reading": "fnn"}, {"state_norm": "scale"}])

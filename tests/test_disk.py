@@ -36,7 +36,7 @@ def disk(tmp_path):
 
 
 def fill(folder: pathlib.Path, leave: int = 0) -> pathlib.Path:
-    """Takes all room but so many bytes."""
+    """Fills the file system except for a number of bytes."""
     filler, left = folder / "filler", os.statvfs(folder)
     filler.write_bytes(bytes(max(left.f_bavail * left.f_frsize - leave, 0)))
     return filler
@@ -79,7 +79,7 @@ def test_prepare(disk, tmp_path):
 
 
 def test_the_column_cache(disk, data_dir, schema):
-    """There is none, and nothing else changes."""
+    """A full disk leaves no cache, and changes nothing else."""
     folder = disk / "small" / builder.VERSION
     shutil.copytree(builder.directory(data_dir, "small"), folder)
     shutil.rmtree(folder / "columns", ignore_errors=True)
@@ -104,7 +104,7 @@ def test_train_and_evaluate(disk, trained, schema):
             for name, value in config_lib.flat(config.to_dict()).items()
         ),
     )
-    # Room for one checkpoint and a half, in blocks of 4 KiB a file.
+    # One and a half checkpoints fit, in blocks of 4 KiB a file.
     filler = fill(disk, leave=2 * size + 300_000)
     error = refused("train", *flags, f"--workdir={disk}/run")
     assert error.startswith(f"error: {disk}/run")
@@ -122,7 +122,7 @@ def test_train_and_evaluate(disk, trained, schema):
     assert jax.tree.all(jax.tree.map(np.array_equal, *states))
     metrics = [(run / "metrics.jsonl").read_text() for run in (trained, disk / "run")]
     assert metrics[0] == metrics[1]
-    # Room for nothing, then no permission: the earlier results stay.
+    # The disk is full, then read-only: the earlier results stay.
     options = evaluate.EvaluationOptions(masking="one")
     evaluation = evaluate.evaluate(disk / "run", options)
     evaluate.write(evaluation, evaluate.summary(evaluation), disk / "run")

@@ -21,18 +21,18 @@ import jax
 config = small("gsu", data__dir=sys.argv[1], model__dropout=0.0, train__masking="rate")
 config.train.mask_rate = 0.4
 config.train.context_dropout = 0.2
-state, found = steps(config, prepared.load_schema(sys.argv[1], "small"), 3)
+state, rows = steps(config, prepared.load_schema(sys.argv[1], "small"), 3)
 assert parallel.device_count() == int(sys.argv[3])
 for leaf in jax.tree.leaves(state):
     copies = [np.asarray(shard.data) for shard in leaf.addressable_shards]
     assert len(copies) == parallel.device_count()
     assert all((copy == copies[0]).all() for copy in copies)
-np.savez(sys.argv[2], loss=[row["loss"] for row in found], **flat(state.params))
+np.savez(sys.argv[2], loss=[row["loss"] for row in rows], **flat(state.params))
 """
 
 
 def test_four_devices_equal_one(data_dir, tmp_path):
-    """With uneven numbers of hidden items on the devices, at dropout 0."""
+    """The devices have different numbers of masked items; dropout is 0."""
     for count in (1, 4):
         environment = {
             **os.environ,
@@ -52,33 +52,34 @@ def test_four_devices_equal_one(data_dir, tmp_path):
 
 
 def test_several_steps_a_dispatch_change_nothing(data_dir, schema):
-    """Six steps one by one, and in dispatches of three."""
+    """Six steps in dispatches of three equal six dispatches of one."""
     alone, rows = steps(small(data__dir=data_dir), schema, 6)
-    together, found = steps(small(data__dir=data_dir, train__steps_per_dispatch=3), schema, 6)
-    assert int(together.step) == 6
-    for one, other in zip(rows, found, strict=True):
+    config = small(data__dir=data_dir, train__steps_per_dispatch=3)
+    dispatched, dispatched_rows = steps(config, schema, 6)
+    assert int(dispatched.step) == 6
+    for one, other in zip(rows, dispatched_rows, strict=True):
         assert other == pytest.approx(one, rel=1e-5)
     for name, leaf in flat(alone.params).items():
         if name.endswith("key_value/bias"):
             continue  # The keys' bias has no gradient but rounding, which Adam scales up.
         np.testing.assert_allclose(
-            flat(together.params)[name], leaf, atol=2e-5, rtol=2e-5, err_msg=name
+            flat(dispatched.params)[name], leaf, atol=2e-5, rtol=2e-5, err_msg=name
         )
 
 
 def test_seeds_in_one_program_equal_each_alone(data_dir, schema):
-    """With dropout and context dropout."""
+    """Dropout and context dropout are on, so that the seeds' keys matter."""
     overrides = {"train__context_dropout": 0.2}
     configs = [small(data__dir=data_dir, seed=seed, **overrides) for seed in (0, 7)]
     alone = [steps(config, schema, 3) for config in configs]
     made = run_lib.set_up(configs[0], schema, (0, 7))
     for number in range(3):
-        _, found = made.advance(number)
-    for place, (expected, rows) in enumerate(alone):
+        _, metrics = made.advance(number)
+    for index, (expected, rows) in enumerate(alone):
         for name in rows[-1]:
-            assert float(found[name][0, place]) == pytest.approx(rows[-1][name], rel=1e-4)
+            assert float(metrics[name][0, index]) == pytest.approx(rows[-1][name], rel=1e-4)
         for name, leaf in flat(expected.params).items():
-            got = flat(made.states()[place].params)[name]
+            got = flat(made.states()[index].params)[name]
             if name.endswith("key_value/bias"):
                 got, leaf = got[16:], leaf[16:]
             np.testing.assert_allclose(got, leaf, atol=5e-5, rtol=5e-5, err_msg=name)

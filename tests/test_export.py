@@ -1,4 +1,4 @@
-"""Exported models: the same numbers without the model's code, and files that are checked."""
+"""Exported models give the same numbers without the model's code; their files are checked."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from cbert.inference import card, stablehlo
 from cbert.inference.queries import Query
 from tests.conftest import ROOT
 
-# Run where the model's code cannot be imported.
+# This script runs where the model's code cannot be imported.
 WITHOUT_THE_MODEL = """
 import json, sys
 sys.modules["cbert.model"] = sys.modules["flax"] = sys.modules["cbert.training"] = None
@@ -36,7 +36,7 @@ print(json.dumps([
 
 @pytest.fixture(scope="module")
 def exported(predictor, trained, tmp_path_factory):
-    """The run's model, exported; with a result of its step beside it and one of another."""
+    """The run's exported model; the run has a result of its step and one of another step."""
     workdir = tmp_path_factory.mktemp("export") / "gsu"
     shutil.copytree(trained, workdir)
     evaluation = evaluate.evaluate(workdir, EvaluationOptions(split="test"))
@@ -69,7 +69,7 @@ def test_the_same_numbers_without_the_models_code(predictor, exported):
 
 
 def assert_close(one, other):
-    """Equal, numbers within 1e-5."""
+    """Asserts that two results are equal, numbers to 1e-5."""
     if isinstance(one, dict):
         assert one.keys() == other.keys()
         one, other = list(one.values()), list(other.values())
@@ -84,7 +84,7 @@ def assert_close(one, other):
 
 
 def test_any_batch_size(predictor, exported):
-    """The number of rows is a symbol: sizes that nothing was exported for."""
+    """The number of rows is a symbol, so sizes work that were not exported."""
     other = cbert.load_exported(exported, batch_sizes=(1, 3))
     queries = [Query([name], {"age": 30}, k=3) for name in predictor.schema.items[:5]]
     pairs = zip(other.complete_batch(queries), predictor.complete_batch(queries), strict=True)
@@ -98,7 +98,7 @@ def test_the_card(exported, trained):
     assert written["data"]["name"] == "small"
     assert (written["data"]["items"], written["data"]["features"]["age"]) == (80, "numerical")
     assert written["platforms"] == ["cpu", "cuda"]
-    assert list(written["metrics"]) == ["test"]  # Those of validation are of another step.
+    assert list(written["metrics"]) == ["test"]  # The others are of another step.
     measured = json.loads((exported.parent / "gsu" / "eval" / "test.json").read_text())
     assert written["metrics"]["test"]["mrr"] == measured["results"]["model"]["mrr"]
     assert written["metrics"]["test"]["queries"] == measured["queries"] > 100

@@ -1,4 +1,4 @@
-"""Feature importance, measured on runs that were trained."""
+"""Feature importance is measured on trained runs."""
 
 import dataclasses
 import errno
@@ -52,7 +52,7 @@ def prepared(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(prepared, tmp_path_factory):
-    """Two tiny runs that learned to do without features, evaluated with feature importance."""
+    """Two tiny runs with context dropout, evaluated with feature importance."""
     directory = tmp_path_factory.mktemp("trained")
     for method in ("none", "gsu"):
         config = small(method, data__dir=prepared, data__name="letters", model__layers=1)
@@ -108,7 +108,7 @@ def test_a_run_is_evaluated_once_its_answers_are_written(trained, tmp_path, monk
 
 
 def test_measured_importance_stays_until_the_checkpoint_is_another(trained, tmp_path):
-    """An evaluation with other settings than the run's own goes into files of its own."""
+    """An evaluation with other settings than the run's own has its own files."""
     directory, _, evaluated = trained
     without = dataclasses.replace(evaluated, feature_importance=None)
     kept = {}

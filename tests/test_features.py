@@ -1,4 +1,4 @@
-"""Kinds of context features: inferred, encoded, validated, sliced and counted; a new one."""
+"""Kinds of context features are inferred, encoded, validated, sliced, counted, and added."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ from tests.conftest import lines, refused, run
 ITEMS = {"a": 0, "b": 1, "c": 2}
 VIEWED = History("viewed", 8, max_items=3)
 
-# What was written when a feature's fields were those of every kind.
+# An earlier version wrote the fields of every kind for each feature.
 FLAT = {
     "kind": "set",
     "max_items": 2,
@@ -122,9 +122,9 @@ def test_inferring_needs_no_order_of_splits():
         for n, row in enumerate(ROWS)
     ]
     rows[3]["context"]["viewed"] = ["a"] * 9
-    found = [records.Validator()(row, n) for n, row in enumerate(rows)]
+    validated = [records.Validator()(row, n) for n, row in enumerate(rows)]
     schemas = []
-    for order in (found, found[::-1]):
+    for order in (validated, validated[::-1]):
         accumulator = SchemaAccumulator(kinds={"viewed": "history"})
         for record in order:
             train = record.split == "train"
@@ -141,9 +141,9 @@ def test_inferring_needs_no_order_of_splits():
 
 
 def test_a_feature_that_training_lacks_is_refused():
-    found = [records.Validator()(row, n) for n, row in enumerate(ROWS)]
+    validated = [records.Validator()(row, n) for n, row in enumerate(ROWS)]
     accumulator = SchemaAccumulator()
-    for record in found:
+    for record in validated:
         (accumulator.observe if record.split == "train" else accumulator.make_room)(record)
     with pytest.raises(UserError, match="'later' is missing in all training examples"):
         accumulator.finish()
@@ -161,9 +161,9 @@ def test_a_vectors_moments_are_those_of_all_its_blocks():
 
 
 def make_prepared(folder, path, columns=None):
-    found = list(readers.read(path, columns=columns))
+    rows = list(readers.read(path, columns=columns))
     options = prepare.Options(kinds={"viewed": "history"})
-    prepare.prepare(found, folder / "data", "own", options)
+    prepare.prepare(rows, folder / "data", "own", options)
     schema = prepared.load_schema(str(folder / "data"), "own")
     return schema, prepared.load(str(folder / "data"), "own", "train", schema)
 
@@ -255,8 +255,8 @@ class HourAccumulator:
 def test_a_new_kind_is_one_class_and_one_line(monkeypatch):
     monkeypatch.setitem(KINDS, Hour.kind, Hour)
     rows = [{"items": ["a", "b"], "context": {"at": f"{n % 24}:00"}} for n in range(30)]
-    found = [records.Validator()(row, n) for n, row in enumerate(rows)]
-    schema = infer_schema.infer(found, SchemaAccumulator(kinds={"at": "hour"}))
+    validated = [records.Validator()(row, n) for n, row in enumerate(rows)]
+    schema = infer_schema.infer(validated, SchemaAccumulator(kinds={"at": "hour"}))
     assert schema_file.from_dict(json.loads(schema_file.text(schema))) == schema
     coded = schema.encode_feature("at", ["6:00", None])
     np.testing.assert_allclose(coded, [[1, 1, 0], [0, 0, 0]], atol=1e-7)

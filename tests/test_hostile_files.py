@@ -34,7 +34,7 @@ def refused_within_memory(path: pathlib.Path) -> str:
 
 
 def write_compressed(path: pathlib.Path, parts) -> None:
-    """Compresses parts as they come, for together they do not fit memory."""
+    """Compresses the parts one by one, because all of them do not fit into memory."""
     packer = zlib.compressobj(1, wbits=31)
     with path.open("wb") as file:
         for part in parts:
@@ -64,7 +64,7 @@ def dictionary_of_one(text: str, rows: int) -> pyarrow.Array:
 
 
 def test_a_parquet_string_that_unpacks_sixty_thousand_times(tmp_path):
-    """12 GB in a file of two kilobytes: a cell is longer than a feature's value may be."""
+    """A file of two kilobytes holds 12 GB: a cell is longer than a feature's value may be."""
     columns = {
         "items": pyarrow.array([["a", "b"]] * 60_000),
         "note": dictionary_of_one("x" * 200_000, 60_000),
@@ -89,7 +89,7 @@ def test_a_parquet_cell_and_a_parquet_row_above_the_limit(tmp_path):
 
 
 def test_rows_below_the_limit_are_read_from_every_format(tmp_path):
-    """Forty rows of a mebibyte: more than the limit together, each below it."""
+    """Forty rows of a mebibyte each are below the limit, though their sum is not."""
     items = [f"{number:07d}" + "z" * 9_000 for number in range(110)]
     (tmp_path / "in.csv").write_text("items\n" + ("|".join(items) + "\n") * 40)
     pyarrow.parquet.write_table(pyarrow.table({"items": [items] * 40}), tmp_path / "in.parquet")
@@ -103,7 +103,7 @@ def test_rows_below_the_limit_are_read_from_every_format(tmp_path):
 
 
 def test_a_csv_of_a_hundred_thousand_columns(tmp_path):
-    """It took minutes to look for a name that stands twice."""
+    """The search for duplicate names is quick."""
     names = [f"column {number}" for number in range(100_000)]
     path = tmp_path / "in.csv"
     path.write_text(",".join(["items", *names]) + "\n" + ",".join(["a", *["1"] * 100_000]))

@@ -16,8 +16,8 @@ from cbert.schema import schema_file
 from tests.conftest import ROOT
 from tests.test_records import ROWS, read, write
 
-# Replaces a data set by one of fewer records, and kills itself just before the N-th step that
-# renames or removes something in the data set's folder; ends with 0 where there are fewer.
+# The script replaces a data set by one of fewer records. It kills itself just before the N-th
+# time that it renames or removes something in the data set's folder, or ends with exit code 0.
 OVERWRITE = """
 import os, signal, sys
 from cbert.data import prepare, readers
@@ -65,7 +65,7 @@ def test_a_data_set_is_there_wherever_its_replacement_is_killed(tmp_path):
 
 
 def test_a_data_set_that_was_moved_aside_comes_back(tmp_path):
-    """Where a file system cannot exchange directories, a kill may leave it there."""
+    """A kill may leave it there if the file system cannot exchange directories."""
     records = read(write(tmp_path / "in.jsonl", ROWS))
     prepare.prepare(records, tmp_path, "own", prepare.Options())
     left = tmp_path / "own" / ".writing-killed"

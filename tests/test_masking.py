@@ -1,4 +1,4 @@
-"""What is hidden and withheld while training."""
+"""Masking and context dropout: which items and features training does not show."""
 
 import jax
 import jax.numpy as jnp
@@ -28,36 +28,36 @@ def sets(rows=400, length=6, seed=0):
     return codes
 
 
-def hidden_with(masking, codes, places=None):
-    places = np.arange(len(codes)) if places is None else places
-    found = mask(KEY, jnp.asarray(codes[places]), places, len(codes), masking, 20)
-    return [np.asarray(part) for part in found]
+def apply_masking(masking, codes, indices=None):
+    indices = np.arange(len(codes)) if indices is None else indices
+    masked = mask(KEY, jnp.asarray(codes[indices]), indices, len(codes), masking, 20)
+    return [np.asarray(part) for part in masked]
 
 
-def test_one_hides_exactly_one_real_item():
+def test_one_masks_exactly_one_real_item():
     codes = sets()
-    seen, hidden, targets, weights = hidden_with(Masking(), codes)
+    seen, positions, targets, weights = apply_masking(Masking(), codes)
     real = (codes >= 0).any(1)
-    assert hidden.shape == (400, 1)
+    assert positions.shape == (400, 1)
     assert weights[:, 0].tolist() == real.astype(float).tolist()
     assert ((seen == MASK_ITEM).sum(1) == real).all()
     rows = np.nonzero(real)[0]
-    assert (codes[rows, hidden[rows, 0]] == targets[rows, 0]).all()
-    assert (seen[rows, hidden[rows, 0]] == MASK_ITEM).all()
+    assert (codes[rows, positions[rows, 0]] == targets[rows, 0]).all()
+    assert (seen[rows, positions[rows, 0]] == MASK_ITEM).all()
     assert ((seen != codes).sum(1) == real).all()
 
 
-def test_one_hides_every_place_equally_often():
+def test_one_masks_every_position_equally_often():
     codes = np.tile(np.arange(5, dtype=np.int32), (4000, 1))
-    _, hidden, _, _ = hidden_with(Masking(), codes)
-    counts = np.bincount(hidden[:, 0], minlength=5)
+    _, positions, _, _ = apply_masking(Masking(), codes)
+    counts = np.bincount(positions[:, 0], minlength=5)
     assert np.abs(counts - 800).max() < 5 * np.sqrt(4000 * 0.2 * 0.8)
 
 
-def test_rate_hides_a_rounded_share_and_at_least_one():
+def test_rate_masks_a_rounded_fraction_and_at_least_one():
     codes = sets()
     masking = Masking("rate", 0.4)
-    seen, _, _, weights = hidden_with(masking, codes)
+    seen, _, _, weights = apply_masking(masking, codes)
     real = (codes >= 0).sum(1)
     expected = np.where(real > 0, np.maximum(np.floor(real * 0.4 + 0.5), 1), 0)
     assert ((seen == MASK_ITEM).sum(1) == expected).all()
@@ -67,18 +67,18 @@ def test_rate_hides_a_rounded_share_and_at_least_one():
 
 def test_corruption_is_80_10_10():
     codes = np.tile(np.arange(5, dtype=np.int32), (8000, 1))
-    seen, hidden, targets, _ = hidden_with(Masking(corrupt=True), codes)
-    shown = np.take_along_axis(seen, hidden, 1)
+    seen, positions, targets, _ = apply_masking(Masking(corrupt=True), codes)
+    shown = np.take_along_axis(seen, positions, 1)
     masked, kept = (shown == MASK_ITEM).mean(), (shown == targets).mean()
     # A random item of 20 is the right one in one of 20 cases.
     assert abs(masked - 0.8) < 0.02
     assert abs(kept - 0.105) < 0.02
 
 
-def test_what_is_hidden_depends_on_the_place_alone():
+def test_masked_positions_depend_on_the_index_alone():
     codes = np.tile(np.arange(5, dtype=np.int32), (40, 1))
-    whole = hidden_with(Masking(), codes)
-    parts = [hidden_with(Masking(), codes, np.arange(n, n + 10)) for n in range(0, 40, 10)]
+    whole = apply_masking(Masking(), codes)
+    parts = [apply_masking(Masking(), codes, np.arange(n, n + 10)) for n in range(0, 40, 10)]
     for one, *others in zip(whole, *parts, strict=True):
         assert (one == np.concatenate(others)).all()
 
@@ -87,10 +87,10 @@ def test_a_dropped_feature_is_missing_or_unknown_at_its_rate(schema, train_split
     rows = 300
     context = {name: jnp.asarray(column[:rows]) for name, column in train_split.context.items()}
     assert drop_features(KEY, context, np.arange(rows), rows, 0.0, schema) is context
-    found = drop_features(KEY, context, np.arange(rows), rows, 0.5, schema)
+    shown = drop_features(KEY, context, np.arange(rows), rows, 0.5, schema)
     changed = []
     for feature in schema.features:
-        one, other = np.asarray(found[feature.name]), np.asarray(context[feature.name])
+        one, other = np.asarray(shown[feature.name]), np.asarray(context[feature.name])
         rows_changed = (one != other).any(1)
         changed.append(rows_changed.mean())
         if isinstance(feature, TokenFeature):

@@ -1,4 +1,4 @@
-"""Metrics by hand, and their errors over groups."""
+"""Metrics and their errors over groups, computed by hand."""
 
 import json
 

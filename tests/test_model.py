@@ -1,4 +1,4 @@
-"""What the encoder must be: symmetric, without leaks, its gradients exact."""
+"""The encoder is symmetric, leaks no masked item, and its gradients are exact."""
 
 import dataclasses
 
@@ -17,9 +17,9 @@ from cbert.tasks.masked_item import MaskedItem
 from tests.models import SMALL, batch, encode, made
 
 
-def hide(codes, places):
+def masked(codes, positions):
     codes = codes.copy()
-    codes[np.arange(len(codes)), places] = MASK_ITEM
+    codes[np.arange(len(codes)), positions] = MASK_ITEM
     return codes
 
 
@@ -46,42 +46,42 @@ def test_padding_never_matters(schema, train_split, method):
     short = train_split.lengths == 4
     codes = train_split.items[short][:5]
     context = {name: column[short][:5] for name, column in train_split.context.items()}
-    hidden = np.tile(np.arange(4), (5, 1))
+    queries = np.tile(np.arange(4), (5, 1))
     model, params = made(schema, method)
     apply = jax.jit(model.apply)
-    tight, *_ = apply({"params": params}, codes[:, :4], context, hidden)
-    padded, *_ = apply({"params": params}, codes, context, hidden)
+    tight, *_ = apply({"params": params}, codes[:, :4], context, queries)
+    padded, *_ = apply({"params": params}, codes, context, queries)
     assert (codes[:, 4:] == PAD_ITEM).all()
     np.testing.assert_allclose(tight, padded, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", NAMES)
-def test_a_hidden_item_never_leaks(schema, train_split, method):
-    """Changing the hidden items changes nothing that the model says of them."""
+def test_a_masked_item_never_leaks(schema, train_split, method):
+    """Changing the masked items does not change the model's vectors for them."""
     codes, context = batch(train_split)
-    places = np.arange(6, dtype=np.int32)
+    indices = np.arange(6, dtype=np.int32)
     model, params = made(schema, method)
     task = MaskedItem(model, schema, masking.Masking())
     predict, apply = jax.jit(task.predict), jax.jit(model.apply)
 
-    def said(codes):
-        """Positions hidden, their items, which are asked for, and the model's vectors."""
-        seen, hidden, targets, asked = masking.mask(
-            jax.random.key(0), jnp.asarray(codes), places, 6, masking.Masking("rate", 0.3), 80
+    def outputs(codes):
+        """Masked positions, their items, which of them are real, and the model's vectors."""
+        seen, positions, targets, weights = masking.mask(
+            jax.random.key(0), jnp.asarray(codes), indices, 6, masking.Masking("rate", 0.3), 80
         )
-        found, *_ = apply({"params": params}, seen, context, hidden)
-        return [np.asarray(part) for part in (hidden, targets, asked > 0, found)]
+        vectors, *_ = apply({"params": params}, seen, context, positions)
+        return [np.asarray(part) for part in (positions, targets, weights > 0, vectors)]
 
-    hidden, targets, asked, found = said(codes)
+    positions, targets, is_masked, vectors = outputs(codes)
     changed = codes.copy()
-    rows = np.nonzero(asked)[0]
-    changed[rows, hidden[asked]] = (targets[asked] + 7) % 80
-    again, other_targets, _, other = said(changed)
-    assert (again == hidden).all()
-    assert (other_targets[asked] != targets[asked]).all()
-    assert (other == found).all()
+    rows = np.nonzero(is_masked)[0]
+    changed[rows, positions[is_masked]] = (targets[is_masked] + 7) % 80
+    again, other_targets, _, other = outputs(changed)
+    assert (again == positions).all()
+    assert (other_targets[is_masked] != targets[is_masked]).all()
+    assert (other == vectors).all()
 
-    # In evaluation too: the probabilities of all items at the first place sum to one.
+    # In evaluation the probabilities of all items at the first position sum to one.
     total = np.zeros(6)
     for item in range(80):
         replaced = codes.copy()
@@ -103,8 +103,8 @@ def test_the_context_is_used_by_all_but_none(schema, train_split, method):
     assert difference == 0 if method == "none" else difference > 1e-3
 
 
-def plain_loss(params, codes, context, places, targets, features):
-    """[GSU] from the paper's equations: no chunks, one product a matrix, heads by a loop."""
+def plain_loss(params, codes, context, positions, targets, features):
+    """The loss of [GSU], from the paper's equations: no chunks, and a loop over heads."""
 
     def dense(p, x):
         return x @ p["kernel"] + p["bias"]
@@ -154,35 +154,35 @@ def plain_loss(params, codes, context, places, targets, features):
                 fnn(conditioning[f"fnn_{layer}"], g),
                 {"LayerNorm_0": conditioning[f"norm_{layer}"]},
             )
-    found = x[np.arange(len(codes)), places]
-    found = jnp.maximum(dense(params["transform"], found), 0)
-    logits = found @ params["embedding"]["items"].T + params["embedding"]["bias"]
+    vectors = x[np.arange(len(codes)), positions]
+    vectors = jnp.maximum(dense(params["transform"], vectors), 0)
+    logits = vectors @ params["embedding"]["items"].T + params["embedding"]["bias"]
     return -jax.nn.log_softmax(logits)[np.arange(len(codes)), targets].sum()
 
 
 @pytest.mark.parametrize("short", [0, 32])
 def test_gradients_equal_a_plain_float64_reference(schema, train_split, monkeypatch, short):
-    """Attention as matrix products (0) and with short sums written out."""
+    """Attention uses matrix products (0), or writes short sums out (32)."""
     monkeypatch.setattr(attention, "SHORT", short)
     codes, context = batch(train_split, rows=8)
-    places = np.arange(8) % 4
-    targets = codes[np.arange(8), places]
-    codes = hide(codes, places)
+    positions = np.arange(8) % 4
+    targets = codes[np.arange(8), positions]
+    codes = masked(codes, positions)
     model, params = made(schema, "gsu")
 
     def loss(params):
-        found, *last = model.apply({"params": params}, codes, context, places[:, None])
-        return cross_entropy(found[:, 0], *last, targets, 32).sum()
+        vectors, *last = model.apply({"params": params}, codes, context, positions[:, None])
+        return cross_entropy(vectors[:, 0], *last, targets, 32).sum()
 
     value, gradients = jax.jit(jax.value_and_grad(loss))(params)
     with jax.enable_x64(True):
         exact = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), "float64"), params)
         expected, exact = jax.value_and_grad(plain_loss)(
-            exact, codes, context, places, targets, schema.features
+            exact, codes, context, positions, targets, schema.features
         )
         exact = jax.tree.map(np.asarray, exact)
     np.testing.assert_allclose(value, expected, rtol=1e-5)
-    for path, found in flax.traverse_util.flatten_dict(gradients).items():
+    for path, gradient in flax.traverse_util.flatten_dict(gradients).items():
         want = flax.traverse_util.flatten_dict(exact)[path]
-        error = np.linalg.norm(found - want) / max(np.linalg.norm(want), 1e-3)
+        error = np.linalg.norm(gradient - want) / max(np.linalg.norm(want), 1e-3)
         assert error < 2e-4, (path, error)

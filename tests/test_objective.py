@@ -25,7 +25,7 @@ def plain(hidden, table, bias, targets):
 @pytest.mark.parametrize("kept", [0, 2**26])
 @pytest.mark.parametrize("chunk", [1, 7, 25, 50, 4096])
 def test_loss_and_gradients_equal_the_plain_form(chunk, kept):
-    """Chunks that overlap and that do not, kept and recomputed, written out and in a loop."""
+    """Chunks may overlap, keep or recompute probabilities, and be written out or in a loop."""
     hidden, table, bias, targets = case()
     weights = jnp.linspace(0.0, 2.0, len(targets))
 
@@ -39,9 +39,9 @@ def test_loss_and_gradients_equal_the_plain_form(chunk, kept):
         atol=1e-6,
     )
     gradient = jax.jit(jax.grad(total(cross_entropy, chunk, kept), (0, 1, 2)))
-    found = gradient(hidden, table, bias)
+    gradients = gradient(hidden, table, bias)
     expected = jax.grad(total(plain), (0, 1, 2))(hidden, table, bias)
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(gradients, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
@@ -79,11 +79,11 @@ def test_sampled_items_are_drawn_in_proportion_to_counts():
     cumulative = sampled_softmax.cumulative(COUNTS)
     assert cumulative.tolist() == np.cumsum(np.array(COUNTS) + 1).tolist()
     drawn = sampled_softmax.draw(jax.random.key(0), cumulative, 20_000)
-    share = np.bincount(drawn, minlength=10) / 20_000
+    frequencies = np.bincount(drawn, minlength=10) / 20_000
     expected = (np.array(COUNTS) + 1) / 106
-    np.testing.assert_allclose(share, expected, atol=4 * np.sqrt(0.25 / 20_000))
-    found = sampled_softmax.log_expected(cumulative, jnp.arange(10), 32)
-    np.testing.assert_allclose(np.exp(found), 32 * expected, rtol=1e-5)
+    np.testing.assert_allclose(frequencies, expected, atol=4 * np.sqrt(0.25 / 20_000))
+    logarithms = sampled_softmax.log_expected(cumulative, jnp.arange(10), 32)
+    np.testing.assert_allclose(np.exp(logarithms), 32 * expected, rtol=1e-5)
 
 
 def test_the_sampled_normalizer_is_right_on_average_and_its_logarithm_low():

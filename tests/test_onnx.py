@@ -54,9 +54,9 @@ def noisy(kind, max_items, method="gsu", **overrides):
     """A predictor whose biases and scales are away from 0 and 1, so that each is needed."""
     schema = Schema(kind, max_items, ITEMS, (1,) * len(ITEMS), FEATURES)
     predictor = assemble(schema, method, **overrides)
-    noise = np.random.default_rng(0)
+    drawn = np.random.default_rng(0)
     predictor.program.params = jax.tree.map(
-        lambda x: x + 0.1 * noise.standard_normal(x.shape, np.float32), predictor.program.params
+        lambda x: x + 0.1 * drawn.standard_normal(x.shape, np.float32), predictor.program.params
     )
     return predictor
 

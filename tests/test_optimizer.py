@@ -1,4 +1,4 @@
-"""Decay, packing, the schedule, and what the loss is divided by."""
+"""Weight decay, packing, the learning rate's schedule, and the loss's divisor."""
 
 import jax
 import jax.numpy as jnp

@@ -129,7 +129,7 @@ def test_a_sweep_knows_its_baselines(data_dir, schema, method):
     size, gsu = (
         contextual_bert.count(config_lib.build_model(one, schema)) for one in (widened, config)
     )
-    unit = 2 * (2 * 16 + 1)  # Of one more hidden unit in each of two layers.
+    unit = 2 * (2 * 16 + 1)  # One more hidden unit in each of two layers adds so many.
     assert gsu <= size < gsu + unit
 
 

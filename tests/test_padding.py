@@ -1,4 +1,4 @@
-"""Batches of a few sizes: which rows they hold, and that joining them drops the filling."""
+"""Batches of a few sizes hold every row once, and joining them drops the filling."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -18,7 +18,7 @@ MARKUP = '<img src=x onerror="document.title=1">'
 
 @pytest.fixture(scope="module")
 def browser():
-    # Where the tests must run, as in .ci/run, nothing is skipped.
+    # `.ci/run` sets this variable, because there the tests must not be skipped.
     skip = pytest.fail if os.environ.get("CBERT_TEST_BROWSER") == "required" else pytest.skip
     try:
         from playwright import sync_api
@@ -125,8 +125,8 @@ def test_a_slider_changes_the_ranking_of_both_models(page, served, schema):
     assert page.locator("#feature-age").input_value() == "68"
     other = page.locator('[data-model="compare"] .prediction .probability').all_inner_texts()
     assert other == [probability for _, probability in after]
-    effects = page.locator("#bars li .title").all_inner_texts()
-    assert sorted(effects) == ["age", "occasion"]
+    features = page.locator("#bars li .title").all_inner_texts()
+    assert sorted(features) == ["age", "occasion"]
     page.get_by_label("age is not known").check()
     assert settled(page) != after
     assert page.locator("#bars li .title").all_inner_texts() == ["occasion"]

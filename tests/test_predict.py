@@ -1,4 +1,4 @@
-"""The predictor: its numbers against the model's own, and what it refuses."""
+"""The predictor gives the model's own numbers, and refuses impossible queries."""
 
 import dataclasses
 import functools
@@ -124,10 +124,10 @@ def test_a_batch_is_its_queries_one_by_one(predictor):
     names = predictor.schema.items
     queries = [
         Query(names[n : n + 1 + n % 4], {"age": 20.0 + n}, k=1 + n, slots=1 + n % 2)
-        for n in range(7)  # Ten rows, batches of four.
+        for n in range(7)  # There are ten rows, in batches of four.
     ]
-    together = predictor.complete_batch(queries)
-    for query, completion in zip(queries, together, strict=True):
+    batched = predictor.complete_batch(queries)
+    for query, completion in zip(queries, batched, strict=True):
         alone = predictor.complete_batch([query])[0]
         assert [len(one) for one in completion.predictions] == [query.k] * query.slots
         for one, other in zip(completion.predictions, alone.predictions, strict=True):
@@ -136,7 +136,7 @@ def test_a_batch_is_its_queries_one_by_one(predictor):
                 [p.probability for p in one], [p.probability for p in other], rtol=1e-4
             )
     lists, contexts = [list(q.items) for q in queries], [q.context for q in queries]
-    assert predictor.complete(lists, contexts, k=1)[0] == together[0]
+    assert predictor.complete(lists, contexts, k=1)[0] == batched[0]
     assert predictor.complete_batch([]) == []
 
 
@@ -195,7 +195,7 @@ def test_what_explanations_say_of_the_model(sequences):
     assert set(explanation.features.values()) == {0.0}
     constant = assemble(sequences.schema, "gs", model__constant_context=True, model__layers=1)
     assert not constant.explain([], {"author": "x"}, "a").uses_context
-    # Fewer items than are listed where nothing else is said.
+    # The vocabulary has fewer items than the default k.
     few = dataclasses.replace(sequences.schema, items=("a", "b", "c"), counts=(1, 1, 1))
     assert assemble(few, "none", model__layers=1).explain([], {}, "a").log_odds < 5
 
@@ -303,9 +303,9 @@ def test_other_refusals(predictor, sequences):
     full = list(names[:8])
     assert "leave no item" in refusal(predictor.complete, full, only=full)
     assert len(predictor.complete(full, k=1).predictions) == 1
-    # Where positions are learned, there is none after the last.
+    # A model with learned positions has none after the last.
     assert "21 positions" in refusal(sequences.complete, ["a"] * 20)
-    # 1e25 seconds where the mean is in years: finite, but no float32.
+    # 1e29 divided by a deviation of 1e-12 is finite, but no float32.
     tiny = dataclasses.replace(sequences.schema.feature("year"), scale=1e-12)
     checker = Checker(dataclasses.replace(sequences.schema, features=(tiny,)), True)
     assert "too large; check its unit" in refusal(checker.context, {"year": 1e29})

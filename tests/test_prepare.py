@@ -1,4 +1,4 @@
-"""From a file to prepared data: room, splits, columns, and who may write."""
+"""Preparing a file: room, splits, columns, and the lock."""
 
 import gzip
 import hashlib
@@ -23,7 +23,7 @@ from tests.test_records import ROWS, read, write
 
 
 def rows(**last):
-    """Thirty records, the last of them another one, and not for training."""
+    """Thirty records, of which the last differs from the others and is not for training."""
     examples = [
         {"items": ["a", "b"], "split": "train", "context": {"tags": ["x"], "level": 0.1}}
         for _ in range(30)
@@ -182,7 +182,7 @@ def test_processes_draw_what_one_draws(monkeypatch):
 
 
 def test_equal_records_give_equal_files(tmp_path):
-    """In processes of their own, for the order of a protocol buffer's map is random in each."""
+    """Each run is a process, because the order of a protocol buffer's map is random in each."""
     path = write(tmp_path / "in.jsonl", ROWS)
     for name in ("one", "other"):
         run("prepare", f"--input={path}", "--name=own", f"--data_dir={tmp_path}/{name}")
@@ -194,7 +194,7 @@ def test_equal_records_give_equal_files(tmp_path):
         for name in ("one", "other")
     ]
     assert digests[0] == digests[1]
-    assert len(digests[0]) == 6  # Three splits, the schema, and two files of TFDS.
+    assert len(digests[0]) == 6  # They are three splits, the schema, and two files of TFDS.
 
 
 def test_the_order_is_that_of_tfds(tmp_path):

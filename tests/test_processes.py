@@ -20,13 +20,13 @@ pytestmark = pytest.mark.soak
 
 
 def with_devices(count):
-    """The environment of a process that has so many host devices."""
+    """The environment of a process that has `count` host devices."""
     flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={count}"
     return {**os.environ, "XLA_FLAGS": flags}
 
 
 def start(data_dir, workdir, devices=1, processes=1, steps=12, more=()):
-    """One process, or several that train one run."""
+    """Starts one process, or several that train one run."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -56,16 +56,16 @@ def logs(workdir):
 
 
 def assert_close(workdir, expected, **overrides):
-    """Parameters and the steps of the metrics."""
+    """Asserts that two runs have equal parameters and metrics at the same steps."""
     config = small(train__steps=12, **overrides)
     here, there = (restored(config, path)[1] for path in (workdir, expected))
     assert set(here) == set(there)
     for name, value in there.items():
-        found = here[name]
+        actual = here[name]
         if name.endswith("key_value/bias"):
             # The keys' bias has no gradient but rounding, which Adam scales up.
-            found, value = found[16:], value[16:]
-        np.testing.assert_allclose(found, value, atol=2e-5, rtol=2e-5, err_msg=name)
+            actual, value = actual[16:], value[16:]
+        np.testing.assert_allclose(actual, value, atol=2e-5, rtol=2e-5, err_msg=name)
     rows = [
         [json.loads(line) for line in (path / "metrics.jsonl").open()]
         for path in (workdir, expected)
@@ -74,7 +74,7 @@ def assert_close(workdir, expected, **overrides):
 
 
 def test_two_processes_equal_one_with_two_devices(data_dir, tmp_path):
-    """At dropout 0, for its noise is the device's own."""
+    """Dropout is 0, because every device drops other entries."""
     one, two = tmp_path / "one", tmp_path / "two"
     for workdir, devices, processes in ((one, 2, 1), (two, 1, 2)):
         for process in start(data_dir, workdir, devices, processes):
@@ -83,7 +83,7 @@ def test_two_processes_equal_one_with_two_devices(data_dir, tmp_path):
 
 
 def test_one_killed_ends_the_other(data_dir, tmp_path):
-    """Within a minute, with a message; then the pair goes on, and ends as one never broken."""
+    """It ends within a minute, with a message; the restarted pair ends as an unbroken one."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     for process in start(data_dir, whole, processes=2, steps=60):
         assert process.wait(timeout=300) == 0, logs(whole)
@@ -107,7 +107,7 @@ def test_one_killed_ends_the_other(data_dir, tmp_path):
 
 @pytest.mark.parametrize("steps", [1, 8])
 def test_one_told_to_stop_lets_both_save_and_end(data_dir, tmp_path, steps):
-    """However many steps a dispatch has."""
+    """They do so however many steps a dispatch has."""
     workdir, every = tmp_path / "run", 10_000 * steps
     more = (
         *(f"--config.train.steps_per_dispatch={steps}", f"--config.train.eval_every={every}"),
@@ -127,7 +127,7 @@ def test_one_told_to_stop_lets_both_save_and_end(data_dir, tmp_path, steps):
     assert "stopped and saved; the same command goes on" in logs(workdir)
 
 
-# Told to stop by a real signal, in the middle of the step that it names.
+# The script trains, and sends itself a real signal in the middle of the step it is given.
 UNTIL = """
 import os, signal, sys
 import jax
@@ -138,19 +138,19 @@ data_dir, workdir, devices, last = sys.argv[1], sys.argv[2], int(sys.argv[3]), i
 assert jax.device_count() == devices
 advance = run.Run.advance
 
-def told(self, step, most=1):
+def signalled(self, step, most=1):
     if step + 1 == last:
         os.kill(os.getpid(), signal.SIGTERM)
     return advance(self, step, most)
 
-run.Run.advance = told
+run.Run.advance = signalled
 config = small(data__dir=data_dir, model__dropout=0.0, train__steps=12)
 loop.train(config, workdir)
 """
 
 
 def train_until(data_dir, workdir, *parts):
-    """Each part is how many devices train, and until which step."""
+    """Trains in parts: each is the number of devices and the step at which they stop."""
     for devices, last in parts:
         command = [sys.executable, "-c", UNTIL, data_dir, str(workdir), str(devices), str(last)]
         done = subprocess.run(
@@ -162,13 +162,13 @@ def train_until(data_dir, workdir, *parts):
 
 
 def test_a_run_changes_its_devices(data_dir, tmp_path):
-    """Four, two, one; one, four; and what four have trained, one, two and four evaluate."""
+    """Four, two and one device train one run, one and four another; all of them evaluate it."""
     train_until(data_dir, tmp_path / "one", (1, 12))
     train_until(data_dir, tmp_path / "fewer", (4, 4), (2, 8), (1, 12))
     train_until(data_dir, tmp_path / "more", (1, 6), (4, 12))
     for name in ("fewer", "more"):
         assert_close(tmp_path / name, tmp_path / "one", model__dropout=0.0)
-    found = []
+    tables = []
     for devices in (1, 2, 4):
         command = [
             sys.executable,
@@ -178,8 +178,8 @@ def test_a_run_changes_its_devices(data_dir, tmp_path):
             command, cwd=ROOT, env=with_devices(devices), check=True, capture_output=True
         )
         table = pyarrow.parquet.read_table(tmp_path / "more" / "eval" / "test.parquet")
-        found.append(table.to_pydict())
-    for other in found[1:]:
+        tables.append(table.to_pydict())
+    for other in tables[1:]:
         for name in ("id", "position", "item", "rank"):
-            assert other[name] == found[0][name]
-        assert other["log_probability"] == pytest.approx(found[0]["log_probability"], abs=1e-5)
+            assert other[name] == tables[0][name]
+        assert other["log_probability"] == pytest.approx(tables[0]["log_probability"], abs=1e-5)

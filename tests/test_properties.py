@@ -1,4 +1,4 @@
-"""What holds for every input: round trips, one printable line; a short run of the fuzzer."""
+"""Properties of every input: round trips, errors of one printable line, and a short fuzzing."""
 
 import dataclasses
 import json
@@ -72,7 +72,7 @@ def test_terminal_escapes_are_shown():
 
 
 def attempted(function, *arguments):
-    """What a function returns, None where it refuses."""
+    """The result of a function, None if it raises `UserError`."""
     try:
         return function(*arguments)
     except UserError:
@@ -172,7 +172,7 @@ def test_a_record_is_the_same_after_its_file(items, context):
 
 @given(st.lists(TEXT, min_size=1, max_size=4), st.integers(0, 2**32), st.booleans())
 def test_a_cache_gives_back_the_split_or_nothing(texts, where, cut):
-    """Whatever one bit of the file is, or wherever it ends."""
+    """One bit of the file is flipped, or the file is cut short."""
     split = columns.Split(
         *(texts, texts, texts),
         items=np.arange(3 * len(texts), dtype=np.int32).reshape(-1, 3),
@@ -240,7 +240,7 @@ def test_a_hostile_name_is_refused_in_one_line(tmp_path):
 
 
 def test_hostile_names_take_the_same_road(tmp_path):
-    """As items, features and values: shown escaped, and otherwise names like any other."""
+    """Items, features and values may have such names, which are shown escaped."""
     names = [HOSTILE, "a/b", "..", "a.b", "", "\x00", "ß\n"]
     rows = [
         {

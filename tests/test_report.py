@@ -1,4 +1,4 @@
-"""The report's files: their numbers, computed again from the Parquet files, and their form."""
+"""The report's files: their numbers are computed again from the Parquet files."""
 
 import base64
 import csv
@@ -40,13 +40,13 @@ def rows(path):
 
 
 def read(sweep, method, seed):
-    """Columns of a run's table, as lists."""
+    """Columns of a run's table as lists."""
     path = sweep / f"{method}-{seed}" / "eval" / "test.parquet"
     return pyarrow.parquet.read_table(path).to_pydict()
 
 
 def measured(table, metric, prefix=""):
-    """A metric of every query, in plain Python."""
+    """A metric of every query, computed in plain Python."""
     if metric == "cross_entropy":
         return [-value for value in table[f"{prefix}log_probability"]]
     most = int(metric.partition("@")[2])

@@ -77,7 +77,7 @@ def test_variants_are_named_by_what_differs():
 
 
 def test_a_field_is_named_where_it_tells_variants_apart():
-    """Not where a method has one value that every method has too."""
+    """A field is left out for a method with one value that every other method has, too."""
     readings = [small("c"), small("c", model__c__reading="fnn")]
     assert labels(small("none"), *readings) == ["none", "c reading=project", "c reading=fnn"]
     rates = small("none"), small("gsu", optimizer__learning_rate=3e-4)

@@ -1,4 +1,4 @@
-"""Every installation is the same: no package is installed whose version is not given."""
+"""Every installation is the same, because the version of every package is pinned."""
 
 import importlib.metadata
 import re

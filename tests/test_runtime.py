@@ -1,4 +1,4 @@
-"""The process's set-up: memory that stays, programs that are found again."""
+"""The process's set-up keeps freed memory, and caches compiled programs."""
 
 import os
 import subprocess
@@ -52,13 +52,13 @@ def test_programs_are_kept_between_processes(tmp_path):
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     for name in ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"):
         del environment[name]
-    found = []
+    cached = []
     for _ in range(2):
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM], cwd=ROOT, env=environment, capture_output=True
         )
         assert done.stdout == b"7.0\n", done.stderr
         kept = (tmp_path / "cbert").iterdir()
-        found.append({path.name for path in kept if path.name.endswith("-cache")})
-    assert found[0]
-    assert found[1] == found[0]
+        cached.append({path.name for path in kept if path.name.endswith("-cache")})
+    assert cached[0]
+    assert cached[1] == cached[0]

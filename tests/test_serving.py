@@ -80,8 +80,8 @@ def test_concurrent_clients_get_their_own_predictions(served, schema):
     ]
     alone = [ask(served, "/complete", query)[1]["predictions"][0] for query in queries[:32]]
     with concurrent.futures.ThreadPoolExecutor(32) as pool:
-        together = list(pool.map(lambda query: ask(served, "/complete", query), queries[:32]))
-    for (status, response), wanted in zip(together, alone, strict=True):
+        responses = list(pool.map(lambda query: ask(served, "/complete", query), queries[:32]))
+    for (status, response), wanted in zip(responses, alone, strict=True):
         assert status == 200
         assert [one["item"] for one in response["predictions"][0]] == [
             one["item"] for one in wanted

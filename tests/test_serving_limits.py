@@ -69,7 +69,7 @@ HOSTILE = {
 
 
 def longest_wait(address, bodies, path="/complete"):
-    """Asks /health for as long as the bodies are under way: its slowest response, seconds."""
+    """The slowest response of /health, in seconds, while the bodies are under way."""
     connection = http.client.HTTPConnection(urllib.parse.urlsplit(address).netloc, timeout=60)
     connection.connect()
     connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -103,7 +103,7 @@ def test_no_body_holds_the_event_loop(served, name):
 
 
 def test_no_batch_holds_the_event_loop(served, schema):
-    """The most queries, predictions and excluded names of one request."""
+    """The request holds the most queries, predictions and excluded names."""
     names = [{"items": [name], "k": 70} for name in schema.items[:64]]
     for status, response in assert_never_held(served, [{"queries": names}], "/complete_batch"):
         assert status == 200
@@ -119,7 +119,7 @@ def test_no_batch_holds_the_event_loop(served, schema):
 
 
 def test_responses_that_name_very_long_items_are_refused(predictor):
-    """Five items of 28 to 50 characters each are no response of 100 characters."""
+    """Five items of 28 to 50 characters exceed a limit of 100 characters."""
     service = Service({"main": predictor}, Batcher(), Limits(response_characters=100))
 
     async def stay():
@@ -278,7 +278,7 @@ def test_foreign_hosts_origins_and_types_are_refused(served):
         (403, {"Origin": f"http://127.0.0.1:{port}.evil.example"}),
         (403, {"Origin": f"ftp://127.0.0.1:{port}"}),
         (415, {"Content-Type": "text/plain"}),
-        (415, {"Content-Type": "application/x-www-form-urlencoded"}),  # Curl's own.
+        (415, {"Content-Type": "application/x-www-form-urlencoded"}),  # curl's default
         (415, {"Content-Type": ""}),
     )  # fmt: skip
     for status, headers in foreign:
@@ -309,7 +309,7 @@ def test_hosts_that_are_allowed(trained):
 
 
 def serve_many_names(addresses):
-    """In a process of its own: a server of 400 000 items, whose names hold all letters."""
+    """Runs, in its own process, a server of 400 000 items whose names hold all letters."""
     names = tuple(f"{string.ascii_lowercase} {n}" for n in range(400_000))
     schema = Schema(SET, 4, names, (1,) * len(names), ())
     listening = server.listen("127.0.0.1", 0)

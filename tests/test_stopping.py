@@ -59,7 +59,7 @@ def wait_for(path, process):
 
 
 def wait_for_steps(process):
-    """Until it says that it takes steps, or goes on with them."""
+    """Waits until the process prints that it takes steps, or resumes them."""
     line = next(line for line in process.stdout if line.startswith(("step", "resuming")))
     assert line
 
@@ -73,15 +73,15 @@ def unbroken(data_dir, tmp_path_factory):
 
 
 def steps_in_tensorboard(workdir):
-    """As TensorBoard itself reads them: tag to steps."""
-    found = event_accumulator.EventAccumulator(str(workdir)).Reload()
+    """The steps of each tag, as TensorBoard itself reads them."""
+    events = event_accumulator.EventAccumulator(str(workdir)).Reload()
     return {
-        tag: [event.step for event in found.Scalars(tag)] for tag in found.Tags()["scalars"]
+        tag: [event.step for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]
     }
 
 
 def assert_same(workdir, unbroken):
-    """Parameters, metrics and best step, bit for bit; and TensorBoard shows each step once."""
+    """Asserts equal bits in parameters, metrics and best step; TensorBoard has steps once."""
     config = config_lib.load(unbroken)
     here, there = (restored(config, path)[1] for path in (workdir, unbroken))
     assert set(here) == set(there)
@@ -89,15 +89,15 @@ def assert_same(workdir, unbroken):
         np.testing.assert_array_equal(value, there[name], err_msg=name)
     rows, expected = ((path / "metrics.jsonl").read_text() for path in (workdir, unbroken))
     assert rows == expected
-    found = [json.loads((path / "finished.json").read_text()) for path in (workdir, unbroken)]
-    assert found[0] == found[1]
+    results = [json.loads((path / "finished.json").read_text()) for path in (workdir, unbroken)]
+    assert results[0] == results[1]
     shown = steps_in_tensorboard(workdir)
     np.testing.assert_equal(shown, steps_in_tensorboard(unbroken))
     assert all(len(set(steps)) == len(steps) for steps in shown.values())
 
 
 def test_killed_and_told_to_stop_it_goes_on(data_dir, tmp_path, unbroken):
-    """Killed at a random instant, then told to stop twice; `tests.soak` kills 25 times."""
+    """The run is killed once, then stopped twice; `tests.soak` kills 25 times."""
     workdir = tmp_path / "run"
     process = start(data_dir, workdir)
     wait_for(workdir / "config.json", process)
@@ -128,7 +128,7 @@ def test_killed_and_told_to_stop_it_goes_on(data_dir, tmp_path, unbroken):
 
 
 def test_tensorboard_hides_what_a_killed_process_wrote_later(tmp_path):
-    """Killed before its first checkpoint, or after one at step 5."""
+    """The process is killed before its first checkpoint, or after the one at step 5."""
     for start, steps in ((0, [4, 6]), (0, [4, 6]), (5, [6])):
         with Writer(tmp_path, start) as writer:
             for step in steps:
@@ -137,7 +137,7 @@ def test_tensorboard_hides_what_a_killed_process_wrote_later(tmp_path):
 
 
 def test_tensorboard_shows_all_rows_though_the_clock_was_set_back(tmp_path, monkeypatch):
-    """Three starts, at noon, eleven and ten; TensorBoard reads files by their names."""
+    """The run starts at noon, eleven and ten; TensorBoard reads files in the order of names."""
     for first, hour in ((0, 12), (20, 11), (40, 10)):
         monkeypatch.setattr(time, "time", lambda hour=hour: 1.8e9 + 3600.0 * hour)
         with Writer(tmp_path, first) as writer:
@@ -160,7 +160,7 @@ def test_two_runs_in_one_directory(data_dir, tmp_path):
 
 @pytest.mark.soak
 def test_seeds_without_a_common_checkpoint_begin_again(data_dir, tmp_path):
-    """One has the steps 2 and 6, the other 4 and a damaged 6: neither has the other's."""
+    """One has steps 2 and 6, the other 4 and a damaged 6, so they have no step in common."""
     config = small(data__dir=data_dir, train__steps=6, model__layers=1)
     whole, paths = ([tmp_path / name / seed for seed in "01"] for name in ("whole", "broken"))
     expected = loop.train_seeds(config, [0, 1], whole)
@@ -194,6 +194,6 @@ def test_seeds_that_were_killed_apart_go_on_together(data_dir, tmp_path):
     assert loop.train_seeds(config, [0, 1], paths) == expected
     for path, other in zip(paths, whole, strict=True):
         assert (path / "metrics.jsonl").read_text() == (other / "metrics.jsonl").read_text()
-        found, params = (restored(config, where)[1] for where in (path, other))
-        for name, value in found.items():
+        resumed, params = (restored(config, where)[1] for where in (path, other))
+        for name, value in resumed.items():
             np.testing.assert_array_equal(value, params[name], err_msg=name)

@@ -1,4 +1,4 @@
-"""Sweeps: what they expand to, what they refuse, and that nothing is done twice."""
+"""Sweeps expand to the right runs, refuse mistakes, and do nothing twice."""
 
 import json
 import os
@@ -70,18 +70,18 @@ def test_mistakes(given, message):
 def test_none_is_widened_to_at_least_the_parameters_of_gsu():
     from cbert.data.synthetic.stylist import schema
 
-    config, found = stylist.get_config(), schema(100, [])
+    config, catalogue = stylist.get_config(), schema(100, [])
     config.model.method = "none"
-    wide = points.matched_width(config, found)
+    wide = points.matched_width(config, catalogue)
 
     def count(method, width):
         config.model.update({"method": method, "feed_forward": width})
-        return contextual_bert.count(config_lib.build_model(config, found))
+        return contextual_bert.count(config_lib.build_model(config, catalogue))
 
     assert count("none", wide - 1) < count("gsu", 256) == 921856 <= count("none", wide)
-    # Where the sweep sets the sizes, it is as wide as theirs asks for.
+    # Where the sweep sets the sizes, the width is matched at each of them.
     settings = ["model.dimension=32,64"]
-    swept = points.expand(stylist.get_config(), [], ["none_wide"], 1, settings, found)
+    swept = points.expand(stylist.get_config(), [], ["none_wide"], 1, settings, catalogue)
     for point in swept:
         own = point.apply(stylist.get_config())
         config.model.dimension = own.model.dimension
@@ -106,7 +106,7 @@ def python(module, *arguments):
 
 
 def test_a_killed_sweep_goes_on_and_repeats_nothing(data_dir, tmp_path):
-    """Told to stop in its first run; then killed hard in its second."""
+    """The sweep is stopped in its first run, then killed in its second."""
     workdir = tmp_path / "runs"
     common = sweep_command(
         data_dir, workdir, "--methods=none,gs", "--seeds=1", "--workers=1",
@@ -133,8 +133,8 @@ def test_a_killed_sweep_goes_on_and_repeats_nothing(data_dir, tmp_path):
     started.send_signal(signal.SIGKILL)
     started.wait()
     written = done.stat().st_mtime_ns
-    found = run(*common).stdout
-    assert found.count("finished") >= 2
+    output = run(*common).stdout
+    assert output.count("finished") >= 2
     assert done.stat().st_mtime_ns == written
     rows = [json.loads(line) for line in (workdir / "gs-seed0" / "metrics.jsonl").open()]
     steps = [row["step"] for row in rows if row["split"] == "train"]
@@ -160,9 +160,9 @@ BROKEN = ("--config.train.steps=200", "--config.train.checkpoint_every=10")
 
 @pytest.fixture(scope="module")
 def whole(data_dir, tmp_path_factory):
-    """A run that was never broken, of a process that is not its sweep's.
+    """An unbroken run, trained by a process that does not belong to its sweep.
 
-    So is a process that outlives its sweep. The next sweep waits for it, then evaluates.
+    The process outlives its sweep, so the next sweep waits for it, then evaluates.
     """
     workdir = tmp_path_factory.mktemp("whole") / "gs-seed0"
     _, *flags = sweep_command(data_dir, workdir, "--config.model.method=gs", *BROKEN)
@@ -229,7 +229,7 @@ def test_why_a_command_failed(code, output, expected):
 
 
 def test_seeds_together_and_a_failure(data_dir, tmp_path):
-    """Two seeds in one program get a directory each; what fails is shown and stops nothing."""
+    """Two seeds in one program get a directory each; a failure is shown and stops nothing."""
     blocked = tmp_path / "runs" / "gsu-seed0" / "checkpoints"
     common = sweep_command(
         data_dir, tmp_path / "runs", "--methods=gsu,none", "--seeds=2", "--vmap_seeds",
@@ -238,7 +238,8 @@ def test_seeds_together_and_a_failure(data_dir, tmp_path):
     blocked.parent.mkdir(parents=True)
     (blocked.parent / "log.txt").write_text("")
     blocked.write_text("in the way")
-    os.rename(blocked, blocked.parent / "schema.json")  # Unclaimed, but no schema.
+    # The run's directory has no config, and its schema is a directory.
+    os.rename(blocked, blocked.parent / "schema.json")
     (blocked.parent / "schema.json").unlink()
     (blocked.parent / "schema.json").mkdir()
     done = run(*common, check=1)
@@ -250,8 +251,8 @@ def test_seeds_together_and_a_failure(data_dir, tmp_path):
         f"  its log is {log}\n"
     )
     for seed in (0, 1):
-        found = json.loads(
+        result = json.loads(
             (tmp_path / "runs" / f"none-seed{seed}" / "eval" / "test.json").read_text()
         )
-        assert found["seed"] == seed
-        assert "feature_importance" in found
+        assert result["seed"] == seed
+        assert "feature_importance" in result

@@ -1,4 +1,4 @@
-"""The tour's commands, as they stand on the page."""
+"""The tour's commands run as the page shows them."""
 
 import collections
 import gzip
@@ -18,14 +18,14 @@ import cbert
 from cbert.data.synthetic import stylist
 from tests.conftest import ARTICLES, ROOT
 
-# All commands in one process, for most of a command's time is imports.
+# All commands run in one process, because imports take most of a command's time.
 RUNNER = """
 import json, runpy, sys
 import array_record.python.array_record_data_source
 import cbert.inference.load, cbert.inference.stablehlo
 from absl import app, flags
 from experiments import command
-app.define_help_flags()  # Flags of libraries stay.
+app.define_help_flags()  # The flags of the libraries stay defined.
 for arguments in json.load(sys.stdin):
     print(end="\\x1e", flush=True)
     if arguments[1] == "-c":
@@ -50,12 +50,12 @@ def commands() -> list[list[str]]:
     return [shlex.split(block.replace("\\\n", " ")) for block in blocks]
 
 
-def run_all(found: list[list[str]], folder: pathlib.Path) -> list[str]:
+def run_all(commands: list[list[str]], folder: pathlib.Path) -> list[str]:
     """Runs the commands, and returns what each of them printed."""
     (folder / "configs").symlink_to(ROOT / "configs")
     done = subprocess.run(
         [sys.executable, "-c", RUNNER],
-        input=json.dumps(found),
+        input=json.dumps(commands),
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -69,7 +69,7 @@ def run_all(found: list[list[str]], folder: pathlib.Path) -> list[str]:
 @pytest.mark.soak
 @pytest.mark.parametrize("data", ["stylist", "meals"])
 def test_the_tour_with_other_data(tmp_path, data, request):
-    """The page's commands with other records, and their items in the place of its foods."""
+    """Runs the page's commands on other records, with their items instead of its foods."""
     if data == "meals":
         with gzip.open(request.getfixturevalue("meals"), "rt") as file:
             records = [json.loads(line) for line in itertools.islice(file, 2000)]
@@ -78,10 +78,10 @@ def test_the_tour_with_other_data(tmp_path, data, request):
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in records))
     common = collections.Counter(item for row in records for item in row["items"])
     names = [json.dumps(name)[1:-1] for name, _ in common.most_common(4)]
-    found = commands()[1:-1]
+    lines = commands()[1:-1]
     for old, new in zip(("coffee", "bagel", "wine", "juice"), names, strict=True):
-        found = [[text.replace(f'"{old}"', f'"{new}"') for text in line] for line in found]
-    printed = run_all(found, tmp_path)
+        lines = [[text.replace(f'"{old}"', f'"{new}"') for text in line] for line in lines]
+    printed = run_all(lines, tmp_path)
     assert "popularity given context" in printed[3]
     assert "unknown items: blini" in printed[4]
     assert "2,000 queries completed" in printed[5]
@@ -90,11 +90,11 @@ def test_the_tour_with_other_data(tmp_path, data, request):
 
 
 def test_every_command_of_the_page(tmp_path):
-    found = commands()
-    assert len(found) == 10
-    assert all(arguments[0] == "python" for arguments in found)
-    assert found[-1] == ["python", "-m", "experiments.serve", "--workdir=runs/mine"]
-    printed = run_all(found[:-1], tmp_path)  # A server does not end.
+    lines = commands()
+    assert len(lines) == 10
+    assert all(arguments[0] == "python" for arguments in lines)
+    assert lines[-1] == ["python", "-m", "experiments.serve", "--workdir=runs/mine"]
+    printed = run_all(lines[:-1], tmp_path)  # A server does not end.
     assert "parameters (without context embeddings" in printed[2]
     assert "popularity given context" in printed[4]
     assert "unknown items: blini\nmissing: age\n" in printed[5]

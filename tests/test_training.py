@@ -1,4 +1,4 @@
-"""Every method and config takes steps; resumption, stopping, and what is not finite."""
+"""Every method and config takes steps; runs resume, stop, and handle non-finite losses."""
 
 import json
 
@@ -28,15 +28,15 @@ from tests.steps import flat, ones, steps
 def test_every_method_learns(data_dir, schema, method):
     config = small(method, data__dir=data_dir, train__steps=40, model__layers=1)
     config.optimizer.learning_rate = 1e-2
-    _, found = steps(config, schema, 40)
-    losses = [row["loss"] / row["loss_count"] for row in found]
+    _, rows = steps(config, schema, 40)
+    losses = [row["loss"] / row["loss_count"] for row in rows]
     assert abs(losses[0] - np.log(80)) < 1.0
     assert np.mean(losses[-5:]) < losses[0] - 0.3
 
 
 @pytest.mark.parametrize("module", [base, meals, quickstart, stylist])
 def test_every_config_builds_a_step(data_dir, schema, module, monkeypatch):
-    """Traced, not compiled: what the step takes and gives."""
+    """The step is traced, not compiled: its results have the shapes of its inputs."""
     monkeypatch.setattr(contextual_bert, "initialize", ones)
     for point in module.sweep():
         config = module.get_config(point["model.method"])
@@ -48,10 +48,10 @@ def test_every_config_builds_a_step(data_dir, schema, module, monkeypatch):
     made = run_lib.set_up(config, schema)
     fed, _, length = made.source.feed(0, 1)
     arguments = (made.state, made.resident, fed, made.indices, made.key)
-    after, found = jax.eval_shape(lambda: made.step(*arguments, length))
+    after, metrics = jax.eval_shape(lambda: made.step(*arguments, length))
     for path, leaf in flat_shapes(after.params).items():
         assert leaf == flat_shapes(made.state.params)[path], path
-    assert found["loss"].shape == (1,)
+    assert metrics["loss"].shape == (1,)
 
 
 def flat_shapes(params):
@@ -74,9 +74,9 @@ def test_other_options_take_a_step(data_dir, schema):
         optimizer__schedule="linear",
     )
     config.train.mask_rate = 0.4
-    state, found = steps(config, schema, 2)
-    assert found[0]["loss_count"] > 32
-    assert np.isfinite(found[1]["loss"])
+    state, rows = steps(config, schema, 2)
+    assert rows[0]["loss_count"] > 32
+    assert np.isfinite(rows[1]["loss"])
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(state.params))
 
 
@@ -99,7 +99,7 @@ def trained(config, workdir):
 
 
 def test_resuming_equals_an_unbroken_run_bit_for_bit(data_dir, tmp_path, monkeypatch):
-    """Evaluates every 3 steps, saves every 2 and logs every 4: stopped in between."""
+    """The run evaluates every 3 steps, saves every 2, logs every 4, and stops in between."""
     config = small(data__dir=data_dir, train__steps=9)
     config.train.update({"log_every": 4, "eval_every": 3, "checkpoint_every": 2})
     unbroken = trained(config, tmp_path / "unbroken")
@@ -129,7 +129,7 @@ def test_resuming_equals_an_unbroken_run_bit_for_bit(data_dir, tmp_path, monkeyp
 
 
 def test_the_best_and_the_last_two_are_kept(data_dir, tmp_path):
-    """Saved are steps that improve, every third step and the last one."""
+    """The run saves every step that improves, every third step and the last one."""
     config = small(data__dir=data_dir, train__steps=8, optimizer__schedule="constant")
     config.train.update({"eval_every": 1, "checkpoint_every": 3})
     # At so high a rate the loss goes up and down.
@@ -174,8 +174,8 @@ def test_numbers_that_are_not_finite_are_skipped_and_counted(data_dir, schema):
     bad = jax.tree.map(lambda leaf: leaf.at[(0,) * leaf.ndim].set(np.nan), good.params)
     kept = flat(bad)
     made.state = parallel.replicate(state_lib.TrainState(good.step, bad, good.opt_state))
-    _, found = made.advance(0)
-    assert {name: float(value[0]) for name, value in found.items()} == {
+    _, metrics = made.advance(0)
+    assert {name: float(value[0]) for name, value in metrics.items()} == {
         "loss": 0,
         "loss_count": 0,
         "gradient_norm": 0,
@@ -185,9 +185,9 @@ def test_numbers_that_are_not_finite_are_skipped_and_counted(data_dir, schema):
     for name, value in flat(made.state.params).items():
         np.testing.assert_array_equal(value, kept[name], err_msg=name)
     again = run_lib.set_up(small(data__dir=data_dir, train__on_nonfinite="skip"), schema)
-    _, found = again.advance(0)
-    assert float(found["skipped"][0]) == 0
-    assert np.isfinite(found["loss"][0])
+    _, metrics = again.advance(0)
+    assert float(metrics["skipped"][0]) == 0
+    assert np.isfinite(metrics["loss"][0])
     assert not np.array_equal(
         flat(again.state.params)["embedding/items"], kept["embedding/items"]
     )
@@ -208,8 +208,8 @@ def test_the_model_never_beats_bayes_optimal(data_dir, tmp_path):
     )
     error = difference.std() / np.sqrt(len(difference))
     assert difference.mean() > -3 * error
-    found = json.loads((tmp_path / "run" / "eval" / "test.json").read_text())
-    assert found["queries"] == len(difference)
-    assert found["results"]["model"]["cross_entropy"]["mean"] == pytest.approx(
+    result = json.loads((tmp_path / "run" / "eval" / "test.json").read_text())
+    assert result["queries"] == len(difference)
+    assert result["results"]["model"]["cross_entropy"]["mean"] == pytest.approx(
         -np.mean(columns["log_probability"]), rel=1e-6
     )

@@ -1,4 +1,4 @@
-"""How fast training and evaluation are, beside what the machine can do at best."""
+"""Measures the speed of training and evaluation beside the machine's best speed."""
 
 import dataclasses
 import resource

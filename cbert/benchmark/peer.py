@@ -97,7 +97,7 @@ WORK = {"gathered": Peer.step, "stock": Peer.stock_step, "evaluation": Peer.eval
 
 
 class Process:
-    """The peer's process, which runs a round when it is told to."""
+    """The peer's process, which runs a round for each line that it reads."""
 
     def __init__(self, training: measure.TrainingRounds) -> None:
         self._process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Which examples make up the batch of a step, and what they are padded to.
+"""The examples of each step's batch, and the length that they are padded to.
 
 Legend: B examples of the global batch, M examples of the split.
 """
@@ -14,7 +14,7 @@ BLOCK = 8
 
 
 class Batches:
-    """Which rows make up the batch of a step: a function of (seed, step).
+    """The rows of each step's batch, a function of (seed, step).
 
     An epoch sorts its examples by length and cuts them into batches, so that little is spent on
     padding, and shuffles the batches in blocks of one padded length. What a step is padded to
@@ -57,7 +57,7 @@ class Batches:
         shared = np.random.default_rng([epoch])
         chosen = shared.permutation(len(self._lengths))[:kept]
         own = np.random.default_rng([self.seed, epoch]).permutation(len(self._lengths))
-        # The seed permutes examples of one length among each other, so lengths stay in place.
+        # The seed permutes examples of one length among each other, so the lengths stay sorted.
         order = np.lexsort((own[chosen], self._lengths[chosen]))
         rows = chosen[order].reshape(self.steps_per_epoch, self._batch_size)
         longest = self._lengths[rows[:, -1]]

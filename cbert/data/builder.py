@@ -26,7 +26,7 @@ _WRITING = ".writing-"
 
 
 def directory(data_dir: str | pathlib.Path, name: str) -> pathlib.Path:
-    """Where the prepared data set of that name lies; raises `UserError` for a bad name."""
+    """The directory of a prepared data set; raises `UserError` for a name that is not legal."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise UserError(f"the data set's name is {name!r}; use a-z, 0-9 and _, a letter first")
     return pathlib.Path(data_dir).expanduser() / name / VERSION

@@ -14,7 +14,7 @@ class Collection:
     """Records and their splits. Use it as a context manager, which removes it in the end."""
 
     def __init__(self, directory: pathlib.Path, kind: str) -> None:
-        """directory: Where the records take their room; kind: That of the schema."""
+        """directory: The directory for the records' temporary file; kind: The schema's kind."""
         self._store = RecordStore(directory)
         self.overview = Overview(kind)
 

@@ -61,12 +61,12 @@ class Split:
         of a text's tokens.
       context: Feature name to its coded column, see `Feature.encode`.
       reference: `log_probability` and `rank`, each `float32 [M, L]`, or None.
-      token_columns: What else is known of each token of a text; empty for items:
+      token_columns: Further columns of each token of a text; empty for items:
         `segments` `int8 [M, L]`, 1 in the second text and 0 elsewhere;
         `tags` `int32 [M, L]`, the tag's code at the first piece of each word and
         `UNKNOWN_LABEL` elsewhere; `word_starts` `int32 [M, L]`, the word's index at its first
         piece and -1 elsewhere.
-      targets: What a supervised task predicts, by the kind of the schema's target:
+      targets: The targets of a supervised task, by the kind of the schema's target:
         `label` `int32 [M]` (`UNKNOWN_LABEL` where missing); `labels` `float32 [M, T]` of 0
         and 1 (-1 where missing); `number` `float32 [M]` (NaN where missing); `start` and
         `end` `int32 [M]`, the first and the last token of the answer, both 0, the position of
@@ -97,7 +97,7 @@ class Split:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """What a step reads: the arrays that are placed on the devices."""
+        """The arrays that a step reads, which are placed on the devices."""
         return {
             "items": self.items,
             "context": self.context,
@@ -149,7 +149,7 @@ def read(path: pathlib.Path) -> Split | None:
     table = pyarrow.ipc.open_stream(body).read_all()
 
     def arrays(part: str) -> dict[str, np.ndarray]:
-        """The columns of a part, named by what follows its name and a slash."""
+        """The columns of a part, whose stored names begin with the part's name and a slash."""
         start = f"{part}/"
         return {
             name.removeprefix(start): _to_numpy(table.column(name))

@@ -1,4 +1,4 @@
-"""Context dropout: training without a part of the context, so that a model can do without.
+"""Context dropout: training drops features, so that a model learns to predict without them.
 
 Legend: B examples, F features, K entries of a feature's coded rows.
 """
@@ -34,9 +34,9 @@ def drop_features(
     if not rate or not schema.features:
         return context
     shape = (batch_size, len(schema.features))
-    noise = jax.random.uniform(key, shape)[indices]
+    uniform = jax.random.uniform(key, shape)[indices]
     shown = {}
-    for column, feature in zip(noise.T, schema.features, strict=True):
+    for column, feature in zip(uniform.T, schema.features, strict=True):
         choices = feature.dropped()
         bounds = jnp.array([rate * number / len(choices) for number in range(1, len(choices))])
         choice = (column[:, None] >= bounds).sum(axis=1)

@@ -15,12 +15,12 @@ from cbert.errors import UserError, shown
 
 
 class _RowLines:
-    """A text file's lines for `csv.reader`, which may ask for several to make one row."""
+    """A text file's lines for `csv.reader`, which may take several for one row."""
 
     def __init__(self, file: typing.TextIO, path: pathlib.Path) -> None:
         self._file, self._path = file, path
         self._line = 0
-        self.size = 0  # Of the current row; whoever takes the row sets it to zero.
+        self.size = 0  # The size of the current row; the reader of the row sets it to zero.
 
     def __iter__(self) -> "_RowLines":
         return self
@@ -63,7 +63,7 @@ def rows(
 
 
 def _check_header(field_of: dict[str, str], columns: Columns, path: pathlib.Path) -> None:
-    """Refuses a table without items or texts, and kinds of what is no feature."""
+    """Refuses a table without items or texts, and kinds for columns that are no features."""
     needed = ("items",) if "items" in columns.fields else ("text", "words")
     if not set(needed) & set(field_of.values()):
         raise UserError(

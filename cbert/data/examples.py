@@ -17,7 +17,7 @@ _LOG_PROBABILITY, _RANK = "reference/log_probability", "reference/rank"
 
 
 def features(is_text: bool) -> tfds.features.FeaturesDict:
-    """What TFDS is told of an example, a text or items."""
+    """The features of an example, a text or items, as TFDS declares them."""
     text = tfds.features.Text()
     if is_text:
         return tfds.features.FeaturesDict(

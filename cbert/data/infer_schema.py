@@ -29,7 +29,7 @@ class FeatureAccumulator:
         self._widths, self._kinds = widths or {}, kinds or {}
         self._examples = 0
         self._columns: dict[str, _Column] = {}
-        self._names: dict[str, None] = {}  # In the order of the schema.
+        self._names: dict[str, None] = {}  # They have the order of the schema.
 
     def observe(self, context: Mapping[str, Any]) -> None:
         """Takes a context of the training split, after `make_room`."""
@@ -129,7 +129,7 @@ class SchemaAccumulator:
 
 
 class _Column:
-    """What is known of a feature while its values are read."""
+    """A feature whose values are still being read."""
 
     def __init__(self, name: str, kind: str | None, width: int | None, min_count: int) -> None:
         self._name, self._named_kind = name, kind

@@ -38,7 +38,7 @@ class TargetAccumulator:
             self._values[TAGS].update(text.tags)
 
     def finish(self) -> Target | None:
-        """The target; raises `UserError` where the user must choose or chose what is absent."""
+        """The target; raises `UserError` where the user must choose, or chose an absent one."""
         kinds = [kind for kind in KINDS if self._seen[kind]]
         if self._chosen == NONE or (self._chosen is None and not kinds):
             return None

@@ -1,4 +1,4 @@
-"""Which items of a batch are masked.
+"""Masking of the items of a batch.
 
 Legend: B examples, L positions, P masked positions.
 """
@@ -22,7 +22,7 @@ KINDS = (ONE, RATE)
 
 @dataclasses.dataclass(frozen=True)
 class Masking:
-    """How items are masked.
+    """The settings of masking.
 
     Attributes:
       kind: `one`: exactly one real item an example, the paper's task; `rate`: a fraction.
@@ -36,7 +36,7 @@ class Masking:
     corrupt: bool = False
 
     def count(self, real: Array | np.ndarray) -> Any:
-        """How many of an example's real items are masked; for NumPy and JAX arrays alike."""
+        """The number of masked items for a number of real items, of NumPy or JAX."""
         if self.kind == ONE:
             return (real > 0).astype("int32")
         return (real > 0) * (real * self.rate + 0.5).astype("int32").clip(1)
@@ -61,10 +61,10 @@ def mask(
       indices: `int32 [B]`, the index of each example in the global batch; what is masked
         depends on it, not on the device that holds the example.
       batch_size: Examples of the global batch.
-      masking: How items are masked.
+      masking: The settings.
       vocabulary: V, real items.
       eligible: `bool [B, L]`, the positions that may be masked; None for those of real items.
-      mask_code: What a masked item is shown as.
+      mask_code: The code that replaces a masked item.
       continues: `bool [B, L]`, whether a position continues the word before it; then words are
         masked whole, see `whole_words`. None masks each position for itself.
 
@@ -146,6 +146,6 @@ def one_position(eligible: np.ndarray, ids: Sequence[str]) -> tuple[np.ndarray, 
 
 def expected_count(items: np.ndarray, masking: Masking) -> float:
     """Mean number of masked items an example, a constant that the loss is divided by."""
-    starts = range(0, len(items), 2**16)  # In blocks, for the array may be larger than memory.
+    starts = range(0, len(items), 2**16)  # The array may be larger than memory.
     real = [(items[start : start + 2**16] >= 0).sum(axis=1) for start in starts]
     return float(np.mean(masking.count(np.concatenate(real))))

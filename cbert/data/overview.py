@@ -13,13 +13,13 @@ class Overview:
     """A few numbers of each record: its split, length, and hashes of its group and items."""
 
     def __init__(self, kind: str) -> None:
-        """kind: `set`, `sequence` or `text`, which decides whose contents are the same."""
+        """kind: `set`, `sequence` or `text`, which decides what makes records equal."""
         self._kind = kind
         self._splits = array.array("B")
         self._lengths = array.array("Q")
         self._groups = array.array("Q")
         self._contents = array.array("Q")
-        # In the order of first appearance.
+        # Names have the order of first appearance.
         self.feature_names: dict[str, None] = {}
 
     def __len__(self) -> int:
@@ -39,7 +39,7 @@ class Overview:
         self.feature_names.update(dict.fromkeys(record.context))
 
     def indices(self, split: str) -> np.ndarray:
-        """Which records are in a split, `int64`, in the order in which they came."""
+        """The indices of the records of a split, `int64`, in the order in which they came."""
         return np.flatnonzero(np.array(self._splits) == SPLITS.index(split))
 
     def lengths(self) -> np.ndarray:
@@ -55,7 +55,7 @@ class Overview:
         return np.array(self._groups)
 
     def groups(self) -> tuple[int, int]:
-        """How many groups there are, and how many of them lie in several splits."""
+        """The number of groups, and the number of those that lie in several splits."""
         groups = np.array(self._groups)
         of_splits = [np.unique(groups[self.indices(split)]) for split in SPLITS]
         _, counts = np.unique(np.concatenate(of_splits), return_counts=True)

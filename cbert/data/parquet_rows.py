@@ -11,7 +11,7 @@ import pyarrow.parquet
 from cbert import progress
 from cbert.data.tables import MAX_ROW, Columns, check_unique, field_of_column, too_large
 
-_ROWS = 32  # Decoded at once: lists of numbers may be long, and unpack from next to nothing.
+_ROWS = 32  # Few rows are decoded at once, because a long list may unpack from a few bytes.
 
 
 def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -49,7 +49,7 @@ def _context_names(schema: pyarrow.Schema, field_of: dict[str, str]) -> list[str
 
 
 def _with_text_for_times(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
-    """Python has neither nanoseconds nor years above 9999, which Parquet may hold."""
+    """Times become text, because Python has neither nanoseconds nor years above 9999."""
     for index, field in enumerate(batch.schema):
         plain = _text_for_times(field.type)
         if plain != field.type:

@@ -1,4 +1,4 @@
-"""What preparing a text data set adds: a vocabulary, examples of records, and a target."""
+"""Prepares a text data set: its vocabulary, its examples, and its target."""
 
 import contextlib
 import dataclasses
@@ -23,7 +23,7 @@ _BLOCK = 1024  # Records that are tokenised at once.
 
 @dataclasses.dataclass(frozen=True)
 class TextOptions:
-    """What `prepare` may be told of texts; each is a flag of the same name.
+    """The options of `prepare` for texts; each is a flag of the same name.
 
     Attributes:
       vocabulary: A `vocab.txt`, a `tokenizer.json`, or `train`.
@@ -46,7 +46,7 @@ class TextOptions:
     stride: int = 0
 
     def check(self) -> None:
-        """Raises `UserError` where options do not go together."""
+        """Raises `UserError` where options exclude each other."""
         if not LEAST_LENGTH <= self.max_length <= MOST_LENGTH:
             raise UserError(
                 f"max_length is {self.max_length}; it must be from {LEAST_LENGTH} to "
@@ -83,13 +83,13 @@ def examples(
     directory: pathlib.Path,
     stack: contextlib.ExitStack,
 ) -> Collection:
-    """The records as they will be written: packed, paired or in windows where that is asked.
+    """The records as they will be written: packed, paired or in windows if the options say so.
 
     Args:
       collection: The records as they were given.
       schema: Can tokenise.
-      options: What is asked.
-      directory: Where new records take their room.
+      options: The options of texts.
+      directory: The directory for new records' temporary files.
       stack: Removes them in the end.
     """
     tokenizer = Tokenizer(schema)

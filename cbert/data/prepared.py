@@ -80,7 +80,7 @@ def load(data_dir: str, name: str, split: str, schema: Schema) -> Split:
         schema.check_room(len(raw))
         tokenizer = Tokenizer(schema) if schema.kind == TEXT else None
         bar = progress.bar(range(0, len(raw), 1024), desc=f"loading {split}", unit=" blocks")
-        # Block by block, for a record takes far more memory than its columns.
+        # Blocks save memory, because a record takes far more of it than its columns.
         encoded = columns.joined(
             [encode(_block(raw, start, path), schema, tokenizer) for start in bar]
         )
@@ -99,7 +99,7 @@ def encode(examples: list[Any], schema: Schema, tokenizer: Tokenizer | None = No
     """Encodes TFDS examples, as protocol buffer feature maps, column by column.
 
     Args:
-      examples: Of one data set.
+      examples: The examples of one data set.
       schema: That of the data set or of a checkpoint.
       tokenizer: That of the schema, where it is one of texts.
 

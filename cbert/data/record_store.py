@@ -64,8 +64,8 @@ class RecordView:
     """Some records of a store, read anew each time that they are iterated over.
 
     Attributes:
-      store: Where they are.
-      indices: Which of them, and in which order, `int64 [M]`.
+      store: The store that holds them.
+      indices: The indices of the records in their order, `int64 [M]`.
     """
 
     store: RecordStore

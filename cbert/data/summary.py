@@ -13,7 +13,7 @@ from cbert.schema import Schema
 
 
 class Usage:
-    """How the records use a schema: the items it does not know, the features they have."""
+    """Counts how the records use a schema: unknown items, and the features they have."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -41,9 +41,9 @@ def summarize(
     Args:
       overview: Has seen every record.
       usage: Has seen every record, too.
-      schema: Of the data set.
-      longer: How many records had more items than allowed, or were cut.
-      tokens: Of a text data set, has seen every record.
+      schema: The schema of the data set.
+      longer: The number of records that had more items than allowed, or were cut.
+      tokens: The token counts of a text data set; has seen every record, too.
     """
     lengths = overview.lengths()
     groups, groups_across = overview.groups()
@@ -94,7 +94,7 @@ def format_summary(summary: dict[str, Any], longer: str) -> str:
 
     Args:
       summary: From `summarize`.
-      longer: What became of longer examples, `leave_out` or `subsample`.
+      longer: The treatment of longer examples, `leave_out` or `subsample`.
     """
     is_text = summary["kind"] == schema_lib.TEXT
     sizes = "  ".join(f"{split} {count:,}" for split, count in summary["examples"].items())

@@ -1,4 +1,4 @@
-"""How the columns of a table map to the fields of a record, and how large a row may be."""
+"""The mapping from the columns of a table to the fields of a record, and the largest row."""
 
 import collections
 import dataclasses
@@ -20,11 +20,11 @@ MAPPED_OF_TEXT = (
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """How a table's columns map to a record's fields.
+    """The mapping from a table's columns to a record's fields.
 
     Attributes:
       names: Field (one of `fields`) to the column that holds it.
-      separator: What separates the values of a list in one CSV cell.
+      separator: The separator of the values of a list in one CSV cell.
       categorical: CSV columns to take as strings although they look like numbers.
       numerical: CSV columns to take as numbers; a cell that is none is refused.
       multi_valued: CSV columns that hold lists of strings.

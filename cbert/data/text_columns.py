@@ -18,7 +18,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def segments(text: Text, schema: Schema) -> tuple[Segment, str | None]:
-    """What of a text is tokenised: its words where tags are asked, else the text or pair."""
+    """The parts of a text to tokenise: its words if it has tags, else the text or the pair."""
     tagged = schema.target is not None and schema.target.kind == TAGS
     if tagged and text.words is not None:
         return text.words, None
@@ -70,7 +70,7 @@ def _tag_columns(
     tags = np.full_like(starts, UNKNOWN_LABEL)
     for text, row, tagged in zip(texts, starts, tags, strict=True):
         if text.words is None or text.tags is None:
-            row[:] = -1  # Nothing is asked.
+            row[:] = -1  # The text has no tags to predict.
         else:
             first = np.flatnonzero(row >= 0)
             tagged[first] = target.encode_labels(list(text.tags))[row[first]]
@@ -110,11 +110,11 @@ def answer_span(text: Text, tokens: Tokens) -> tuple[int, int]:
         return 0, 0
     start = text.answer["start"]
     end = start + len(text.answer["text"].rstrip())
-    asked = (tokens.words >= 0) & (tokens.segments == (text.text_b is not None))
-    inside = asked & (tokens.spans[:, 1] > start) & (tokens.spans[:, 0] < end)
+    searched = (tokens.words >= 0) & (tokens.segments == (text.text_b is not None))
+    inside = searched & (tokens.spans[:, 1] > start) & (tokens.spans[:, 0] < end)
     if not inside.any():
         return 0, 0
-    if tokens.cut and tokens.spans[asked, 1].max() < end:
+    if tokens.cut and tokens.spans[searched, 1].max() < end:
         return 0, 0
     first, last = np.flatnonzero(inside)[[0, -1]]
     return int(first), int(last)

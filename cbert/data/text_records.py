@@ -1,4 +1,4 @@
-"""The text of a record and what is to be predicted of it, validated field by field."""
+"""The text of a record and its targets, validated field by field."""
 
 import dataclasses
 import json
@@ -131,7 +131,7 @@ def _label(raw: Any) -> str | list[str] | float | None:
 
 
 def _answer(raw: Any, text: str) -> dict[str, Any] | None:
-    """The answer, which must stand in the text where it says."""
+    """The answer, which must occur in the text at its `start`."""
     if raw is None:
         return None
     if not isinstance(raw, dict) or set(raw) != {"text", "start"}:

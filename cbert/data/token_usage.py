@@ -1,4 +1,4 @@
-"""How the texts of a data set use its vocabulary and its target.
+"""Counts how the texts of a data set use its vocabulary and its target.
 
 Legend: M examples, V pieces of the vocabulary.
 """
@@ -21,7 +21,7 @@ _BLOCK = 1024  # Records that are tokenised at once.
 
 
 class TokenUsage:
-    """How the texts use a schema.
+    """Counts of the texts of a data set under a schema.
 
     Attributes:
       counts: `int64 [V]`, how often each piece occurs in the training split.

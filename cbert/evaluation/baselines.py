@@ -45,7 +45,7 @@ def predictions(
     split: Split,
     queries: Queries,
 ) -> dict[str, dict[str, np.ndarray]]:
-    """What each baseline of a task predicts; a task without baselines has none.
+    """The predictions of each baseline of a task; a task without baselines has none.
 
     Args:
       task: The task, whose class decides.
@@ -181,7 +181,7 @@ class GivenContext:
         return counts, (fraction * totals).astype(np.float32)
 
     def _observed(self, split: Split) -> list[tuple[np.ndarray, int]]:
-        """For each feature, the levels that examples show, and how many levels there are."""
+        """The levels that examples show, and their number, for each feature."""
         return [
             feature.levels(split.context[feature.name], MOST_VALUES)
             for feature in self._features

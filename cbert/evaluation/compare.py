@@ -87,8 +87,8 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
 
     def key(evaluation: Evaluation) -> list[Any]:
         queries = evaluation.queries
-        asked = evaluation.task.table(evaluation.split, queries)
-        return [[evaluation.split.ids[row] for row in queries.rows], *asked.values()]
+        columns = evaluation.task.table(evaluation.split, queries)
+        return [[evaluation.split.ids[row] for row in queries.rows], *columns.values()]
 
     same = all(
         np.array_equal(one, another) for one, another in zip(key(base), key(other), strict=True)

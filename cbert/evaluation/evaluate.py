@@ -28,7 +28,7 @@ MODEL = "model"
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationOptions:
-    """What to evaluate; empty strings take the run's own."""
+    """The options of an evaluation; an empty string takes the run's own value."""
 
     split: str = "test"
     checkpoint: str = checkpoint.BEST
@@ -54,7 +54,7 @@ class Evaluation:
       split: The split, encoded by it.
       queries: Q queries.
       predictions: Predictor (`model` or a baseline) to what it predicts, see `Task.predict`.
-      settings: What else the result depends on.
+      settings: Everything else that the result depends on.
       name: The name of its files: the split, and each setting that is not the run's own.
       feature_importance: See `feature_importance.measure`; None if not measured.
     """

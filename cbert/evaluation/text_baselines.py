@@ -116,7 +116,7 @@ class Bigram:
         scale = scipy.sparse.diags_array(1 / np.maximum(totals, 1))
         self._forward = (scale @ pairs).tocsr()
         self._backward = self._forward.T.tocsr()
-        # Of a token that nothing follows in the training split, all is left to the unigram.
+        # A token that nothing follows in the training split leaves all weight to the unigram.
         self._followed = (totals > 0).astype(np.float32)
         self.interpolation = INTERPOLATIONS[2]
 

@@ -20,7 +20,7 @@ def facts(
     Args:
       predictor: The run's, from `cbert.load`.
       workdir: The run's directory, for its results.
-      intended_use: Where the default does not say it.
+      intended_use: The intended use, if the default does not describe it.
 
     Raises:
       UserError: a result is not readable.

@@ -59,7 +59,7 @@ class Checker:
 
     def __init__(self, schema: Schema, positions: bool) -> None:
         self._schema = schema
-        # Where there is no order, a set as long as any in training can be extended by one.
+        # A set has no order, so one as long as the longest in training can be extended by one.
         self.longest = schema.max_items if positions else schema.max_items + 1
 
     def query(self, query: Query) -> EncodedQuery:

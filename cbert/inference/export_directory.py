@@ -34,7 +34,7 @@ def write(
     Args:
       predictor: Its schema, config and step are written.
       directory: A new directory.
-      facts: What the card says beside those.
+      facts: Further facts for the card.
       write_program: Writes the files of the program into a directory.
 
     Raises:
@@ -113,7 +113,7 @@ def _digest(path: pathlib.Path) -> str:
 def input_shapes(
     schema: Schema, rows: Any, length: Any
 ) -> tuple[jax.ShapeDtypeStruct, dict[str, jax.ShapeDtypeStruct], jax.ShapeDtypeStruct]:
-    """What the logits are computed from: codes `[R, L]`, context `[R, K]`, positions `[R]`.
+    """The inputs of the logits: codes `[R, L]`, context `[R, K]`, positions `[R]`.
 
     R and L may be symbolic dimensions.
     """

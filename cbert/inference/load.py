@@ -61,7 +61,7 @@ def functions(model: contextual_bert.ContextualBert) -> Functions:
     ) -> jax.Array:
         outputs: Any = model.apply({"params": params}, codes, context, positions[:, None])
         hidden, table, bias = outputs
-        # Not with table.T: XLA on CPU would turn a copy of the table at every call.
+        # With table.T, XLA on a CPU would transpose a copy of the table at every call.
         over_width = (((1,), (1,)), ((), ()))
         precision = jax.lax.Precision.HIGHEST
         return jax.lax.dot_general(hidden[:, 0], table, over_width, precision) + bias

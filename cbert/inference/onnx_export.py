@@ -35,7 +35,7 @@ def write(predictor: Predictor, directory: str | pathlib.Path, facts: dict[str, 
     Args:
       predictor: From `cbert.load`.
       directory: A new directory.
-      facts: What the card says beside what running needs.
+      facts: Further facts for the card.
 
     Raises:
       UserError: the directory exists, the extra `onnx` is not installed, or the model is too

@@ -110,14 +110,14 @@ class Predictor:
         )
 
     def complete_batch(self, queries: Sequence[Query]) -> list[Completion]:
-        """Completes queries of any lengths together, in one call of the device where they fit.
+        """Completes queries of any lengths, in one call of the device where they fit.
 
-        One refused query refuses all: `check` each before you put them together.
+        One refused query refuses all, so `check` each query first.
         """
         return self.predict([self.check(query) for query in queries])
 
     def predict(self, queries: Sequence[EncodedQuery]) -> list[Completion]:
-        """Completes queries that `check` has encoded, all together."""
+        """Completes queries that `check` has encoded, in one call."""
         if not queries:
             return []
         owners = [index for index, query in enumerate(queries) for _ in query.masked]
@@ -155,7 +155,7 @@ class Predictor:
         ]
 
     def score(self, items: Sequence[str], context: Mapping[str, Any] | None = None) -> Scores:
-        """How each item fits: each is masked in turn, and scored given the others.
+        """Scores how each item fits: each is masked in turn, and scored given the others.
 
         Ranks are among all real items, as in evaluation, visible ones included.
         """
@@ -176,7 +176,7 @@ class Predictor:
     def explain(
         self, items: Sequence[str | None], context: Mapping[str, Any] | None, item: str
     ) -> Explanation:
-        """How each feature of the context changes the prediction of one item.
+        """Computes how each feature of the context changes the prediction of one item.
 
         Args:
           items: Visible items; at most one may be None, else a position is appended.

@@ -1,4 +1,4 @@
-"""Queries to a predictor and what it predicts, as plain values."""
+"""Queries to a predictor and its results, as plain values."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -62,7 +62,7 @@ class Completion(_Jsonable):
 
 @dataclasses.dataclass(frozen=True)
 class Score(_Jsonable):
-    """How an item fits the others: its log-probability (nats) and rank among all real items.
+    """The fit of an item: its log-probability (nats) and rank among all real items.
 
     Both are None for an item that is not in the vocabulary.
     """
@@ -84,7 +84,7 @@ class Scores(_Jsonable):
 
 @dataclasses.dataclass(frozen=True)
 class Explanation(_Jsonable):
-    """How each feature of the context changes the prediction of one item.
+    """The change that each feature of the context makes in the prediction of one item.
 
     Attributes:
       item: The item to explain.

@@ -41,7 +41,7 @@ def write(predictor: Predictor, directory: str | pathlib.Path, facts: dict[str, 
     Args:
       predictor: From `cbert.load`.
       directory: A new directory.
-      facts: What the card says beside what reading needs.
+      facts: Further facts for the card.
 
     Raises:
       UserError: the directory exists.
@@ -81,7 +81,7 @@ def load_exported(
     """A predictor from an exported model: its predictions are those of the run.
 
     Args:
-      directory: What `experiments.export` wrote.
+      directory: The directory that `experiments.export` wrote.
       batch_sizes: The numbers of rows to compile for.
 
     Raises:

@@ -76,7 +76,7 @@ class Attention(nn.Module):
     def _fast(self, queries: Array, x: Array, mask: Array, bias: Array | None) -> Array:
         size, heads = self.config.dimension, self.config.heads
         examples, positions = queries.shape[:2]
-        # Examples come last, so that what is done for one is done for a vector of them.
+        # Examples come last, so that one instruction handles a vector of them.
         query = TransposedDense(self.config, size, name="query")(queries)
         key_value = TransposedDense(self.config, 2 * size, name="key_value")(x)
         read = attend(

@@ -64,8 +64,8 @@ class ModelConfig:
     )
     constant_context: bool = field(
         False,
-        "a control: every example has the same context, all of it missing, which shows what a "
-        "method's parameters alone are worth",
+        "a baseline: every example has the same context, all of it missing, which shows what a "
+        "method's parameters achieve without information",
     )
     dtype: str = field(
         "float32",

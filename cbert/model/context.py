@@ -31,7 +31,7 @@ EmbedItems = Callable[[Array], Array]
 
 @struct.dataclass
 class Context:
-    """What a conditioning method may condition on.
+    """The embedded context that a conditioning method reads.
 
     Attributes:
       vector: `[B, C]`, the concatenated embeddings, the paper's c.

@@ -40,7 +40,7 @@ class ContextualBert(nn.Module):
 
     Attributes:
       encoder: Tokens and context to hidden states.
-      head: Hidden states to what is compared with the items.
+      head: Hidden states to the vectors that are compared with the items.
     """
 
     encoder: Encoder
@@ -119,12 +119,12 @@ def parameter_sizes(model: Model) -> dict[tuple[str, ...], int]:
 
 
 def count(model: Model) -> int:
-    """How many parameters Table 1 counts."""
+    """The number of parameters that Table 1 counts."""
     return sum(size for path, size in parameter_sizes(model).items() if counted(path))
 
 
 def counted(path: tuple[str, ...]) -> bool:
-    """Whether Table 1 counts a parameter: all but context embeddings and the last layer.
+    """Returns whether Table 1 counts it, as all but context embeddings and the last layer.
 
     The item embeddings are the last layer, which is tied to them.
     """

@@ -1,4 +1,4 @@
-"""What a model's forward pass costs: the multiplications with additions of its products."""
+"""The cost of a model's forward pass: the multiply-adds of its matrix products."""
 
 from cbert.model.conditioning.method import Sizes
 from cbert.model.contextual_bert import ContextualBert

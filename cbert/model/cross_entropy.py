@@ -132,7 +132,7 @@ def _backward(
             rows, offset = _part(table, bias, start, size)
             unnormalised = jnp.exp(hidden @ rows.T + offset - normaliser[:, None])
         d_rows = unnormalised.T @ (hidden * scale[:, None])
-        # Where chunks overlap, the same values are written twice.
+        # Overlapping chunks write the same values twice.
         d_table = lax.dynamic_update_slice_in_dim(d_table, d_rows, start, 0)
         d_bias = lax.dynamic_update_slice_in_dim(d_bias, scale @ unnormalised, start, 0)
         return (d_table, d_bias), None

@@ -1,4 +1,4 @@
-"""From the codes of tokens to the vectors that the first block reads.
+"""Embeddings: the codes of tokens become the vectors that the first block reads.
 
 Legend: B examples, L positions, D model dimension, V real items or entries of a vocabulary.
 """

@@ -19,7 +19,7 @@ from cbert.schema import Feature
 
 
 class Block(nn.Module):
-    """One block; what surrounds its two sub-layers is the method's to decide."""
+    """One block; the method decides how its two sub-layers are added and normalised."""
 
     config: ModelConfig
 
@@ -69,13 +69,13 @@ class Encoder(nn.Module):
     def __call__(
         self, x: Array, mask: Array, context: dict[str, Array], queries: Array | None = None
     ) -> Array:
-        """The last block's output where it is asked for.
+        """The last block's output at the queried positions.
 
         Args:
           x: `[B, L, D]`, embedded tokens.
           mask: `bool [B, L]`, True where there is a token.
           context: Feature name to its coded rows.
-          queries: `int32 [B, P]`, the positions asked for, or None for all of them.
+          queries: `int32 [B, P]`, the positions to compute, or None for all of them.
 
         Returns:
           `[B, P, D]`; without queries `[B, L, D]`.
@@ -122,7 +122,7 @@ class Encoder(nn.Module):
         return x, method.update(layer, x, mask, state) if layer < last else state
 
     def embed_context(self, context: dict[str, Array]) -> Context:
-        """What a method conditions on, from each feature's coded rows by its name."""
+        """The context of a method, from each feature's coded rows by its name."""
         return self.context_encoder(context, lambda codes: self.embedding.embed_items(codes))
 
 

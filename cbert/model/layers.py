@@ -23,7 +23,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def takes_fast(config: ModelConfig) -> bool:
-    """Whether `model.kernels` asks for the fast forms: `auto` does on a CPU."""
+    """Returns whether `model.kernels` takes the fast forms: `auto` does on a CPU."""
     if config.kernels == "auto":
         return parallel.platform() == "cpu"
     return config.kernels == "fast"
@@ -97,7 +97,7 @@ def hashed_dropout(x: Array, seed: Array, name: str, rate: float) -> Array:
       name: The name of the module that drops; another name drops other entries.
       rate: The fraction that is dropped.
     """
-    # Behind a barrier the key is no constant, and one compiled loop serves all layers.
+    # The barrier keeps the key from being a constant, so one compiled loop serves all layers.
     key = jax.lax.optimization_barrier(mix(seed ^ jnp.uint32(zlib.crc32(name.encode()))))
     entries = jax.lax.iota(jnp.uint32, x.size).reshape(x.shape)
     bits = mix(mix(entries + key) ^ seed)

@@ -13,7 +13,7 @@ Array = jax.Array
 
 
 def cumulative(counts: tuple[int, ...]) -> np.ndarray:
-    """Running sum of (count + 1) `int32 [V]`: what items are drawn in proportion to.
+    """The running sum of (count + 1), `int32 [V]`, in proportion to which items are drawn.
 
     Raises:
       UserError: the counts sum to more than an int32 holds.
@@ -26,15 +26,15 @@ def cumulative(counts: tuple[int, ...]) -> np.ndarray:
 
 def draw(key: Array, cumulative: Array, number: int) -> Array:
     """S items `int32 [S]`, with replacement, in proportion to (count + 1)."""
-    places = jax.random.randint(key, (number,), 0, cumulative[-1])
-    return jnp.searchsorted(cumulative, places, side="right").astype(jnp.int32)
+    drawn = jax.random.randint(key, (number,), 0, cumulative[-1])
+    return jnp.searchsorted(cumulative, drawn, side="right").astype(jnp.int32)
 
 
 def log_expected(cumulative: Array, items: Array, number: int) -> Array:
-    """log of how often each item is expected among `number` draws."""
+    """The logarithm of the expected number of each item among `number` draws."""
     before = jnp.where(items > 0, cumulative[items - 1], 0)
-    share = (cumulative[items] - before).astype(jnp.float32) / cumulative[-1]
-    return jnp.log(share * number)
+    probability = (cumulative[items] - before).astype(jnp.float32) / cumulative[-1]
+    return jnp.log(probability * number)
 
 
 def sampled_cross_entropy(

@@ -24,7 +24,7 @@ def cell(mean: Mean, metric: str, sign: str = "") -> str:
 
 
 def _error_over(mean: Mean) -> str:
-    """What a standard error is over, in words."""
+    """The unit that a standard error is over, in words."""
     if mean.error is None:
         return f"none: one {mean.over.removesuffix('s')}"
     return f"{mean.count:,} {mean.over}"

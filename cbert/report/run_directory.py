@@ -20,7 +20,7 @@ SETTINGS = ("data", "split", "masking", "checkpoint", "queries", "skipped", "gro
 
 @dataclasses.dataclass(frozen=True)
 class RunDirectory:
-    """What one run directory holds.
+    """The content of one run directory.
 
     Attributes:
       name: The directory's name.

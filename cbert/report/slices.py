@@ -26,7 +26,7 @@ class Gains:
     """Gains over the base variant in slices of the queries.
 
     Attributes:
-      title: What the queries are sliced by.
+      title: The property by which the queries are sliced.
       queries: Slice to its number of queries.
       gains: Variant to slice to the gain in nats, with its standard error over groups.
     """

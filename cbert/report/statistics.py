@@ -28,7 +28,7 @@ class Mean:
     Attributes:
       mean: The mean.
       error: The standard error; None where there is a single seed or group.
-      over: What the standard error is over, `seeds` or `groups`.
+      over: The unit that the standard error is over, `seeds` or `groups`.
       count: The number of seeds or groups.
     """
 

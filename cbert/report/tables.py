@@ -56,7 +56,7 @@ class Table:
     words: Sequence[int] = ()
 
     def is_words(self, column: int) -> bool:
-        """Whether a column holds words, which are aligned to the left."""
+        """Returns whether a column holds words, which are aligned to the left."""
         return column == 0 or column in self.words
 
     def widest_error(self, column: int) -> str:
@@ -65,7 +65,7 @@ class Table:
         return max(errors, key=len)
 
     def lacks_error(self, column: int, cell: str) -> bool:
-        """Whether a cell has no standard error in a column where others have one."""
+        """Returns whether a cell has no standard error in a column where others have one."""
         return bool(self.widest_error(column)) and PLUS_MINUS not in cell
 
     def frame(self, escape: Callable[[str], str]) -> "pandas.DataFrame":

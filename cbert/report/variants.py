@@ -106,7 +106,7 @@ def _field_texts(fields: Fields, differ: dict[str, dict[str, set[str]]]) -> list
 
 
 def _is_common(values: dict[str, set[str]], method: str) -> bool:
-    """Whether the method has a single value that every other method has, too."""
+    """Returns whether the method has a single value that every other method has, too."""
     return len(values[method]) == 1 and all(values[method] <= own for own in values.values())
 
 

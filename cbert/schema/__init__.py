@@ -1,4 +1,4 @@
-"""What an example is made of: the vocabulary, the context's features and the target.
+"""The parts of an example: the vocabulary, the context's features and the target.
 
 Each kind of feature is a class in a file of its own, a feature is an instance of it, and
 `KINDS` is the registry. Nothing here needs JAX.

@@ -1,4 +1,4 @@
-"""What every kind of context feature can do; each kind is a subclass in its own file.
+"""The interface of every kind of context feature; each kind is a subclass in its own file.
 
 Legend: M examples, K entries of a coded row.
 """
@@ -40,8 +40,8 @@ class Feature(abc.ABC, Generic[V]):
     """
 
     kind: ClassVar[str]  # Its name in `schema.json`.
-    named_only: ClassVar[bool] = False  # A feature is of this kind only where the user says so.
-    same_length: ClassVar[bool] = False  # All its values have as many entries.
+    named_only: ClassVar[bool] = False  # Only the user can choose this kind.
+    same_length: ClassVar[bool] = False  # All its values have equally many entries.
     discrete: ClassVar[bool] = True  # Evaluation can slice by it, and baselines can count it.
 
     name: str
@@ -50,7 +50,7 @@ class Feature(abc.ABC, Generic[V]):
     @classmethod
     @abc.abstractmethod
     def holds(cls, value: object) -> bool:
-        """Whether a raw value has the form of this kind."""
+        """Returns whether a raw value has the form of this kind."""
 
     @classmethod
     @abc.abstractmethod
@@ -59,13 +59,13 @@ class Feature(abc.ABC, Generic[V]):
 
     @classmethod
     def entries_of(cls, value: V) -> int:
-        """How many strings or numbers a value has."""
+        """The number of strings or numbers in a value."""
         return 1
 
     @classmethod
     @abc.abstractmethod
     def accumulator(cls, name: str, width: int | None, min_count: int) -> Accumulator[V]:
-        """What infers such a feature.
+        """The accumulator that infers such a feature.
 
         Args:
           name: The feature's name.
@@ -84,7 +84,7 @@ class Feature(abc.ABC, Generic[V]):
 
     @property
     def value_count(self) -> int:
-        """What a summary says of its values: how many are known, or how long one is."""
+        """A summary's words for its values: the number that is known, or the length of one."""
         return self.entries
 
     def check(self) -> None:
@@ -93,12 +93,12 @@ class Feature(abc.ABC, Generic[V]):
 
     @property
     def label(self) -> str:
-        """How errors name the feature."""
+        """The name of the feature in errors."""
         return f"feature {shown(self.name)}"
 
     @abc.abstractmethod
     def accepts(self, value: object) -> bool:
-        """Whether a value that is not None can be encoded."""
+        """Returns whether a value that is not None can be encoded."""
 
     def check_room(self, examples: int) -> None:
         """Raises `UserError` where the column of so many examples is too large."""
@@ -151,20 +151,20 @@ class Feature(abc.ABC, Generic[V]):
         raise NotImplementedError(f"{self.kind} is not discrete")
 
     def levels(self, coded: np.ndarray, most: int) -> tuple[np.ndarray, int]:
-        """What a baseline counts; only if `discrete`.
+        """The levels that a baseline counts; only if `discrete`.
 
         Args:
           coded: `[M, K]`, from `encode`.
           most: The most values to count; rarer ones count as none.
 
         Returns:
-          Which values examples show, `int [M, n]` from 1, 0 for none, and how many there are.
+          The values that examples show, `int [M, n]` from 1, 0 for none, and their number.
         """
         raise NotImplementedError(f"{self.kind} is not discrete")
 
     @abc.abstractmethod
     def form(self) -> dict[str, object]:
-        """How a form asks for it, as JSON: `control` and what that control needs."""
+        """Its input in a form, as JSON: `control` and the fields that the control needs."""
 
     def example(self) -> V | None:
         """A typical value, None where the kind has none."""

@@ -1,4 +1,4 @@
-"""A history: a list of items of the vocabulary, in order, such as what was bought before."""
+"""A history: a list of items of the vocabulary, in order, such as earlier purchases."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -88,7 +88,7 @@ class History(Feature[list[str]]):
         return [item for item in dict.fromkeys(value) if item not in items]
 
     def slices(self, column: Sequence[list[str] | None]) -> dict[str, np.ndarray]:
-        """By the number of items."""
+        """The examples in each range of the number of items."""
         lengths = [np.nan if history is None else len(history) for history in column]
         ranges = by_range(np.array(lengths, float))
         return {f"{label} items": inside for label, inside in ranges.items()}
@@ -111,7 +111,7 @@ class HistoryAccumulator:
         self._feature = History(name, width)
 
     def observe(self, value: list[str]) -> None:
-        del value  # How many items there are is known without it, see `with_entries`.
+        del value  # The number of items is known without it, see `with_entries`.
 
     def finish(self) -> History:
         return self._feature

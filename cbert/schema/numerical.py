@@ -65,7 +65,7 @@ class Numerical(NumberFeature[float]):
         )
 
     def levels(self, coded: np.ndarray, most: int) -> tuple[np.ndarray, int]:
-        """The bins, however many are asked for."""
+        """The bins, whatever `most` is."""
         edges = np.array(self.standardised_edges, np.float32)
         index = np.searchsorted(edges, coded[:, 1:], side="right")
         return np.where(coded[:, :1] > 0, index + 1, 0), len(edges) + 1
@@ -82,7 +82,7 @@ class Numerical(NumberFeature[float]):
         if self.edges:
             low = min(low, self.edges[0]) if self.edges[0] < 0 else self.edges[0]
             high = max(high, self.edges[-1])
-        # Wide enough beside a single large value that float64 tells the ends apart.
+        # The range is so wide that its ends differ in float64 even for large values.
         lacking = 1e-6 * max(abs(low), abs(high)) - (high - low)
         if lacking > 0:
             low, high = low - lacking / 2, high + lacking / 2

@@ -30,8 +30,8 @@ class Schema:
         its index here.
       counts: How often each occurs in the training split.
       features: The context's features, in the order of the context vector.
-      tokenizer: How a text is normalised; None for items.
-      target: What a supervised task predicts; None where there is nothing.
+      tokenizer: The options of the tokeniser; None for items.
+      target: The target of a supervised task; None where there is none.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""`schema.json`: written, read back, and checked, for people may edit it."""
+"""Writes, reads and checks `schema.json`, which people may edit."""
 
 import dataclasses
 import json
@@ -102,7 +102,7 @@ _PLAIN = {
 
 
 def _types(cls: type) -> dict[str, tuple[Any, bool]]:
-    """A dataclass's fields: their types, without what a tuple holds, and if they are needed."""
+    """The fields of a dataclass: the type, for tuples `tuple`, and whether it is required."""
     return {
         field.name: (
             getattr(field.type, "__origin__", field.type),
@@ -136,7 +136,7 @@ def _checked(raw: object, types: dict[str, tuple[Any, bool]], where: str) -> dic
 
 
 def check(schema: Schema) -> None:
-    """Refuses what no model can be trained on; raises `UserError`."""
+    """Raises `UserError` for a schema that no model can be trained on."""
     if schema.kind not in (SET, SEQUENCE, TEXT):
         raise UserError(
             f"kind is {shown(schema.kind)}; it must be {SET!r}, {SEQUENCE!r} or {TEXT!r}"

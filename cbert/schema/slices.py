@@ -1,4 +1,4 @@
-"""How evaluation parts examples by a feature's values.
+"""Slices of examples by a feature's values, for evaluation.
 
 Legend: M examples.
 """
@@ -18,7 +18,7 @@ def by_value(lists: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
 
 
 def by_range(numbers: np.ndarray) -> dict[str, np.ndarray]:
-    """At most `RANGES` ranges of about as many examples each; NaN is in none.
+    """At most `RANGES` ranges of about equally many examples; NaN is in none.
 
     Args:
       numbers: `float64 [M]`.

@@ -1,4 +1,4 @@
-"""What a supervised task is asked to predict for an example.
+"""The target of a supervised task.
 
 Legend: M examples, T values of the target.
 """
@@ -69,7 +69,7 @@ class Target:
         return np.array(codes, np.int32)
 
     def encode_label_lists(self, column: list[list[str] | None]) -> np.ndarray:
-        """Which values the lists hold, `float32 [M, T]` of 0 and 1; -1 where it is missing."""
+        """The values in the lists, `float32 [M, T]` of 0 and 1; -1 where a list is missing."""
         rows = np.zeros((len(column), len(self.values)), np.float32)
         for row, labels in zip(rows, column, strict=True):
             if labels is None:

@@ -1,4 +1,4 @@
-"""What the WordPiece tokeniser of a text data set needs beside its vocabulary."""
+"""The options of the WordPiece tokeniser of a text data set."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ LEAST_LENGTH, MOST_LENGTH = 5, 512
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerOptions:
-    """How BERT's normaliser prepares a text before it is cut into pieces.
+    """The options of BERT's normaliser, which prepares a text before it is cut into pieces.
 
     Attributes:
       lowercase: Whether capital letters become small ones.

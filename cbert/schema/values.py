@@ -11,7 +11,7 @@ _MOST_CODES = 2**31  # A split's codes then take 8 GiB.
 
 
 def is_finite(value: object) -> bool:
-    """Whether it is a number, neither a boolean nor as large as `LARGEST`."""
+    """Returns whether it is a number, neither a boolean nor as large as `LARGEST`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return -LARGEST < value < LARGEST
@@ -34,7 +34,7 @@ def check_text(text: str, what: str, longest: int = LONGEST_NAME) -> None:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether the text can be written as UTF-8."""
+    """Returns whether the text can be written as UTF-8."""
     if text.isascii():
         return True
     try:

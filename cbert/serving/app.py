@@ -72,7 +72,7 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
 
     @app.post("/explain")
     async def explain(request: Request, body: messages.ExplainBody) -> Explanation:
-        """How each feature of the context changes the log-odds (nats) of one item."""
+        """The change in the log-odds (nats) of one item by each feature of the context."""
         function = service.model(body.model).explain
         return await service.call(request, function, body.items, body.context, body.item)
 
@@ -100,7 +100,7 @@ def _add_descriptions(app: FastAPI, service: Service) -> None:
 
     @app.get("/health")
     async def health() -> messages.Health:
-        """Whether the server answers, and how many inputs its queue has seen."""
+        """Returns whether the server answers, and how many inputs its queue has seen."""
         queue = service.batcher
         return messages.Health(
             completed=queue.completed, dropped=queue.dropped, waiting=queue.waiting

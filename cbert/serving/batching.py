@@ -45,7 +45,7 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """How many inputs wait for their turn."""
+        """The number of inputs that wait for their turn."""
         return len(self._jobs)
 
     def submit(self, compute: Compute, inputs: Sequence[Any]) -> list[Future]:

@@ -12,7 +12,7 @@ from cbert.serving import refusals
 from cbert.serving.limits import CLIENT_LEFT, Limits, RefusalError
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-# How long to read on after a body that is too large, so that its sender sees the refusal.
+# Seconds to read on after a body that is too large, so that its sender sees the refusal.
 _DRAIN_SECONDS = 1.0
 _PORTS = {"http": 80, "https": 443}
 
@@ -85,7 +85,7 @@ class Guard:
             )
 
     def _is_own(self, text: str, host: urllib.parse.SplitResult) -> bool:
-        """Whether an origin is this server under the host named, or an allowed host."""
+        """Returns whether an origin is this server under the host named, or an allowed host."""
         origin = _split(text)
         if origin is None or origin.scheme not in _PORTS:
             return False

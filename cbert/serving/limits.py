@@ -1,4 +1,4 @@
-"""How large and how slow a request may be, and how one is refused."""
+"""The limits on the size and time of a request, and the error that refuses one."""
 
 import dataclasses
 

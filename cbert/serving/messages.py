@@ -18,7 +18,7 @@ _VALUE_SCHEMA: dict[str, Any] = {
         {"type": "array", "items": {"type": "number"}},
     ]
 }
-# Which kind a feature takes is for the model's schema to say; the predictor checks it.
+# The model's schema decides the kind of a value, and the predictor checks it.
 Value = Annotated[Any, pydantic.WithJsonSchema(_VALUE_SCHEMA)]
 Context = Annotated[
     dict[str, Value] | None,
@@ -42,7 +42,7 @@ class _Body(pydantic.BaseModel):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _stop_at_the_first_unknown_field(cls, body: Any) -> Any:
-        """Pydantic alone would report each of a hundred thousand."""
+        """Stops at one error, because pydantic would report each of a hundred thousand."""
         if isinstance(body, dict):
             for name in body:
                 if name not in cls.model_fields:

@@ -85,6 +85,6 @@ class Names:
         if len(words) > MAX_WORDS:
             raise UserError(f"query has {len(words)} words; give at most {MAX_WORDS}")
         matches: list[int] | range = range(len(self._folded))
-        for word in words:  # The longest first, for it leaves the fewest names.
+        for word in words:  # The longest comes first, because it leaves the fewest names.
             matches = [index for index in matches if word in self._folded[index]]
         return matches

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from cbert.serving import refusals
 from cbert.serving.limits import Limits
 
-# So many bytes are parsed at once: the event loop must not be held by what one client sends.
+# So many bytes are parsed at once, so that no client holds up the event loop.
 _SLICE_BYTES = 4096
 
 

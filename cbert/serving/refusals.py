@@ -81,7 +81,7 @@ def sentence(error: Mapping[str, Any]) -> str:
 
 
 def _as_json(value: Any) -> str:
-    """The beginning of a value; only a short one is written out, for time's sake."""
+    """The beginning of a value; a long one is not written out, which would take time."""
     if isinstance(value, str):
         value = value[:_SHOWN]
     elif isinstance(value, list | dict):

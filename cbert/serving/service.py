@@ -1,4 +1,4 @@
-"""Between a request and the device: checks queries, queues them, and drops abandoned ones."""
+"""The service between a request and the device: it checks, queues and drops queries."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What a sweep runs: one job trains and evaluates a point, or all seeds of a variant."""
+"""The jobs of a sweep: each trains and evaluates a point, or all seeds of a variant."""
 
 import dataclasses
 import itertools
@@ -131,7 +131,7 @@ def _preparation(cores: Sequence[int]) -> Callable[[], None]:
 
 
 def _read(path: pathlib.Path, start: int) -> str:
-    """What was written to a log after the first `start` bytes, or the end of that."""
+    """The text of a log after its first `start` bytes, or the end of that text."""
     with path.open("rb") as log:
         log.seek(max(start, path.stat().st_size - _LOG_END))
         return log.read().decode("utf-8", errors="replace")

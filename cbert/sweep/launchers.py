@@ -21,7 +21,7 @@ MEMORY_PER_RUN = 2**31  # Bytes.
 
 
 class Launcher(Protocol):
-    """Starts jobs when there is room for them, and tells how they ended."""
+    """Starts jobs when there is room for them, and reports how they ended."""
 
     def start(self, job: Job) -> bool:
         """Starts a job. Returns False if there is no room for it yet."""
@@ -193,7 +193,7 @@ class Slurm:
             raise _missing("slurm", error) from None
         rest = {"timeout_min": 24 * 60, **parameters}
         try:
-            # Without a named cluster and without Slurm, submitit starts all jobs here at once.
+            # If no cluster is named and Slurm is absent, submitit starts all jobs here at once.
             cluster = rest.pop("cluster", "slurm")
             self._executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
             self._executor.update_parameters(**rest)

@@ -1,4 +1,4 @@
-"""The points of a sweep: each is a name and what it overrides in the config."""
+"""The points of a sweep: each has a name, and overrides fields of the config."""
 
 import dataclasses
 import difflib
@@ -16,7 +16,7 @@ from cbert.training import config as config_lib
 
 METHOD, WIDTH = "model.method", "model.feed_forward"
 SEED, STEPS = "seed", "train.steps"
-# What follows a method's name in those of its two baselines.
+# The suffixes of a method's two baselines.
 CONSTANT, WIDE = "_constant", "_wide"
 WIDEST = "gsu"
 

@@ -24,15 +24,15 @@ class _Start:
 
 
 class Sweep:
-    """The jobs of a sweep, and how far they are.
+    """The jobs of a sweep, and their progress.
 
     Attributes:
-      states: How far each run is, by its directory.
+      states: The state of each run, by its directory.
       failures: The jobs that failed, and why.
     """
 
     def __init__(self, todo: Sequence[Job], steps: int, split: str) -> None:
-        """Reads how far every run is.
+        """Reads the state of every run.
 
         Args:
           todo: All jobs of the sweep, finished ones too.
@@ -81,7 +81,7 @@ class Sweep:
                 launcher.stop()
 
     def finished(self) -> bool:
-        """Whether every run is finished."""
+        """Returns whether every run is finished."""
         return all(state.phase == states.FINISHED for state in self.states.values())
 
     def _set(self, job: Job, phase: str) -> None:
@@ -121,7 +121,7 @@ class Sweep:
 
 
 def described(failures: Sequence[tuple[Job, str]]) -> str:
-    """For each job that failed its name, why it failed, and where its log is."""
+    """Describes each failed job: its name, why it failed, and where its log is."""
     return "\n".join(
         f"{job.name} failed:\n"
         + "".join(f"  {line}\n" for line in failure.splitlines())

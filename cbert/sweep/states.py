@@ -1,4 +1,4 @@
-"""How far each run of a sweep is, read from its directory."""
+"""The progress of each run of a sweep, read from its directory."""
 
 import dataclasses
 import pathlib
@@ -13,7 +13,7 @@ FINISHED, FAILED, STOPPED = "finished", "failed", "stopped"
 
 @dataclasses.dataclass
 class State:
-    """How far one run is.
+    """The progress of one run.
 
     Attributes:
       name: The run's name.
@@ -35,7 +35,7 @@ class State:
 
 
 def is_finished(path: pathlib.Path, split: str) -> bool:
-    """Whether a run is trained to its end, and was evaluated on a split since then."""
+    """Returns whether a run is trained to its end, and was evaluated on a split since then."""
     trained, evaluated = path / workdir.FINISHED, path / "eval" / f"{split}.json"
     return (
         workdir.finished(path) is not None

@@ -28,7 +28,7 @@ def write(folder: pathlib.Path) -> None:
 
 
 def verify(folder: pathlib.Path) -> bool:
-    """Whether a checkpoint has checksums.
+    """Returns whether a checkpoint has checksums.
 
     Raises:
       DamagedError: it has, and a file differs from them.

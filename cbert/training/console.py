@@ -1,4 +1,4 @@
-"""What a person sees of a training run: a bar at a terminal, lines elsewhere."""
+"""The output of a training run for a person: a bar at a terminal, lines elsewhere."""
 
 import time
 

@@ -190,7 +190,7 @@ def _loop(
 
 
 def _most(config: ml_collections.ConfigDict, step: int) -> int:
-    """How many steps go into one dispatch: those wanted, if no row or the like is between."""
+    """The number of steps in one dispatch: those wanted, if no row or the like is between."""
     every = (config.train.log_every, config.train.eval_every, config.train.checkpoint_every)
     room = min(number - step % number for number in every)
     wanted = config.train.steps_per_dispatch

@@ -21,7 +21,7 @@ try:
 except ImportError:  # Windows has no such limits.
     resource = None  # type: ignore[assignment]
 
-# Beyond so many layers each one more has as many parameters as the one before it.
+# Every layer after these has as many parameters as the one before it.
 _TRACED_LAYERS = 3
 _FLOAT = 4  # Bytes of a parameter, and of a logit.
 
@@ -31,7 +31,7 @@ class Need:
     """Memory that a part of a run takes.
 
     Attributes:
-      part: What takes it, in the plural.
+      part: The arrays that take it, in the plural.
       size: Bytes on one device.
       fields: The config fields that it depends on.
     """
@@ -48,7 +48,7 @@ def check(config: ml_collections.ConfigDict, schema: Schema, longest: int, seeds
       config: The run's config.
       schema: The data's schema.
       longest: The most items of a training example.
-      seeds: How many are trained in one program.
+      seeds: The number of seeds in one program.
 
     Raises:
       UserError: it names the estimate, the memory there is and the fields to lower.
@@ -72,7 +72,7 @@ def check(config: ml_collections.ConfigDict, schema: Schema, longest: int, seeds
 def estimate(
     config: ml_collections.ConfigDict, schema: Schema, longest: int, seeds: int
 ) -> list[Need]:
-    """What a run holds at the least: its state, and the largest array beside it."""
+    """The least that a run holds: its state, and the largest array beside it."""
     parameters = _FLOAT * parameter_count(config, schema) * seeds
     sizes = ("model.dimension", "model.feed_forward", "model.layers")
     state = [
@@ -131,7 +131,7 @@ def _logits(masked: int, candidates: int, field: str, sampled: int = 0) -> Need:
 
 
 def host_memory() -> int:
-    """Bytes that this process may use: the machine's, or what it is limited to."""
+    """Bytes that this process may use: the machine's memory, or the process's limit."""
     limits = [psutil.virtual_memory().total, *_control_group_limits()]
     if resource is not None:
         own, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -152,7 +152,7 @@ def _control_group_limits() -> Iterator[int]:
         name = "memory.limit_in_bytes" if controllers else "memory.max"
         group = pathlib.PurePosixPath(path)
         for folder in (group, *group.parents):
-            with contextlib.suppress(OSError, ValueError):  # Without a limit it says `max`.
+            with contextlib.suppress(OSError, ValueError):  # `max` means no limit.
                 yield int((root / folder.relative_to("/") / name).read_text(encoding="utf-8"))
 
 

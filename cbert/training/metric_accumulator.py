@@ -1,4 +1,4 @@
-"""What the loop keeps for each seed: its files, and its metrics until they are written."""
+"""Each seed's files, and its metrics until they are written."""
 
 import dataclasses
 import pathlib
@@ -17,12 +17,12 @@ from cbert.training.writer import Writer
 
 @dataclasses.dataclass
 class SeedRun:
-    """What one seed of a run has of its own.
+    """The files and the progress of one seed of a run.
 
     Attributes:
-      name: Written before what a person sees of it; empty for a single seed.
+      name: The prefix of its lines on a terminal; empty for a single seed.
       workdir: Its directory.
-      progress: What it knows beside its state.
+      progress: Its progress, which is saved beside its state.
       checkpoints: Its checkpoints.
       writer: Its metrics.
     """
@@ -51,7 +51,8 @@ class MetricAccumulator:
         for metrics in jax.device_get(self._pending):
             steps = len(metrics["steps"])
             columns = {name: value.reshape(steps, -1) for name, value in metrics.items()}
-            for index in range(steps):  # In order, however many steps a dispatch holds.
+            # The sums are added step by step, so that a dispatch of several changes no bit.
+            for index in range(steps):
                 self._step += 1
                 for seed, seed_run in enumerate(self._seed_runs):
                     row = {name: float(value[index, seed]) for name, value in columns.items()}
@@ -90,7 +91,7 @@ def _means(progress: Progress) -> dict[str, float]:
 
 
 def not_finite(seed_run: SeedRun, step: int, row: dict[str, float]) -> str:
-    """One line for a number that is not finite: where, which, and what can be done."""
+    """One line for a number that is not finite: its step, its name, and the remedies."""
     steps = seed_run.checkpoints.steps()
     kept = steps[-1] if steps else "none"
     numbers = ", ".join(

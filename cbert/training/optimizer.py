@@ -77,7 +77,7 @@ def skip_nonfinite(optimizer: optax.GradientTransformation) -> optax.GradientTra
 
 
 def is_decayed(path: tuple[str, ...]) -> bool:
-    """True for what weight decay shrinks: no bias, no LayerNorm, no embedding."""
+    """True for the parameters that weight decay shrinks: no bias, LayerNorm or embedding."""
     return path[-1] == "kernel" and path[0] != "context_encoder"
 
 

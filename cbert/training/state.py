@@ -1,4 +1,4 @@
-"""The training state, whole and sufficient, and what a run knows beside it."""
+"""The training state, whole and sufficient, and the progress of a run."""
 
 import dataclasses
 from typing import Any
@@ -47,7 +47,7 @@ def from_saved(saved: TrainState, like: TrainState) -> TrainState:
 
 @dataclasses.dataclass
 class Progress:
-    """What a run knows beside its state; travels in every checkpoint.
+    """The progress of a run, which every checkpoint holds beside the state.
 
     Attributes:
       best: Lowest validation cross-entropy so far, in nats.
@@ -63,7 +63,7 @@ class Progress:
 
     @classmethod
     def from_dict(cls, raw: Any) -> "Progress":
-        """From parsed JSON; raises `UserError` where it is not a run's progress."""
+        """Reads parsed JSON; raises `UserError` where it is not a run's progress."""
         names = {field.name for field in dataclasses.fields(cls)}
         if not isinstance(raw, dict) or raw.keys() != names:
             raise UserError("its progress is another version's; train again")

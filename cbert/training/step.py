@@ -18,7 +18,7 @@ from cbert.training.state import TrainState
 def make_train_step(
     task: Task, optimizer: optax.GradientTransformation, skips: bool = False
 ) -> Callable[[TrainState, Examples, jax.Array], tuple[TrainState, dict[str, jax.Array]]]:
-    """The step, to be mapped over devices; `skips`: the optimizer skips what is not finite."""
+    """The step, to be mapped over devices; with `skips` non-finite gradients are skipped."""
 
     def train_step(
         state: TrainState, examples: Examples, key: jax.Array
@@ -54,7 +54,7 @@ def make_train_step(
 
 
 def _without_nonfinite(metrics: dict[str, jax.Array]) -> dict[str, Any]:
-    """All zero where the gradient is not finite, and whether the step was skipped."""
+    """Sets all metrics to zero if the gradient is not finite, and adds `skipped`, 1 or 0."""
     good = jnp.isfinite(metrics["gradient_norm"])
     kept = {name: jnp.where(good, value, 0) for name, value in metrics.items()}
     return {**kept, "skipped": 1.0 - good}

@@ -45,7 +45,7 @@ def check(
 
 
 def _is_free(workdir: pathlib.Path) -> bool:
-    """Whether a directory holds nothing but what a run writes before its `config.json`."""
+    """Returns whether a directory holds only files that precede a run's `config.json`."""
     written_first = {"schema.json", files.LOCK, "log.txt"}
     return workdir.is_dir() and all(
         path.name in written_first or path.suffix == ".tmp" for path in workdir.iterdir()
@@ -55,7 +55,7 @@ def _is_free(workdir: pathlib.Path) -> bool:
 def initialise_workdir(
     config: ml_collections.ConfigDict, schema: Schema, workdir: pathlib.Path
 ) -> None:
-    """Writes schema and config of a new run, and removes what killed processes have left.
+    """Writes a new run's schema and config, and removes temporary files of killed processes.
 
     The caller holds the directory's lock. `config.json` marks the directory as a run's.
     """

@@ -71,7 +71,7 @@ class Catalogue:
 
 
 def growth(articles: int) -> float:
-    """How much larger than `SMALL` a catalogue is, as a logarithm; 0 for small ones.
+    """The logarithm of the size of a catalogue over `SMALL`; 0 for small ones.
 
     With it popularity falls faster and themes hold tighter: otherwise the outfits of a large
     catalogue would be far harder to complete than the paper's.

@@ -113,7 +113,7 @@ def _drawn_ahead(
 
 @contextlib.contextmanager
 def _one_thread_a_process() -> Iterator[None]:
-    """For processes that begin within: NumPy's own threads would fight for their cores."""
+    """Gives processes that start within it one thread each, so that they do not share cores."""
     before = os.environ.get("OPENBLAS_NUM_THREADS")
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     try:
@@ -152,16 +152,16 @@ def _process(articles: int, seed: int) -> process.GenerativeProcess:
 
 
 def draw_customers(random: np.random.Generator, count: int) -> list[tuple[int, dict[str, Any]]]:
-    """Customers as (number, context); some ask twice, for another occasion."""
+    """Customers as (number, context); some occur twice, with another occasion."""
     customers: list[tuple[int, dict[str, Any]]] = []
     number = 0
     while len(customers) < count:
         context = _draw_customer(random)
         for _ in range(1 + (random.random() < 0.3)):
-            asked = dict(context, occasion=str(random.choice(OCCASIONS)))
+            request = dict(context, occasion=str(random.choice(OCCASIONS)))
             if random.random() < MISSING:
-                del asked["occasion"]
-            customers.append((number, asked))
+                del request["occasion"]
+            customers.append((number, request))
         number += 1
     return customers[:count]
 
@@ -195,7 +195,7 @@ def schema(articles: int, training: Iterable[Record] = (), seed: int = 0) -> Sch
     Args:
       articles: Size of the catalogue.
       training: The training split, whose items are counted.
-      seed: Of the data set.
+      seed: The seed of the data set.
     """
     names = make_catalogue(articles, seed).names
     counts = dict.fromkeys(names, 0)

@@ -30,9 +30,9 @@ class GlobalStateUpdateConfig(GlobalStateConfig):
 class GlobalStateUpdate(GlobalState):
     """[GS], and between blocks g = Norm(FNN(g)), each with weights of its own.
 
-    The paper's text has no norm here, its count of parameters does. Its scale begins small, as
-    the state of [GS] does: at 1 the state would be ten times larger from the second block on,
-    and training ends far worse.
+    The paper's text has no norm here, but its count of parameters does. Its scale begins small,
+    as the state of [GS] does: at 1 the state would be ten times larger from the second block
+    on, and training ends far worse.
     """
 
     Config = GlobalStateUpdateConfig

@@ -23,7 +23,7 @@ ATTENTION, FEED_FORWARD = "attention", "feed_forward"
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """What the cost of a method depends on, for one example.
+    """The sizes of one example, on which the cost of a method depends.
 
     Attributes:
       config: The encoder's sizes.
@@ -42,7 +42,7 @@ class Sizes:
 
 @struct.dataclass
 class ExtraKeys:
-    """What a block's attention reads beside the positions.
+    """The keys that a block's attention reads beside the positions.
 
     Attributes:
       x: `[B, K, D]`, more keys and values, seen by every query; None for no more.
@@ -69,10 +69,10 @@ class Method(nn.Module):
     # The section `model.<method>` of a config, a frozen dataclass; None for no section.
     Config: ClassVar[type | None] = None
     uses_context = True
-    # Whether it has the form that `model.start_as_plain` asks for.
+    # Whether the method has a form for `model.start_as_plain`.
     starts_as_plain = False
-    # In that form, the parts that shut the context out exactly while all in them is zero; none
-    # where no values of the parameters do.
+    # The parameters of that form that keep the context out exactly while they are zero. It is
+    # empty if no values of the parameters do.
     zero_is_plain: tuple[str, ...] = ()
 
     def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, Any]:
@@ -84,12 +84,12 @@ class Method(nn.Module):
         return x, mask, None
 
     def keys_values(self, layer: int, state: Any) -> ExtraKeys:
-        """What the attention of block `layer` reads beside the positions."""
+        """The keys that the attention of block `layer` reads beside the positions."""
         del layer, state
         return ExtraKeys()
 
     def sublayer_input(self, layer: int, sublayer: str, x: Array, state: Any) -> Array:
-        """What a sub-layer reads, `[B, L, D]`: x itself, or its norm in a pre-norm block."""
+        """The input of a sub-layer, `[B, L, D]`: x itself, or its norm in a pre-norm block."""
         del layer, sublayer, state
         return x
 
@@ -135,6 +135,6 @@ class Method(nn.Module):
 
     @classmethod
     def extra_positions(cls, sizes: Sizes) -> float:
-        """How many positions `begin` adds."""
+        """The number of positions that `begin` adds."""
         del sizes
         return 0.0

@@ -15,7 +15,7 @@ class NewPosition(Method):
     """I = [x_1, ..., x_n, W c]; every position may attend to the new one.
 
     The paper writes it first. Where it stands makes no difference, because positions are
-    embedded before, and in the last place it leaves the tokens where they are.
+    embedded before, and as the last one it leaves the tokens where they are.
 
     With `model.start_as_plain` each head of each block multiplies the new position's attention
     weight, before the weights are normalised, by the absolute value of a learned gate. The gate
