@@ -93,7 +93,7 @@ def main() -> None:
         print("\nfeature importance, one query an example; ± over groups")
         for workdir, summary in summaries.items():
             print(f"\n{printable(workdir)}")
-            print(compare.format_feature_importance(summary["feature_importance"]))
+            print(compare.format_feature_importance(summary["feature_importance"], metrics[0]))
     if baselines.BAYES_OPTIMAL in baseline_results:
         fractions = [
             [name, f"{compare.fraction_of_optimal(evaluation):.1%}"]

@@ -56,7 +56,7 @@ def main() -> None:
             print(f"{workdir}: stopped and saved; the same command goes on")
             continue
         print(
-            f"best validation cross-entropy {progress.best:.4f} at step {progress.best_step}; "
+            f"best validation result {progress.best:.4f} at step {progress.best_step}; "
             "evaluate it with\n  python -m experiments.evaluate "
             + shlex.quote(f"--workdir={workdir}")
         )

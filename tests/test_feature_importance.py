@@ -132,7 +132,9 @@ def test_a_trained_sweep_is_reported(trained):
     assert f"{dropped['mean']:+.4f} ± {dropped['standard_error']:.4f} |" in report
     assert "One feature is dropped" in report
     assert (
-        compare.format_feature_importance(evaluation.feature_importance)
+        compare.format_feature_importance(
+            evaluation.feature_importance, evaluation.task.metrics[0]
+        )
         .splitlines()[1]
         .startswith("time ")
     )

@@ -158,3 +158,30 @@ def test_a_pretrained_bert_with_a_context_begins_as_itself(tmp_path):
     (folder / "vocab.txt").write_text("\n".join([*tokens[:-1], "other"]) + "\n")
     with pytest.raises(UserError, match="the data have another vocabulary than"):
         loop.train(config, tmp_path / "another")
+
+
+def test_rates_of_layers_and_of_the_context_by_hand(directory):
+    """The first update of AdamW is the learning rate times a sign, so factors show in it."""
+    _, schema = load(directory, "label")
+    config = small_text("classification", directory, optimizer__weight_decay=0.0)
+    config.optimizer.clip_norm = 0.0
+    plain_run = run_lib.set_up(config, schema)
+    before = steps.flat(plain_run.state.params)
+    plain_run.advance(0)
+    config.optimizer.update({"layer_decay": 0.5, "context_rate": 3.0})
+    own_run = run_lib.set_up(config, schema)
+    own_run.advance(0)
+    plain, own = (steps.flat(run.state.params) for run in (plain_run, own_run))
+    factors = {
+        "embedding": 0.125,
+        "blocks_0": 0.25,
+        "blocks_1": 0.5,
+        "conditioning": 3.0,
+        "context_encoder": 3.0,
+        "pooler": 1.0,
+        "classifier": 1.0,
+    }
+    assert {name.split("/")[0] for name in before} == set(factors)
+    for name, values in before.items():
+        expected = factors[name.split("/")[0]] * (plain[name] - values)
+        np.testing.assert_allclose(own[name] - values, expected, atol=1e-6, err_msg=name)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
+import cbert
 from cbert import tasks
 from cbert.data.masking import Masking, mask
 from cbert.errors import UserError
@@ -16,6 +17,7 @@ from cbert.evaluation import compare
 from cbert.evaluation import evaluate as evaluate_lib
 from cbert.evaluation.text_baselines import Bigram
 from cbert.model import conditioning, contextual_bert
+from cbert.report import run_directory
 from cbert.schema import PAD_ITEM
 from cbert.tasks.base import Examples
 from cbert.tasks.masked_language import eligible, query_tokens
@@ -178,6 +180,13 @@ def test_classification_needs_the_context(directory, tmp_path):
     assert majority["accuracy"]["mean"] == pytest.approx(blue)
     assert majority["cross_entropy"]["mean"] == pytest.approx(1.5 * np.log(2), abs=0.1)
     assert given["cross_entropy"]["mean"] == pytest.approx(np.log(2), abs=0.1)
+
+
+def test_what_is_made_for_items_refuses_a_run_of_texts(directory, tmp_path):
+    loop.train(small_text("classification", directory, train__steps=2), tmp_path / "run")
+    for read in (cbert.load, lambda path: run_directory.read(path, "test")):
+        with pytest.raises(UserError, match="is a run of the task classification, and a"):
+            read(tmp_path / "run")
 
 
 def test_tagging_needs_the_context(directory, tmp_path):

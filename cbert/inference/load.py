@@ -13,11 +13,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from cbert.errors import UserError
 from cbert.inference.checks import Checker
 from cbert.inference.predictor import Predictor
 from cbert.inference.program import BATCH_SIZES, Functions, Program
 from cbert.model import contextual_bert
 from cbert.schema import schema_file
+from cbert.tasks.masked_item import MaskedItem
 from cbert.training import checkpoint as checkpoint_lib
 from cbert.training import config as config_lib
 
@@ -39,6 +41,11 @@ def load(
     """
     workdir = pathlib.Path(workdir).expanduser()
     config = config_lib.load(workdir)
+    if config.task.name != MaskedItem.name:
+        raise UserError(
+            f"{workdir} is a run of the task {config.task.name}, and a predictor answers for "
+            f"{MaskedItem.name} alone; evaluate the run"
+        )
     schema = schema_file.load(workdir / "schema.json")
     model = config_lib.build_model(config, schema)
     device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])

@@ -10,6 +10,7 @@ import ml_collections
 from cbert import files
 from cbert.errors import UserError
 from cbert.schema import Schema, schema_file
+from cbert.tasks.masked_item import MaskedItem
 from cbert.training import checkpoint, workdir, writer
 from cbert.training import config as config_lib
 
@@ -91,6 +92,11 @@ def read_all(directory: pathlib.Path, split: str) -> tuple[list[RunDirectory], l
 def read(path: pathlib.Path, split: str) -> RunDirectory:
     """Reads one run directory; raises `UserError` that names a damaged file."""
     config = config_lib.load(path)
+    if config.task.name != MaskedItem.name:
+        raise UserError(
+            f"{path} is a run of the task {config.task.name}, and a report shows "
+            f"{MaskedItem.name} alone; compare such runs by evaluating them together"
+        )
     schema = schema_file.load(path / "schema.json")
     metrics = path / "metrics.jsonl"
     try:

@@ -143,7 +143,7 @@ class Train:
     eval_every: int = field(
         1000,
         "steps between validations, which mask one item an example whatever `eval.masking` "
-        "says; the lowest cross-entropy is the *best* checkpoint",
+        "says; the best value of the task's first metric makes the *best* checkpoint",
         at_least=1,
     )
     checkpoint_every: int = field(1000, "steps between checkpoints", at_least=1)
@@ -176,6 +176,19 @@ class Optimizer:
     )
     clip_norm: float = field(
         1.0, "largest norm of the gradient; 0 turns clipping off", at_least=0
+    )
+    layer_decay: float = field(
+        1.0,
+        "factor of the learning rate from each block to the one before it, and from the first "
+        "to the embedding: below 1, pretrained blocks change less the lower they are",
+        above=0,
+        at_most=1,
+    )
+    context_rate: float = field(
+        1.0,
+        "factor of the learning rate of the context path, which may begin anew beside "
+        "pretrained blocks",
+        above=0,
     )
     b1: float = field(0.9, "Adam's decay rate of the first moment", at_least=0, below=1)
     b2: float = field(0.999, "Adam's decay rate of the second moment", at_least=0, below=1)

@@ -10,6 +10,7 @@ import optax
 from flax import struct, traverse_util
 
 SCHEDULES = ("cosine", "linear", "constant")
+CONTEXT_PARTS = ("context_encoder", "conditioning")
 DECAYED, REST = "decayed", "rest"
 # Leaves of more entries stay on their own, because packing copies.
 LARGE = 2**18
@@ -51,6 +52,37 @@ def make_optimizer(
     if clip_norm:
         optimizer = optax.chain(optax.clip_by_global_norm(clip_norm), optimizer)
     return packed(optimizer) if packs else optimizer
+
+
+def with_rates(
+    optimizer: optax.GradientTransformation, factor: Callable[[tuple[str, ...]], float]
+) -> optax.GradientTransformation:
+    """Multiplies the learning rate of each parameter by a factor of its path."""
+
+    def update(gradients: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        updates, state = optimizer.update(gradients, state, params)
+        flat = traverse_util.flatten_dict(updates)
+        scaled = {path: factor(path) * leaf for path, leaf in flat.items()}
+        return traverse_util.unflatten_dict(scaled), state
+
+    return optax.GradientTransformation(optimizer.init, update)
+
+
+def layer_factor(path: tuple[str, ...], layers: int, decay: float, context: float) -> float:
+    """The factor of a parameter's learning rate.
+
+    It is 1 for the head, `decay` for the last block, `decay**layers` for the first one,
+    `decay**(layers + 1)` for the embedding, and `context` for the context's embeddings and the
+    conditioning method.
+    """
+    part = path[0]
+    if part in CONTEXT_PARTS:
+        return context
+    if part == "embedding":
+        return decay ** (layers + 1)
+    if part.startswith("blocks_"):
+        return decay ** (layers - int(part.removeprefix("blocks_")))
+    return 1.0
 
 
 def freeze(

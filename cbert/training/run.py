@@ -1,6 +1,7 @@
 """What a training run is made of: task, optimizer, step, data; one seed or several at once."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -210,6 +211,14 @@ def _make_optimizer(
         chosen.b2,
         packs=takes_fast(model.encoder.config),
     )
+    if (chosen.layer_decay, chosen.context_rate) != (1.0, 1.0):
+        factor = functools.partial(
+            optimizer_lib.layer_factor,
+            layers=config.model.layers,
+            decay=chosen.layer_decay,
+            context=chosen.context_rate,
+        )
+        optimizer = optimizer_lib.with_rates(optimizer, factor)
     if config.train.frozen:
         optimizer = optimizer_lib.freeze(optimizer, _frozen_parts(config, model))
     if config.train.on_nonfinite == config_lib.SKIP:

@@ -50,7 +50,7 @@ class Progress:
     """The progress of a run, which every checkpoint holds beside the state.
 
     Attributes:
-      best: Lowest validation cross-entropy so far, in nats.
+      best: The best value so far of the task's first metric on the validation split.
       best_step: The step that it was measured at, 0 for none.
       waited: Evaluations since then.
       sums: Metrics summed since the last row that was written.
