@@ -19,7 +19,7 @@ from cbert.training import config as config_lib
 
 T = TypeVar("T")
 
-# A command's --help lists its own flags: this one belongs to whoever defines it.
+# A command's --help lists its own flags, so this one belongs to the module that defines it.
 flags.disclaim_key_flags()
 
 

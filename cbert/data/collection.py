@@ -50,7 +50,7 @@ class Collection:
     def by_document(self, split: str) -> tuple[RecordView, np.ndarray]:
         """A split's records, those of a group following each other, and their groups' hashes.
 
-        Groups stand in the order of their first records, records in that in which they came.
+        Groups have the order of their first records, and records the order in which they came.
         """
         indices = self.overview.indices(split)
         groups = self.overview.group_hashes()[indices]

@@ -22,7 +22,7 @@ GIVEN_CONTEXT = "popularity given context"
 # The exact posterior of a synthetic data set: no model can be better, except by chance.
 BAYES_OPTIMAL = "Bayes-optimal"
 
-# Items that stand in a split.
+# The items of a split that a baseline counts, as queries.
 Observed = Callable[[Split], ItemQueries]
 
 SMOOTHINGS = (1.0, 3.0, 10.0, 30.0, 100.0)

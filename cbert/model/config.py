@@ -1,4 +1,4 @@
-"""The sizes and open choices of a model; a conditioning method's own stand in its file."""
+"""The sizes and open choices of a model; those of a conditioning method are in its file."""
 
 import dataclasses
 

@@ -41,7 +41,7 @@ AGE_EDGES = tuple(float(age) for age in range(20, 72, 4))
 MISSING = 0.08
 BATCH = 256
 MANY = 100_000  # Outfits, from which on starting processes pays.
-_AHEAD = 64  # Batches that the processes may be ahead of whoever takes them.
+_AHEAD = 64  # The most batches that the processes draw ahead.
 
 WIDTHS = {
     "age": 64,

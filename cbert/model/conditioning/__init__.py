@@ -28,7 +28,7 @@ LONG_NAMES = {
 
 
 def short_name(name: str) -> str:
-    """A method's short name, whichever of its two is given; other names as they are."""
+    """The short name of a method, from either of its names; other names stay unchanged."""
     return LONG_NAMES.get(name, name)
 
 
