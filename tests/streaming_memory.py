@@ -36,7 +36,7 @@ def write(path: pathlib.Path, gigabytes: float) -> int:
         block[:] = random.integers(0, 30_000, block.shape, np.int32)
     context = {f"feature_{n}": np.zeros((rows, 1), np.int32) for n in range(FEATURES)}
     texts = [""] * rows
-    columns.write(path, columns.Split(texts, texts, texts, items, context, None))
+    columns.write(path, [columns.Split(texts, texts, texts, items, context, None)])
     path.with_suffix(".items").unlink()
     return rows
 

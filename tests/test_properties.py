@@ -181,7 +181,7 @@ def test_a_cache_gives_back_the_split_or_nothing(texts, where, cut):
     )
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "cache" / "own.arrow"
-        columns.write(path, split)
+        columns.write(path, [split])
         assert_same(columns.read(path), split)
         content = bytearray(path.read_bytes())
         if cut:

@@ -9,14 +9,14 @@ import functools
 import hashlib
 import pathlib
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow
 
 from cbert import errors, files
-from cbert.errors import UserError
+from cbert.data.column_scratch import ColumnScratch
 from cbert.schema import PAD_ITEM, Schema, schema_file
 
 FORMAT = "3"
@@ -173,23 +173,35 @@ def read(path: pathlib.Path) -> Split | None:
     )
 
 
-def write(path: pathlib.Path, split: Split) -> None:
-    """Writes the file whole or not at all; where that is impossible there is no cache."""
-    columns = {
-        name: pyarrow.array(list(getattr(split, name)), "large_string") for name in _TEXTS
-    }
-    if len(split.texts):
-        columns["texts"] = pyarrow.array(list(split.texts), "large_string")
-    columns["items"] = _to_arrow(split.items)
-    for part in (*_TABLES, "reference"):
-        for name, array in (getattr(split, part) or {}).items():
-            columns[f"{part}/{name}"] = _to_arrow(array)
-    batch = pyarrow.RecordBatch.from_pydict(columns)
+def write(path: pathlib.Path, blocks: Iterable[Split]) -> bool:
+    """Writes a split, given block by block, whole or not at all; returns whether it could.
+
+    Memory holds one block. A full disk, or a directory that may not be written to, means that
+    there is no cache.
+    """
     try:
         path.parent.mkdir(exist_ok=True)
-        files.replace(path, lambda temporary: _write_stream(temporary, batch))
-    except (OSError, UserError):
-        pass  # A full disk or a directory that may not be written to.
+        with ColumnScratch(path.parent) as scratch:
+            complete = True  # The reference is kept only where every block has one.
+            for block in blocks:
+                complete &= block.reference is not None
+                _append(scratch, block)
+            batch = scratch.batch("" if complete else "reference/")
+            files.replace(path, lambda temporary: _write_stream(temporary, batch))
+    except OSError:
+        return False
+    return True
+
+
+def _append(scratch: ColumnScratch, block: Split) -> None:
+    for name in _TEXTS:
+        scratch.add_texts(name, list(getattr(block, name)))
+    if len(block.texts):
+        scratch.add_texts("texts", list(block.texts))
+    scratch.add_array("items", block.items)
+    for part in (*_TABLES, "reference"):
+        for name, rows in (getattr(block, part) or {}).items():
+            scratch.add_array(f"{part}/{name}", rows)
 
 
 def _write_stream(path: pathlib.Path, batch: pyarrow.RecordBatch) -> None:
@@ -204,16 +216,8 @@ def _checksum(content: pyarrow.Buffer) -> bytes:
     return zlib.crc32(content).to_bytes(_CHECKSUM, "big")
 
 
-def _to_arrow(array: np.ndarray) -> pyarrow.Array:
-    """`[M, K]` as a list of K numbers for each example, and `[M]` as one number each."""
-    if array.ndim == 1:
-        return pyarrow.array(array)
-    flat = pyarrow.array(array.reshape(-1))
-    return pyarrow.FixedSizeListArray.from_arrays(flat, array.shape[1])
-
-
 def _to_numpy(column: pyarrow.ChunkedArray) -> np.ndarray:
-    """The array of `_to_arrow`, in the file's own memory."""
+    """`[M, K]` from a list of K numbers an example, or `[M]`, in the file's own memory."""
     (chunk,) = column.chunks
     if not pyarrow.types.is_fixed_size_list(chunk.type):
         return chunk.to_numpy()

@@ -79,12 +79,15 @@ def load(data_dir: str, name: str, split: str, schema: Schema) -> Split:
             )
         schema.check_room(len(raw))
         tokenizer = Tokenizer(schema) if schema.kind == TEXT else None
-        bar = progress.bar(range(0, len(raw), 1024), desc=f"loading {split}", unit=" blocks")
-        # Blocks save memory, because a record takes far more of it than its columns.
-        encoded = columns.joined(
-            [encode(_block(raw, start, path), schema, tokenizer) for start in bar]
-        )
-        columns.write(cache, encoded)
+
+        def blocks() -> Iterator[Split]:
+            starts = range(0, len(raw), 1024)
+            for start in progress.bar(starts, desc=f"loading {split}", unit=" blocks"):
+                yield encode(_block(raw, start, path), schema, tokenizer)
+
+        # From the cache a split is mapped, and need not fit into memory.
+        encoded = columns.read(cache) if columns.write(cache, blocks()) else None
+        encoded = columns.joined(list(blocks())) if encoded is None else encoded
     return encoded
 
 
