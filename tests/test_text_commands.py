@@ -87,8 +87,9 @@ def test_pairs_of_sentences(tmp_path):
     task = create(config, model, schema, split)
     params = contextual_bert.initialize(model, jax.random.key(0))
     # A model that is sure that every second text follows is right exactly where it does.
-    params["next"]["kernel"] = jnp.zeros_like(params["next"]["kernel"])
-    params["next"]["bias"] = jnp.array([5.0, -5.0])
+    classifier = params["next_sentence_classifier"]
+    classifier["kernel"] = jnp.zeros_like(classifier["kernel"])
+    classifier["bias"] = jnp.array([5.0, -5.0])
     columns = jax.tree.map(lambda column: jnp.asarray(column[:50]), split.columns)
     queries = task.queries(split, "one")
     positions = jnp.asarray(queries.positions[:50])
