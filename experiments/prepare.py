@@ -84,7 +84,10 @@ _MAX_LENGTH = flags.DEFINE_integer(
     "max_length", 128, "Texts: the most tokens of an example.", LEAST_LENGTH, MOST_LENGTH
 )
 _TARGET = flags.DEFINE_enum(
-    "target", None, [*target_lib.KINDS, NONE], "Texts: what is predicted, if there are several."
+    "target",
+    None,
+    [*target_lib.TARGET_KINDS, NONE],
+    "Texts: what is predicted, if there are several.",
 )
 _PAIRS = flags.DEFINE_enum(
     "pairs", None, [NEXT], "Texts: make pairs for next-sentence prediction."

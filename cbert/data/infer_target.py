@@ -5,7 +5,7 @@ import collections
 from cbert.data.text_records import Text, target_kinds
 from cbert.errors import UserError
 from cbert.schema import Target
-from cbert.schema.target import KINDS, LABEL, LABELS, NUMBER, TAGS
+from cbert.schema.target import LABEL, LABELS, NUMBER, TAGS, TARGET_KINDS
 from cbert.schema.vector import Moments
 
 NONE = "none"  # The choice of no target although the records have one.
@@ -39,7 +39,7 @@ class TargetAccumulator:
 
     def finish(self) -> Target | None:
         """The target; raises `UserError` where the user must choose, or chose an absent one."""
-        kinds = [kind for kind in KINDS if self._seen[kind]]
+        kinds = [kind for kind in TARGET_KINDS if self._seen[kind]]
         if self._chosen == NONE or (self._chosen is None and not kinds):
             return None
         if self._chosen is None and len(kinds) > 1:

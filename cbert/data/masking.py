@@ -17,7 +17,7 @@ from cbert.schema import MASK_ITEM
 Array = jax.Array
 
 ONE, RATE = "one", "rate"
-KINDS = (ONE, RATE)
+MASKINGS = (ONE, RATE)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ from cbert.schema import MASK_ITEM, SET, UNKNOWN_ITEM, Schema, recognise
 
 
 @dataclasses.dataclass(frozen=True)
-class Context:
+class CheckedContext:
     """A context that can be encoded: all features, None where missing."""
 
     values: dict[str, Any]
@@ -42,7 +42,7 @@ class EncodedQuery:
 
     codes: list[int]
     masked: list[int]
-    context: Context
+    context: CheckedContext
     candidates: np.ndarray
     restricted: bool
     k: int
@@ -96,7 +96,7 @@ class Checker:
         """The code of an item of the vocabulary."""
         return self._known([item], "item")[0]
 
-    def context(self, context: Any) -> Context:
+    def context(self, context: Any) -> CheckedContext:
         """Checks a context; in None all features are missing."""
         if context is None:
             context = {}
@@ -111,7 +111,7 @@ class Checker:
                 recognise(feature.name, value)
                 unknown[feature.name] = feature.validate(value, self._schema.codes)
             values[feature.name] = value
-        return Context(
+        return CheckedContext(
             values,
             {name: unseen for name, unseen in unknown.items() if unseen},
             [name for name, value in values.items() if value is None],

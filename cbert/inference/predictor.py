@@ -8,7 +8,7 @@ import numpy as np
 
 from cbert import progress
 from cbert.errors import UserError
-from cbert.inference.checks import Checker, Context, EncodedQuery
+from cbert.inference.checks import CheckedContext, Checker, EncodedQuery
 from cbert.inference.program import Program, Rows
 from cbert.inference.queries import (
     Completion,
@@ -223,7 +223,7 @@ class Predictor:
         """Each feature's embedding in turn, `float32 [C]`; it conditions the model."""
         return self.program.context_vector(self._columns([self._checker.context(context)]))
 
-    def _columns(self, contexts: Iterable[Context]) -> dict[str, list[Any]]:
+    def _columns(self, contexts: Iterable[CheckedContext]) -> dict[str, list[Any]]:
         contexts = list(contexts)
         return {
             feature.name: [context.values[feature.name] for context in contexts]

@@ -12,7 +12,7 @@ from cbert.errors import UserError, shown
 from cbert.schema.values import LARGEST_SIZE, check_names, is_finite
 
 LABEL, LABELS, TAGS, NUMBER, ANSWER = "label", "labels", "tags", "number", "answer"
-KINDS = (LABEL, LABELS, TAGS, NUMBER, ANSWER)
+TARGET_KINDS = (LABEL, LABELS, TAGS, NUMBER, ANSWER)
 UNKNOWN_LABEL = -1  # The code of a label or a tag that is missing or not in `values`.
 
 
@@ -42,9 +42,9 @@ class Target:
 
     def check(self) -> None:
         """Raises `UserError` naming the field with which no model can be trained."""
-        if self.kind not in KINDS:
+        if self.kind not in TARGET_KINDS:
             raise UserError(
-                f"target.kind is {shown(self.kind)}; it must be one of {', '.join(KINDS)}"
+                f"target.kind is {shown(self.kind)}; it must be one of {', '.join(TARGET_KINDS)}"
             )
         check_names(self.values, "target.values")
         least = {LABEL: 2, LABELS: 1, TAGS: 2}.get(self.kind, 0)

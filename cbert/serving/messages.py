@@ -20,7 +20,7 @@ _VALUE_SCHEMA: dict[str, Any] = {
 }
 # The model's schema decides the kind of a value, and the predictor checks it.
 Value = Annotated[Any, pydantic.WithJsonSchema(_VALUE_SCHEMA)]
-Context = Annotated[
+ContextBody = Annotated[
     dict[str, Value] | None,
     pydantic.Field(
         description="Feature name to value; a feature may be missing.",
@@ -54,7 +54,7 @@ class QueryBody(_Body):
     """A set or a sequence to complete."""
 
     items: Annotated[list[Item | None], _short]
-    context: Context = None
+    context: ContextBody = None
     k: Annotated[int, pydantic.Field(le=MAX_K, json_schema_extra=_K_SCHEMA)] = 5
     slots: Annotated[int, pydantic.Field(json_schema_extra=_SLOTS_SCHEMA)] = 1
     exclude: Annotated[list[Item], _long] = []
@@ -84,14 +84,14 @@ class ScoreBody(_ModelBody):
     """Items to score, each given the others."""
 
     items: Annotated[list[Item], _short]
-    context: Context = None
+    context: ContextBody = None
 
 
 class ExplainBody(_ModelBody):
     """An item whose prediction is to be explained."""
 
     items: Annotated[list[Item | None], _short]
-    context: Context = None
+    context: ContextBody = None
     item: Item
 
 

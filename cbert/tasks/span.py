@@ -146,8 +146,8 @@ class Span(TextTask):
         self, predictions: dict[str, np.ndarray], queries: ExampleQueries
     ) -> dict[str, Any]:
         """The predictions, with the tokens of the predicted answer."""
-        found = self._tokens(queries, predictions["start"], predictions["end"])
-        return {**predictions, "prediction": found}
+        spans = self._tokens(queries, predictions["start"], predictions["end"])
+        return {**predictions, "prediction": spans}
 
     def _tokens(
         self, queries: ExampleQueries, start: np.ndarray, end: np.ndarray

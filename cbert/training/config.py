@@ -9,7 +9,7 @@ import ml_collections
 from cbert import config as config_lib
 from cbert.config import field, flat, save, short_names
 from cbert.data.batching import BLOCK
-from cbert.data.masking import KINDS, Masking
+from cbert.data.masking import MASKINGS, Masking
 from cbert.errors import UserError
 from cbert.model import conditioning
 from cbert.model.config import ModelConfig
@@ -99,7 +99,7 @@ class Train:
     masking: str = field(
         "one",
         "`one` masks one item an example, the paper's task; `rate` masks a fraction of them",
-        choices=KINDS,
+        choices=MASKINGS,
     )
     mask_rate: float = field(
         0.15, "the fraction of items that `rate` masks; at least one item", above=0, at_most=1

@@ -15,7 +15,7 @@ from cbert.errors import UserError, shown
 from cbert.model import presets
 from cbert.model.config import ModelConfig
 from cbert.model.contextual_bert import Params
-from cbert.model.huggingface import files
+from cbert.model.huggingface import folder_files
 from cbert.model.huggingface.names import (
     HEAD_ENTRIES,
     TIED,
@@ -56,7 +56,7 @@ class Pretrained:
       parameters: Our parameters by path, float32.
       labels: The names of a classifier's labels; empty where there is no classifier.
       unused: Tensors of the file that no parameter of ours is made of.
-      tokenizer_files: Those of `files.TOKENIZER_FILES` that the folder has.
+      tokenizer_files: Those of `folder_files.TOKENIZER_FILES` that the folder has.
     """
 
     config: ModelConfig
@@ -75,14 +75,16 @@ def read(folder: str | pathlib.Path) -> Pretrained:
         names the file and what is wrong with it.
     """
     folder = pathlib.Path(folder)
-    path = folder / files.CONFIG
-    raw = files.read_config(path)
+    path = folder / folder_files.CONFIG
+    raw = folder_files.read_config(path)
     config, sizes = _model_config(raw, path)
-    weights, tensors = files.read_tensors(folder)
+    weights, tensors = folder_files.read_tensors(folder)
     tensors = _by_canonical_name(tensors, weights)
     labels = _labels(raw, path) if "classifier.weight" in tensors else ()
     parameters, unused = _join(tensors, config, sizes, len(labels), weights)
-    present = [folder / name for name in files.TOKENIZER_FILES if (folder / name).is_file()]
+    present = [
+        folder / name for name in folder_files.TOKENIZER_FILES if (folder / name).is_file()
+    ]
     return Pretrained(config, sizes, parameters, labels, unused, tuple(present))
 
 
@@ -147,7 +149,9 @@ def _join(
     for entry in encoder_entries(layers) + HEAD_ENTRIES:
         absent = [name for name in entry.tensors if name not in tensors]
         if absent and entry.path[0].startswith(("embedding", "blocks_")):
-            raise UserError(f"{path}: there is no tensor {absent[0]}; {files.CONFIG} needs it")
+            raise UserError(
+                f"{path}: there is no tensor {absent[0]}; {folder_files.CONFIG} needs it"
+            )
         if absent:
             continue
         expected = [size_names[letter] for letter in entry.shape]
@@ -155,7 +159,7 @@ def _join(
             shape = list(tensors[name].shape)
             if shape != expected:
                 raise UserError(
-                    f"{path}: {name} has the shape {shape}, and by {files.CONFIG} it must "
+                    f"{path}: {name} has the shape {shape}, and by {folder_files.CONFIG} it must "
                     f"have {expected}"
                 )
         parameters[entry.path] = entry.join(tensors)

@@ -15,7 +15,7 @@ from cbert.errors import UserError
 from cbert.model.config import ModelConfig
 from cbert.model.contextual_bert import Params
 from cbert.model.heads import PretrainingHead
-from cbert.model.huggingface import files
+from cbert.model.huggingface import folder_files
 from cbert.model.huggingface.names import HEAD_ENTRIES, Path, encoder_entries, stored
 from cbert.model.huggingface.reader import FIELDS, FIXED, SIZES
 from cbert.model.text_bert import TextBert
@@ -51,8 +51,8 @@ def write(
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as made:
         whole = pathlib.Path(made) / folder.name
         whole.mkdir()
-        (whole / files.CONFIG).write_text(json.dumps(config, indent=2) + "\n")
-        safetensors.numpy.save_file(tensors, whole / files.SAFETENSORS, {"format": "pt"})
+        (whole / folder_files.CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+        safetensors.numpy.save_file(tensors, whole / folder_files.SAFETENSORS, {"format": "pt"})
         for source in tokenizer_files:
             shutil.copyfile(source, whole / source.name)
         whole.replace(folder)
