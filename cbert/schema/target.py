@@ -44,7 +44,8 @@ class Target:
         """Raises `UserError` naming the field with which no model can be trained."""
         if self.kind not in TARGET_KINDS:
             raise UserError(
-                f"target.kind is {shown(self.kind)}; it must be one of {', '.join(TARGET_KINDS)}"
+                f"target.kind is {shown(self.kind)}; it must be one of "
+                + ", ".join(TARGET_KINDS)
             )
         check_names(self.values, "target.values")
         least = {LABEL: 2, LABELS: 1, TAGS: 2}.get(self.kind, 0)

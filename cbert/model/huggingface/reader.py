@@ -159,7 +159,7 @@ def _join(
             shape = list(tensors[name].shape)
             if shape != expected:
                 raise UserError(
-                    f"{path}: {name} has the shape {shape}, and by {folder_files.CONFIG} it must "
+                    f"{path}: {name} has the shape {shape}; by {folder_files.CONFIG} it must "
                     f"have {expected}"
                 )
         parameters[entry.path] = entry.join(tensors)
