@@ -159,8 +159,8 @@ def _join(
             shape = list(tensors[name].shape)
             if shape != expected:
                 raise UserError(
-                    f"{path}: {name} has the shape {shape}; by {folder_files.CONFIG} it must "
-                    f"have {expected}"
+                    f"{path}: {name} has the shape {shape}, and by "
+                    f"{folder_files.CONFIG} it must have {expected}"
                 )
         parameters[entry.path] = entry.join(tensors)
         used.update(entry.tensors)
