@@ -116,6 +116,14 @@ def refused(module: str, *arguments: str) -> str:
     return done.stderr
 
 
+def some(values, *kept) -> list:
+    """Parameters of a test: those that are not kept are left to `make soak`."""
+    return [
+        value if value in kept else pytest.param(value, marks=pytest.mark.soak)
+        for value in values
+    ]
+
+
 def lines(*rows) -> str:
     """Rows as JSON Lines; a row that is a string is written as it is."""
     return "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)

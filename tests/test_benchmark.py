@@ -84,6 +84,7 @@ def test_json_is_one_object():
     assert "peer" not in results
 
 
+@pytest.mark.soak
 def test_scaling_measures_each_point_in_a_process(monkeypatch):
     monkeypatch.setattr(scaling, "CURVES", {"seeds": (2,), "devices": (2,)})
     flags = dict(flag.removeprefix("--").split("=") for flag in SMALL)

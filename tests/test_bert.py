@@ -18,6 +18,7 @@ from cbert.model.huggingface.names import HEAD_ENTRIES, canonical, encoder_entri
 from cbert.schema import History
 from tests import bert_reference
 from tests.bert_reference import RANDOM_BERT
+from tests.conftest import some
 from tests.text_models import hidden_states, loaded, minilm
 
 INPUTS = bert_reference.inputs()
@@ -169,7 +170,10 @@ def test_bfloat16_is_close_to_float32():
         assert 0 < np.abs(rounded - exact).max() < 0.05 * np.std(exact)
 
 
-@pytest.mark.parametrize(("method", "kernels"), [("np", "plain"), ("gsu", "fast")])
+@pytest.mark.parametrize(
+    ("method", "kernels"),
+    [("np", "plain"), pytest.param("gsu", "fast", marks=pytest.mark.soak)],
+)
 def test_remat_keeps_gradients_and_saves_memory(schema, train_split, method, kernels):
     """Dropout is on: the second computation of a block must drop the same entries."""
     config = dataclasses.replace(
@@ -239,7 +243,7 @@ def test_a_context_begins_without_effect_and_learns(schema, train_split, method)
     assert np.abs(one - two).max() > 1e-4
 
 
-@pytest.mark.parametrize("method", PLAIN_STARTS)
+@pytest.mark.parametrize("method", some(PLAIN_STARTS, "np", "gs"))
 def test_a_context_on_minilm_begins_without_effect(schema, train_split, method):
     (plain, before), (model, params) = plain_and_conditioned(minilm(), method, schema)
     context = {name: column[:3] for name, column in train_split.context.items()}

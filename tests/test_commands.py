@@ -159,6 +159,7 @@ def test_data_without_a_context_need_the_method_none(tmp_path):
     run("evaluate", f"--workdir={tmp_path}/none", "--split=train")
 
 
+@pytest.mark.soak
 def test_meals_take_the_same_road(meals, tmp_path):
     """The first 5 000 of the real meals are prepared, trained on and evaluated."""
     with gzip.open(meals, "rt") as file:

@@ -14,6 +14,7 @@ from cbert.model.conditioning import NAMES
 from cbert.model.cross_entropy import cross_entropy
 from cbert.schema import MASK_ITEM, PAD_ITEM, TokenFeature
 from cbert.tasks.masked_item import MaskedItem
+from tests.conftest import some
 from tests.models import SMALL, batch, encode, made
 
 
@@ -160,7 +161,7 @@ def plain_loss(params, codes, context, positions, targets, features):
     return -jax.nn.log_softmax(logits)[np.arange(len(codes)), targets].sum()
 
 
-@pytest.mark.parametrize("short", [0, 32])
+@pytest.mark.parametrize("short", some([0, 32], 32))
 def test_gradients_equal_a_plain_float64_reference(schema, train_split, monkeypatch, short):
     """Attention uses matrix products (0), or writes short sums out (32)."""
     monkeypatch.setattr(attention, "SHORT", short)

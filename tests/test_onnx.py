@@ -30,7 +30,7 @@ from cbert.schema import (
     Vector,
 )
 from cbert.training import config as config_lib
-from tests.conftest import ROOT, run
+from tests.conftest import ROOT, run, some
 from tests.test_predict import assemble
 
 ITEMS = ("Bagel", "Coffee, brewed", "Cream", "Egg", "Milk", "Oatmeal", "Syrup", "Toast")
@@ -79,10 +79,12 @@ def onnx_logits(path, codes, context, positions):
     return logits
 
 
-@pytest.mark.parametrize(
-    ("method", "lengths"), [*((name, [16]) for name in NAMES), ("gsu", [16, 20])]
-)
-def test_the_logits_of_the_predictor(method, lengths, tmp_path):
+CASES = [*((name, [16]) for name in NAMES), ("gsu", [16, 20])]
+
+
+@pytest.mark.parametrize("case", some(CASES, ("np", [16]), ("gsu", [16, 20])))
+def test_the_logits_of_the_predictor(case, tmp_path):
+    method, lengths = case
     predictor = noisy(SEQUENCE, lengths[-1], method, model__positions=True)
     onnx_export.write(predictor, tmp_path / "onnx", {})
     assert sorted(path.name for path in (tmp_path / "onnx").iterdir()) == [

@@ -105,6 +105,7 @@ def python(module, *arguments):
     return [sys.executable, "-m", f"experiments.{module}", *arguments]
 
 
+@pytest.mark.soak
 def test_a_killed_sweep_goes_on_and_repeats_nothing(data_dir, tmp_path):
     """The sweep is stopped in its first run, then killed in its second."""
     workdir = tmp_path / "runs"
@@ -228,6 +229,7 @@ def test_why_a_command_failed(code, output, expected):
     assert jobs.failure(code, output) == expected
 
 
+@pytest.mark.soak
 def test_seeds_together_and_a_failure(data_dir, tmp_path):
     """Two seeds in one program get a directory each; a failure is shown and stops nothing."""
     blocked = tmp_path / "runs" / "gsu-seed0" / "checkpoints"

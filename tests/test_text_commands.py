@@ -26,6 +26,7 @@ def restaurant8k():
     return path
 
 
+@pytest.mark.soak
 def test_restaurant8k_from_records_to_a_table(restaurant8k, tmp_path):
     data, workdir = tmp_path / "data", tmp_path / "run"
     done = run(

@@ -348,6 +348,7 @@ def test_restaurant8k(tmp_path):
     }
 
 
+@pytest.mark.soak
 def test_sgd(tmp_path):
     schema = prepare_real(tmp_path, "sgd.jsonl.gz", "--target=label")
     loaded = {
@@ -366,6 +367,7 @@ def test_sgd(tmp_path):
     assert sum(int(columns.lengths.sum()) for columns in loaded.values()) == 1_947_381
 
 
+@pytest.mark.soak
 def test_speeches_in_pairs(tmp_path):
     """Of 69 394 sentences of 240 addresses all but the last of each begin a pair."""
     schema = prepare_real(tmp_path, "speeches.jsonl.gz", "--pairs=next", "--max_length=64")
@@ -396,6 +398,7 @@ def peak_memory(folder, count):
     return 1024 * int(done.stdout)
 
 
+@pytest.mark.soak
 def test_memory_does_not_grow_with_the_texts(tmp_path):
     """The 8000 further texts are 25 MB, and their tokens as Python lists 100 MB."""
     assert peak_memory(tmp_path, 9_000) - peak_memory(tmp_path, 1_000) < 30e6

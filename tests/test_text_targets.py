@@ -81,8 +81,8 @@ def test_token_f1_by_hand():
     ("task", "target", "metric", "least"),
     [
         ("multi_label", "labels", "exact_match", 0.95),
-        ("regression", "number", "pearson", 0.95),
-        ("span", "answer", "exact_match", 0.95),
+        pytest.param("regression", "number", "pearson", 0.95, marks=pytest.mark.soak),
+        pytest.param("span", "answer", "exact_match", 0.95, marks=pytest.mark.soak),
     ],
 )
 def test_a_context_is_learnt(task, target, metric, least, tmp_path):
