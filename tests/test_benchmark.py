@@ -71,6 +71,7 @@ SMALL = (
 )
 
 
+@pytest.mark.soak
 def test_json_is_one_object():
     done = run("benchmark", "--json", "--methods=none,gsu", "--seeds=2", *SMALL)
     results = json.loads(done.stdout)

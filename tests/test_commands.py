@@ -113,6 +113,7 @@ def test_checkpoints_that_cannot_be_used(run_directory, tmp_path):
     assert refused_for in refusal(other)
 
 
+@pytest.mark.soak
 def test_a_run_evaluates_other_prepared_data(run_directory, tmp_path):
     run(
         "prepare",
@@ -143,6 +144,7 @@ def test_a_run_evaluates_other_prepared_data(run_directory, tmp_path):
     run("prepare", f"--input={tmp_path}/records.jsonl", "--name=own", f"--data_dir={tmp_path}")
 
 
+@pytest.mark.soak
 def test_data_without_a_context_need_the_method_none(tmp_path):
     path = tmp_path / "in.jsonl"
     path.write_text(lines(*({"items": ["a", "b", "c"][n % 2 :]} for n in range(60))))

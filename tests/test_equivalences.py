@@ -67,6 +67,7 @@ def test_several_steps_a_dispatch_change_nothing(data_dir, schema):
         )
 
 
+@pytest.mark.soak
 def test_seeds_in_one_program_equal_each_alone(data_dir, schema):
     """Dropout and context dropout are on, so that the seeds' keys matter."""
     overrides = {"train__context_dropout": 0.2}

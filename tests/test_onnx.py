@@ -103,6 +103,7 @@ def test_the_logits_of_the_predictor(case, tmp_path):
             assert np.ptp(expected, axis=1).min() > 0.1
 
 
+@pytest.mark.soak
 def test_activations_are_float32_whatever_the_run_has(tmp_path):
     predictor = noisy(SET, 8, model__dtype="bfloat16")
     onnx_export.write(predictor, tmp_path / "onnx", {})

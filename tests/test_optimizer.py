@@ -9,11 +9,11 @@ import pytest
 from cbert.tasks import masked_item
 from cbert.training import config as config_lib
 from cbert.training import optimizer
-from tests.conftest import small
+from tests.conftest import small, some
 from tests.steps import flat, ones, steps
 
 
-@pytest.mark.parametrize("packs", [True, False])
+@pytest.mark.parametrize("packs", some([True, False], True))
 def test_weight_decay_shrinks_kernels_and_nothing_else(schema, packs):
     params = ones(config_lib.build_model(small(), schema))
     made = optimizer.make_optimizer(lambda step: 0.1, 0.5, 1.0, 0.9, 0.999, packs)

@@ -64,6 +64,7 @@ def test_restaurant8k_from_records_to_a_table(restaurant8k, tmp_path):
     assert [len(tags) for tags in table["tags"]] == [len(tags) for tags in table["prediction"]]
 
 
+@pytest.mark.soak
 def test_pairs_of_sentences(tmp_path):
     """The label is 0 where the second text follows, as in BERT, and its loss is one of two."""
     validator = records.Validator("text")

@@ -24,6 +24,7 @@ from cbert.tasks.masked_language import eligible, query_tokens
 from cbert.training import config as config_lib
 from cbert.training import loop
 from tests import steps
+from tests.conftest import some
 from tests.text_data import load, prepare_texts, small_text
 
 KEY = jax.random.key(5)
@@ -126,7 +127,7 @@ def test_what_is_masked_is_not_seen(directory):
     np.testing.assert_array_equal(one, another)
 
 
-@pytest.mark.parametrize("method", conditioning.NAMES)
+@pytest.mark.parametrize("method", some(conditioning.NAMES, "none", "gsu"))
 def test_every_method_trains_on_masked_tokens(directory, method):
     config = small_text("masked_language", directory, method=method, train__steps=10)
     _, schema = load(directory, "label")
@@ -189,6 +190,7 @@ def test_what_is_made_for_items_refuses_a_run_of_texts(directory, tmp_path):
             read(tmp_path / "run")
 
 
+@pytest.mark.soak
 def test_tagging_needs_the_context(directory, tmp_path):
     results = {}
     for method in ("none", "gs"):
