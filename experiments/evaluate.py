@@ -4,6 +4,8 @@ python -m experiments.evaluate --workdir=runs/meals-gsu --by=occasion --feature_
 python -m experiments.evaluate --workdir=runs/meals-none,runs/meals-gsu
 """
 
+from typing import Any
+
 from absl import flags
 
 from cbert.errors import UserError, printable
@@ -64,6 +66,17 @@ def main() -> None:
         results[name] = summary["results"][evaluate_lib.MODEL]
     if not evaluations:
         raise UserError("--workdir is empty; give a run's directory")
+    _print(options, evaluations, results, summaries)
+
+
+def _print(
+    options: evaluate_lib.EvaluationOptions,
+    evaluations: list[evaluate_lib.Evaluation],
+    results: dict[str, Any],
+    summaries: dict[str, dict[str, Any]],
+) -> None:
+    """Prints the runs side by side, or one run by slices, and what was asked for beside it."""
+    evaluation, summary = evaluations[-1], list(summaries.values())[-1]
     # Runs that cannot be compared are refused before anything is printed.
     paired = compare.format_paired(list(results), evaluations) if len(results) > 1 else ""
     metrics = evaluation.task.metrics

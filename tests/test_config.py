@@ -77,6 +77,8 @@ def test_bounds_themselves_are_allowed():
     config = declarations.default(SECTIONS)
     config.tank.litres, config.tank.fish = 10.0, 0
     declarations.check(config, SECTIONS)
+    tank = declarations.read(config, "tank", Tank)
+    assert (tank.litres, tank.fish) == (10.0, 0)
 
 
 def test_the_page_and_the_help_are_made_from_the_declarations():
