@@ -40,6 +40,8 @@ def get_config(argument: str = "classification") -> ml_collections.ConfigDict:
     config.optimizer.update(
         {"learning_rate": 5e-4, "schedule": "linear", "warmup_steps": 200, "weight_decay": 0.01}
     )
+    if config.train.init_from:
+        config.optimizer.learning_rate = 5e-5  # BERT was fine-tuned at 2e-5 to 5e-5.
     config.eval.masking = "one"
     return config
 
