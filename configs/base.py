@@ -21,5 +21,5 @@ def get_config(method: str = "gsu") -> ml_collections.ConfigDict:
 
 
 def sweep() -> list[dict]:
-    """One run for each method."""
-    return [{"model.method": method} for method in conditioning.NAMES]
+    """One run for each of the paper's methods."""
+    return [{"model.method": method} for method in conditioning.PAPER]

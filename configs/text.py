@@ -47,5 +47,5 @@ def get_config(argument: str = "classification") -> ml_collections.ConfigDict:
 
 
 def sweep() -> list[dict]:
-    """One run for each method."""
-    return [{"model.method": method} for method in conditioning.NAMES]
+    """One run for each of the paper's methods."""
+    return [{"model.method": method} for method in conditioning.PAPER]

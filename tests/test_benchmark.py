@@ -14,9 +14,9 @@ from cbert import processes
 from cbert.benchmark import scaling, workload
 from cbert.data.masking import Masking
 from cbert.model import attention, contextual_bert
-from cbert.model.conditioning import NAMES
+from cbert.model.conditioning import NAMES, PAPER
 from configs import stylist
-from tests.conftest import refused, run
+from tests.conftest import refused, run, some
 
 
 def multiply_adds(jaxpr) -> int:
@@ -35,7 +35,7 @@ def multiply_adds(jaxpr) -> int:
     return total
 
 
-@pytest.mark.parametrize("method", NAMES)
+@pytest.mark.parametrize("method", some(NAMES, *PAPER))
 def test_operations_are_those_of_the_traced_model(method, monkeypatch):
     """Examples have five items, the size is the paper's, and attention is matrix products."""
     monkeypatch.setattr(attention, "SHORT", 0)

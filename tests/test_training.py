@@ -13,18 +13,18 @@ from cbert import parallel
 from cbert.data.batching import Batches
 from cbert.errors import UserError
 from cbert.model import contextual_bert
-from cbert.model.conditioning import NAMES
+from cbert.model.conditioning import NAMES, PAPER
 from cbert.schema import schema_file
 from cbert.training import checkpoint, loop
 from cbert.training import config as config_lib
 from cbert.training import run as run_lib
 from cbert.training import state as state_lib
 from configs import base, meals, quickstart, stylist
-from tests.conftest import run, small
+from tests.conftest import run, small, some
 from tests.steps import flat, ones, steps
 
 
-@pytest.mark.parametrize("method", NAMES)
+@pytest.mark.parametrize("method", some(NAMES, *PAPER))
 def test_every_method_learns(data_dir, schema, method):
     config = small(method, data__dir=data_dir, train__steps=40, model__layers=1)
     config.optimizer.learning_rate = 1e-2

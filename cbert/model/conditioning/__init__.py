@@ -19,6 +19,8 @@ METHODS: dict[str, type[Method]] = {
     "gsu": GlobalStateUpdate,  # the same, updated between blocks
 }
 NAMES = METHODS.keys()  # A view: a method that is added later is there, too.
+# The methods that the paper compares, in its order; a sweep has these unless others are named.
+PAPER = ("none", "c", "np", "gs", "gsu")
 LONG_NAMES = {
     "concat": "c",
     "new_position": "np",
