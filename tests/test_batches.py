@@ -9,6 +9,7 @@ import pytest
 
 from cbert.data import batching, builder, columns, prepared
 from cbert.data.batching import Batches, bucket_bounds
+from cbert.data.columns import evenly_spaced
 from cbert.errors import UserError
 
 LENGTHS = np.random.default_rng(0).choice([3, 4, 5, 6, 7, 9, 12, 15, 20, 31], size=1003)
@@ -141,3 +142,15 @@ def test_a_split_is_the_same_from_its_cache(data_dir, schema, tmp_path, capsys):
         prepared.load(tmp_path, "small", "test", fewer).context.keys() != fresh.context.keys()
     )
     assert len(list((folder / "columns").iterdir())) == 2
+
+
+def test_some_examples_at_equal_distances(train_split):
+    few = evenly_spaced(train_split, 7)
+    rows = [number * len(train_split) // 7 for number in range(7)]
+    assert [*few.ids] == [train_split.ids[row] for row in rows]
+    np.testing.assert_array_equal(few.items, train_split.items[rows])
+    for name, column in train_split.context.items():
+        np.testing.assert_array_equal(few.context[name], column[rows])
+    assert len(few.contexts) == len(few.groups) == len(few) == 7
+    assert evenly_spaced(train_split, 0) is train_split
+    assert evenly_spaced(train_split, len(train_split)) is train_split

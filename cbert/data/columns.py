@@ -106,6 +106,28 @@ class Split:
         }
 
 
+def evenly_spaced(split: Split, count: int) -> Split:
+    """As many of the examples, at equal distances; all of them where `count` is 0 or too many."""
+    if not 0 < count < len(split):
+        return split
+    rows = np.arange(count) * len(split) // count
+
+    def take(table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {name: column[rows] for name, column in table.items()}
+
+    return Split(
+        ids=[split.ids[row] for row in rows],
+        groups=[split.groups[row] for row in rows],
+        contexts=[split.contexts[row] for row in rows],
+        items=split.items[rows],
+        context=take(split.context),
+        reference=take(split.reference) if split.reference else None,
+        token_columns=take(split.token_columns),
+        targets=take(split.targets),
+        texts=[split.texts[row] for row in rows] if len(split.texts) else [],
+    )
+
+
 def joined(parts: list[Split]) -> Split:
     """The examples of all parts; the reference only where every part has one."""
 

@@ -146,6 +146,12 @@ class Train:
         "says; the best value of the task's first metric makes the *best* checkpoint",
         at_least=1,
     )
+    eval_examples: int = field(
+        0,
+        "examples of the validation split, at equal distances, that a validation takes; 0 takes "
+        "all",
+        at_least=0,
+    )
     checkpoint_every: int = field(1000, "steps between checkpoints", at_least=1)
     patience: int = field(
         0,

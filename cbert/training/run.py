@@ -13,7 +13,7 @@ import optax
 from cbert import parallel, tasks
 from cbert.data import prepared
 from cbert.data.batching import Batches
-from cbert.data.columns import Split
+from cbert.data.columns import Split, evenly_spaced
 from cbert.data.in_memory import InMemory, take
 from cbert.data.streaming import Streaming
 from cbert.errors import UserError
@@ -155,7 +155,9 @@ def assemble(
         state=_stacked([state_lib.create(own, optimizer) for own in params]),
         key=_stacked([jax.random.fold_in(key, 1) for key in keys]),
         learning_rate=learning_rate,
-        validation=Validation(validation, task, config.eval.batch_size),
+        validation=Validation(
+            evenly_spaced(validation, config.train.eval_examples), task, config.eval.batch_size
+        ),
     )
 
 
