@@ -107,7 +107,7 @@ class Split:
 
 
 def evenly_spaced(split: Split, count: int) -> Split:
-    """As many of the examples, at equal distances; all of them where `count` is 0 or too many."""
+    """`count` of the examples, at equal distances; all where it is 0 or there are fewer."""
     if not 0 < count < len(split):
         return split
     rows = np.arange(count) * len(split) // count

@@ -148,8 +148,8 @@ class Train:
     )
     eval_examples: int = field(
         0,
-        "examples of the validation split, at equal distances, that a validation takes; 0 takes "
-        "all",
+        "examples of the validation split, at equal distances, that a validation takes; 0 "
+        "takes all",
         at_least=0,
     )
     checkpoint_every: int = field(1000, "steps between checkpoints", at_least=1)
