@@ -5,8 +5,10 @@
     python -m experiments.train --config=configs/sgd.py:gs --workdir=runs/sgd-gs
     python -m experiments.evaluate --workdir=runs/sgd-gs --by=turn
 
-`--config=configs/sgd.py:gs,hf:DIR` begins with a pretrained BERT, for which the data are prepared
-with its vocabulary, `--vocabulary=DIR/vocab.txt`. The acts are one label. Slots are tags of the same turns:
+`--config=configs/sgd.py:gs,hf:DIR` begins with a pretrained BERT, for which the data are
+prepared with its vocabulary, `--vocabulary=DIR/vocab.txt`.
+
+The acts are one label. Slots are tags of the same turns:
 
     python -m experiments.prepare --kind=text --input=sgd.jsonl.gz --name=sgd_slots \\
       --target=tags --max_length=64
