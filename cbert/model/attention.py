@@ -38,12 +38,13 @@ class Attention(nn.Module):
         Args:
           queries: `[B, P, D]`.
           x: `[B, L, D]`.
-          mask: `bool [B, L]`, True where there is a token.
+          mask: `bool [B, L]`, True where there is a token; or `[B, P, L]`, for each query.
           bias: `[H, P, L]` or broadcastable to it, added to the logits.
 
         Returns:
           `[B, P, D]`.
         """
+        mask = mask[:, None] if mask.ndim == 2 else mask
         if self._takes_fast(x.shape[1]):
             return self._fast(queries, x, mask, bias)
         return self._plain(queries, x, mask, bias)
@@ -69,7 +70,7 @@ class Attention(nn.Module):
         else:
             logits_bias = None if bias is None else bias[None].astype(query.dtype)
             read = jax.nn.dot_product_attention(
-                query, key, value, bias=logits_bias, mask=mask[:, None, None]
+                query, key, value, bias=logits_bias, mask=mask[:, None]
             )
         return dense(self.config, size, "out")(read.reshape(queries.shape))
 
@@ -82,7 +83,7 @@ class Attention(nn.Module):
         read = attend(
             query.reshape(heads, -1, positions, examples),
             key_value.reshape(2, heads, size // heads, -1, examples),
-            mask.T,
+            jnp.moveaxis(mask, 0, -1),
             bias,
         )
         out = dense(self.config, size, "out")(read.reshape(size, -1).T)
@@ -92,6 +93,8 @@ class Attention(nn.Module):
 def attention_weights(query: Array, key: Array, mask: Array, bias: Array | None) -> Array:
     """Softmax of the scaled products: query `[B, P, H, E]`, key `[B, L, H, E]`.
 
+    The mask is `bool [B, P, L]`, or broadcastable to it.
+
     Returns:
       `[B, H, P, L]` in the dtype of the query; the softmax itself is float32.
     """
@@ -99,7 +102,7 @@ def attention_weights(query: Array, key: Array, mask: Array, bias: Array | None)
     logits = logits * query.shape[-1] ** -0.5
     if bias is not None:
         logits = logits + bias
-    logits = jnp.where(mask[:, None, None], logits, -1e9)
+    logits = jnp.where(mask[:, None], logits, -1e9)
     return nn.softmax(logits).astype(query.dtype)
 
 
@@ -130,7 +133,7 @@ def attend(query: Array, key_value: Array, mask: Array, bias: Array | None = Non
     Args:
       query: `[H, E, P, B]`.
       key_value: `[2, H, E, L, B]`.
-      mask: `bool [L, B]`.
+      mask: `bool [P, L, B]`, or broadcastable to it.
       bias: `[H, P, L]`, or None.
 
     Returns:

@@ -37,6 +37,8 @@ class Block(nn.Module):
                 shown = jnp.ones(extra.x.shape[:2], bool)
             x = jnp.concatenate([x, extra.x], axis=1)
             mask = jnp.concatenate([mask, shown], axis=1)
+        if extra.visible is not None:
+            mask = mask[:, None] & extra.visible
         return self.attention(queries, x, mask, extra.bias)
 
 
@@ -105,7 +107,7 @@ class Encoder(nn.Module):
         """
         method, block, last = self.conditioning, self.blocks[layer], self.config.layers - 1
         keys = method.sublayer_input(layer, ATTENTION, x, state)
-        chosen, shown = keys, mask
+        extra, chosen, shown = method.keys_values(layer, state), keys, mask
         if layer == last:  # Other positions are only keys and values of the last block.
             if queries is None:
                 x, chosen, mask = x[:, :length], keys[:, :length], mask[:, :length]
@@ -114,7 +116,10 @@ class Encoder(nn.Module):
                     jnp.take_along_axis(of, queries[..., None], axis=1) for of in (x, keys)
                 )
                 mask = jnp.take_along_axis(mask, queries, axis=1)
-        y = block.attend(chosen, keys, shown, method.keys_values(layer, state))
+            if extra.visible is not None:
+                rows = slice(length) if queries is None else queries
+                extra = extra.replace(visible=extra.visible[rows])
+        y = block.attend(chosen, keys, shown, extra)
         x = method.residual(layer, ATTENTION, x, y, state, block.attention_norm)
         x = method.after_attention(layer, x, mask, state)
         y = block.fnn(method.sublayer_input(layer, FEED_FORWARD, x, state))

@@ -7,9 +7,15 @@ from cbert.errors import UserError
 from cbert.model.conditioning.concat import Concat
 from cbert.model.conditioning.global_state import GlobalState
 from cbert.model.conditioning.global_state_update import GlobalStateUpdate
+from cbert.model.conditioning.global_token import GlobalToken
+from cbert.model.conditioning.label_add import LabelAdd
+from cbert.model.conditioning.late_concat import LateConcat
+from cbert.model.conditioning.late_gate import LateGate
 from cbert.model.conditioning.method import Method
 from cbert.model.conditioning.new_position import NewPosition
+from cbert.model.conditioning.new_position_untied import NewPositionUntied
 from cbert.model.conditioning.none import NoContext
+from cbert.model.conditioning.prefix import Prefix
 
 METHODS: dict[str, type[Method]] = {
     "none": NoContext,  # no context, plain BERT
@@ -17,6 +23,12 @@ METHODS: dict[str, type[Method]] = {
     "np": NewPosition,  # the context as one more position
     "gs": GlobalState,  # a global state that every block reads
     "gsu": GlobalStateUpdate,  # the same, updated between blocks
+    "label_add": LabelAdd,  # the context added to the embeddings
+    "late_concat": LateConcat,  # the context concatenated to the output
+    "late_gate": LateGate,  # a gate that mixes the context into the output
+    "prefix": Prefix,  # one more position for each feature
+    "np_untied": NewPositionUntied,  # np, with learned logits to and from the context
+    "global_token": GlobalToken,  # np, with attention in a window
 }
 NAMES = METHODS.keys()  # A view: a method that is added later is there, too.
 # The methods that the paper compares, in its order; a sweep has these unless others are named.

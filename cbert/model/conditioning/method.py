@@ -31,6 +31,7 @@ class Sizes:
       features: F, the number of context features.
       length: L, tokens of the example.
       queries: Positions that the last block computes.
+      options: The method's own section, as in `Method`.
     """
 
     config: ModelConfig
@@ -38,6 +39,7 @@ class Sizes:
     features: int
     length: float
     queries: float
+    options: Any = None
 
 
 @struct.dataclass
@@ -48,11 +50,14 @@ class ExtraKeys:
       x: `[B, K, D]`, more keys and values, seen by every query; None for no more.
       mask: `bool [B, K]`, which of them are there; None for all.
       bias: `[H, P, L + K]`, or broadcastable to it, added to the logits; None for none.
+      visible: `bool [L, L + K]`, which keys each position may read; None for all. The last
+        block takes the rows of its queries.
     """
 
     x: Array | None = None
     mask: Array | None = None
     bias: Array | None = None
+    visible: Array | None = None
 
 
 class Method(nn.Module):

@@ -25,24 +25,22 @@ class NewPosition(Method):
     starts_as_plain = True
 
     def setup(self) -> None:
+        self.project = dense(self.config, self.config.dimension)
+        self.make_gates()
+
+    def make_gates(self) -> None:
+        """To be called by `setup`: the gates of `model.start_as_plain`."""
         config = self.config
-        self.project = dense(config, config.dimension)
         if config.start_as_plain:
             closed = nn.initializers.constant(CLOSED)
             self.gates = self.param("gates", closed, (config.layers, config.heads))
 
-    def begin(
-        self, x: Array, mask: Array, context: Context
-    ) -> tuple[Array, Array, Array | None]:
-        """The state is `float32 [L + 1]`, 1 at the new position, where there are gates."""
-        x = jnp.concatenate([x, self.project(context.vector)[:, None]], axis=1)
-        mask = jnp.pad(mask, ((0, 0), (0, 1)), constant_values=True)
-        if not self.config.start_as_plain:
-            return x, mask, None
-        return x, mask, jnp.zeros(x.shape[1]).at[-1].set(1.0)
+    def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, Array]:
+        token = self.project(context.vector)[:, None]
+        return append(x, mask, token, jnp.ones((len(token), 1), bool))
 
-    def keys_values(self, layer: int, state: Array | None) -> ExtraKeys:
-        if state is None:
+    def keys_values(self, layer: int, state: Array) -> ExtraKeys:
+        if not self.config.start_as_plain:
             return ExtraKeys()
         gate = jnp.maximum(jnp.abs(self.gates[layer]), CLOSED)
         return ExtraKeys(bias=jnp.log(gate)[:, None, None] * state)
@@ -55,3 +53,21 @@ class NewPosition(Method):
     def extra_positions(cls, sizes: Sizes) -> float:
         del sizes
         return 1.0
+
+
+def append(x: Array, mask: Array, tokens: Array, shown: Array) -> tuple[Array, Array, Array]:
+    """Adds K positions after the L of x.
+
+    Args:
+      x: `[B, L, D]`.
+      mask: `bool [B, L]`.
+      tokens: `[B, K, D]`.
+      shown: `bool [B, K]`, which of them are there.
+
+    Returns:
+      x `[B, L + K, D]`, the mask, and the state: `float32 [L + K]`, 1 at the new positions.
+    """
+    new = jnp.arange(x.shape[1] + tokens.shape[1]) >= x.shape[1]
+    x = jnp.concatenate([x, tokens], axis=1)
+    mask = jnp.concatenate([mask, shown], axis=1)
+    return x, mask, new.astype(jnp.float32)
