@@ -17,7 +17,8 @@ def multiply_adds(model: ContextualBert, length: float, queries: float) -> float
     encoder = model.encoder
     config, method = encoder.config, encoder.method
     context = sum(feature.width for feature in encoder.features)
-    sizes = Sizes(config, context, len(encoder.features), length, queries)
+    features, options = len(encoder.features), encoder.options
+    sizes = Sizes(config, context, features, length, queries, options)
     size, width = config.dimension, config.feed_forward
     keys = length + method.extra_positions(sizes)
     total = queries * size**2

@@ -31,6 +31,7 @@ class Sizes:
       features: F, the number of context features.
       length: L, tokens of the example.
       queries: Positions that the last block computes.
+      options: The method's own section, None where it has none.
     """
 
     config: ModelConfig
@@ -38,6 +39,7 @@ class Sizes:
     features: int
     length: float
     queries: float
+    options: Any = None
 
 
 @struct.dataclass
