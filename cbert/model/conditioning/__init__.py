@@ -4,10 +4,15 @@ import dataclasses
 from typing import Any
 
 from cbert.errors import UserError
+from cbert.model.conditioning.adaln_zero import AdaptiveNorm
+from cbert.model.conditioning.adaptation_gate import AdaptationGate
 from cbert.model.conditioning.concat import Concat
+from cbert.model.conditioning.cross_attention import CrossAttention
+from cbert.model.conditioning.film import Film
 from cbert.model.conditioning.global_state import GlobalState
 from cbert.model.conditioning.global_state_update import GlobalStateUpdate
 from cbert.model.conditioning.global_token import GlobalToken
+from cbert.model.conditioning.injector import Injector
 from cbert.model.conditioning.label_add import LabelAdd
 from cbert.model.conditioning.late_concat import LateConcat
 from cbert.model.conditioning.late_gate import LateGate
@@ -29,6 +34,11 @@ METHODS: dict[str, type[Method]] = {
     "prefix": Prefix,  # one more position for each feature
     "np_untied": NewPositionUntied,  # np, with learned logits to and from the context
     "global_token": GlobalToken,  # np, with attention in a window
+    "film": Film,  # the context scales and shifts in every block
+    "adaln_zero": AdaptiveNorm,  # pre-norm blocks whose norms and gates the context makes
+    "cross_attention": CrossAttention,  # every block attends to a token a feature
+    "mag": AdaptationGate,  # a gated shift of the embeddings or of the output
+    "injector": Injector,  # an adapter in every block, its weights made by the context
 }
 NAMES = METHODS.keys()  # A view: a method that is added later is there, too.
 # The methods that the paper compares, in its order; a sweep has these unless others are named.

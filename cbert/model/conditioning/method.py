@@ -31,7 +31,7 @@ class Sizes:
       features: F, the number of context features.
       length: L, tokens of the example.
       queries: Positions that the last block computes.
-      options: The method's own section, as in `Method`.
+      options: The method's own section, None where it has none.
     """
 
     config: ModelConfig

@@ -1,0 +1,82 @@
+"""Cross-attention: in every block the positions attend to one token a feature."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from cbert.model.attention import Attention, attention_weights
+from cbert.model.conditioning.feature_tokens import FeatureTokens
+from cbert.model.conditioning.method import Method, Sizes
+from cbert.model.context import Context
+from cbert.model.layers import AddAndNorm, Array, Dropout, embedding_init
+
+# The name under which the weights are kept, where the caller makes `intermediates` mutable.
+WEIGHTS = "context_attention"
+
+
+class CrossAttention(Method):
+    """In each block x = Norm(x + Dropout(Attention(x, T))), where T has a token a feature.
+
+    Each position reads what it needs of the context, while [GS] gives all positions the same:
+    with one token alone it is [GS]. Missing features are masked out. A null token, which is
+    learned, is always there, so that a position may read nothing and a context may be empty.
+
+    Each block keeps its weights, `[B, H, P, F + 1]` with the null token last, under the name
+    "context_attention" in the collection `intermediates`, if the caller makes that mutable.
+
+    With `model.start_as_plain` it is x + Dropout(gate Attention(x, T)), with a gate for each of
+    the D entries, which begins at zero, and no norm follows; Flamingo (Alayrac et al., 2022)
+    opens its cross-attention in this way.
+    """
+
+    starts_as_plain = True
+    zero_is_plain = ("gates",)
+
+    def setup(self) -> None:
+        config, layers = self.config, range(self.config.layers)
+        self.tokens = FeatureTokens(config)
+        init = embedding_init(config, config.dimension)
+        self.null = self.param("null", init, (1, 1, config.dimension))
+        self.attention = [Attention(config) for _ in layers]
+        if config.start_as_plain:
+            shape = config.layers, config.dimension
+            self.gates = self.param("gates", nn.initializers.zeros, shape)
+            self.dropout = [Dropout(config) for _ in layers]
+        else:
+            self.add_and_norm = [AddAndNorm(config) for _ in layers]
+
+    def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, Any]:
+        """The state is the tokens `[B, F + 1, D]` and which are shown, `bool [B, F + 1]`."""
+        tokens, observed = self.tokens(context)
+        null = jnp.broadcast_to(self.null, (len(tokens), 1, tokens.shape[2]))
+        tokens = jnp.concatenate([tokens, null.astype(tokens.dtype)], axis=1)
+        shown = jnp.pad(observed, ((0, 0), (0, 1)), constant_values=True)
+        return x, mask, (tokens, shown)
+
+    def after_attention(self, layer: int, x: Array, mask: Array, state: Any) -> Array:
+        del mask
+        y = self.attention[layer](x, *state)
+        if self.is_mutable_collection("intermediates"):
+            self.sow("intermediates", WEIGHTS, self._weights(layer, x, *state))
+        if not self.config.start_as_plain:
+            return self.add_and_norm[layer](x, y)
+        return x + self.dropout[layer](self.gates[layer].astype(y.dtype) * y)
+
+    def _weights(self, layer: int, x: Array, tokens: Array, shown: Array) -> Array:
+        """What each head gives each token, `[B, H, P, F + 1]`; neither form returns it."""
+        params = self.attention[layer].variables["params"]
+
+        def heads(name: str, of: Array) -> Array:
+            y = of @ params[name]["kernel"] + params[name]["bias"]
+            return y.reshape(*of.shape[:2], -1, self.config.dimension // self.config.heads)
+
+        key = heads("key_value", tokens)[:, :, : self.config.heads]
+        return attention_weights(heads("query", x), key, shown[:, None], None)
+
+    @classmethod
+    def multiply_adds(cls, sizes: Sizes) -> float:
+        size, keys = sizes.config.dimension, sizes.features + 1
+        queries = (sizes.config.layers - 1) * sizes.length + sizes.queries
+        read = 2 * queries * size * (size + keys) + sizes.config.layers * keys * 2 * size**2
+        return FeatureTokens.multiply_adds(sizes) + read
