@@ -4,12 +4,16 @@ import dataclasses
 from typing import Any
 
 from cbert.errors import UserError
+from cbert.model.conditioning.bidirectional_global_state import BidirectionalGlobalState
 from cbert.model.conditioning.concat import Concat
+from cbert.model.conditioning.deep_global_state import DeepGlobalState
 from cbert.model.conditioning.global_state import GlobalState
 from cbert.model.conditioning.global_state_update import GlobalStateUpdate
+from cbert.model.conditioning.history import ReadHistory
 from cbert.model.conditioning.method import Method
 from cbert.model.conditioning.new_position import NewPosition
 from cbert.model.conditioning.none import NoContext
+from cbert.model.conditioning.user_concat import UserConcat
 
 METHODS: dict[str, type[Method]] = {
     "none": NoContext,  # no context, plain BERT
@@ -17,6 +21,10 @@ METHODS: dict[str, type[Method]] = {
     "np": NewPosition,  # the context as one more position
     "gs": GlobalState,  # a global state that every block reads
     "gsu": GlobalStateUpdate,  # the same, updated between blocks
+    "gsu_bi": BidirectionalGlobalState,  # the same, updated from the sequence, too
+    "gs_deep": DeepGlobalState,  # gsu's updates all before the first block: a control
+    "user_concat": UserConcat,  # item and context side by side in every layer
+    "history": ReadHistory,  # a transformer over histories and features, read by every block
 }
 NAMES = METHODS.keys()  # A view: a method that is added later is there, too.
 # The methods that the paper compares, in its order; a sweep has these unless others are named.

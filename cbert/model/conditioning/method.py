@@ -31,6 +31,8 @@ class Sizes:
       features: F, the number of context features.
       length: L, tokens of the example.
       queries: Positions that the last block computes.
+      histories: The width and the most items of each context feature that is a history.
+      options: The method's own section, as in `Method`.
     """
 
     config: ModelConfig
@@ -38,6 +40,8 @@ class Sizes:
     features: int
     length: float
     queries: float
+    histories: tuple[tuple[int, int], ...] = ()
+    options: Any = None
 
 
 @struct.dataclass
@@ -126,6 +130,12 @@ class Method(nn.Module):
         """Runs after the last block, `[B, P, D]`."""
         del state
         return x
+
+    @classmethod
+    def reads_context(cls, options: Any) -> bool:
+        """Whether the method with these options needs data that have a context."""
+        del options
+        return cls.uses_context
 
     @classmethod
     def multiply_adds(cls, sizes: Sizes) -> float:
