@@ -40,7 +40,7 @@ def test_gs_with_a_closed_state_is_none_up_to_the_extra_norm(schema, train_split
 
 def test_gsu_with_an_identity_update_is_gs(schema, train_split):
     codes, context = batch(train_split)
-    model, params = made(schema, "gsu", update_norm=False)
+    model, params = made(schema, "gsu", update_norm="none")
     eye = jnp.eye(16)
     for layer in range(2):
         # ReLU passes both signs: [I, -I] then [I; -I].
@@ -57,7 +57,7 @@ def test_gsu_with_an_identity_update_is_gs(schema, train_split):
 
 def test_gsu_with_an_empty_update_and_its_residual_is_gs(schema, train_split):
     codes, context = batch(train_split)
-    model, params = made(schema, "gsu", update_norm=False, update_residual=True)
+    model, params = made(schema, "gsu", update_norm="none", update_residual=True)
     state = params["conditioning"]
     for layer in range(2):
         state[f"fnn_{layer}"]["out"] = jax.tree.map(

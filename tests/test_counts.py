@@ -71,7 +71,7 @@ def test_open_choices_keep_the_counts(choices):
 
 
 def test_without_the_update_norm_the_count_is_not_the_papers():
-    assert count("gsu", update_norm=False) == PAPER["gsu"] - 3 * 256
+    assert count("gsu", update_norm="none") == PAPER["gsu"] - 3 * 256
 
 
 def test_describe_prints_the_count_last():

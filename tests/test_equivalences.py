@@ -20,7 +20,7 @@ from cbert import parallel
 import jax
 config = small("gsu", data__dir=sys.argv[1], model__dropout=0.0, train__masking="rate")
 config.train.mask_rate = 0.4
-config.train.context_dropout = 0.2
+config.train.update({"context_dropout": 0.2, "context_replacement": 0.3})
 state, rows = steps(config, prepared.load_schema(sys.argv[1], "small"), 3)
 assert parallel.device_count() == int(sys.argv[3])
 for leaf in jax.tree.leaves(state):

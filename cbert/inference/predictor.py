@@ -19,8 +19,7 @@ from cbert.inference.queries import (
     Scores,
 )
 from cbert.schema import MASK_ITEM, Schema
-
-WITHOUT_CONTEXT = "none"
+from cbert.training import config as config_lib
 
 
 class Predictor:
@@ -202,7 +201,7 @@ class Predictor:
         targets = np.full(len(contexts), target, np.int32)
         log_probability, log_odds, _ = self.program.score(rows, targets)
         constant = self.config.model.constant_context
-        uses_context = self.method != WITHOUT_CONTEXT and not constant
+        uses_context = config_lib.reads_context(self.config) and not constant
         importance = dict(zip(observed, (log_odds[0] - log_odds[1:]).tolist(), strict=True))
         return Explanation(
             item=item,

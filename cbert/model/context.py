@@ -37,11 +37,14 @@ class Context:
       vector: `[B, C]`, the concatenated embeddings, the paper's c.
       features: Feature name to its embedding `[B, w_f]`.
       observed: Feature name to `bool [B]`, False where it is missing.
+      histories: Name of a history to the embeddings of its items in the model's item table,
+        `[B, K, D]`, and to which of them are there, `bool [B, K]`.
     """
 
     vector: Array
     features: dict[str, Array]
     observed: dict[str, Array]
+    histories: dict[str, tuple[Array, Array]] = struct.field(default_factory=dict)
 
 
 def mean_pool(x: Array, present: Array) -> Array:
@@ -178,13 +181,16 @@ class ContextEncoder(nn.Module):
     @nn.compact
     def __call__(self, columns: dict[str, Array], embed_items: EmbedItems) -> Context:
         """columns: feature name to its coded rows, see `Feature.encode`."""
-        embedded, observed = {}, {}
+        embedded, observed, histories = {}, {}, {}
         for feature in self.features:
             column = columns[feature.name]
             if self.config.constant_context:
                 column = jnp.broadcast_to(feature.missing(), column.shape)
             embed = feature_embedding(feature, self.config, f"feature_{feature.name}")
             embedded[feature.name], observed[feature.name] = embed(column, embed_items)
+            if isinstance(feature, History):
+                codes = column[:, 1:]
+                histories[feature.name] = embed_items(codes), codes != PAD_ITEM
         rows = next(iter(columns.values())).shape[0] if columns else 1
         vector = jnp.concatenate([jnp.zeros((rows, 0)), *embedded.values()], axis=1)
-        return Context(vector.astype(self.config.dtype), embedded, observed)
+        return Context(vector.astype(self.config.dtype), embedded, observed, histories)

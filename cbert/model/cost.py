@@ -2,6 +2,7 @@
 
 from cbert.model.conditioning.method import Sizes
 from cbert.model.contextual_bert import ContextualBert
+from cbert.schema import History
 
 
 def multiply_adds(model: ContextualBert, length: float, queries: float) -> float:
@@ -17,8 +18,11 @@ def multiply_adds(model: ContextualBert, length: float, queries: float) -> float
     encoder = model.encoder
     config, method = encoder.config, encoder.method
     context = sum(feature.width for feature in encoder.features)
+    histories = tuple(
+        (f.width, f.max_items) for f in encoder.features if isinstance(f, History)
+    )
     features, options = len(encoder.features), encoder.options
-    sizes = Sizes(config, context, features, length, queries, options=options)
+    sizes = Sizes(config, context, features, length, queries, histories, options)
     size, width = config.dimension, config.feed_forward
     keys = length + method.extra_positions(sizes)
     total = queries * size**2

@@ -153,7 +153,8 @@ def build_encoder(
         the plain model.
     """
     cls = conditioning.method_class(method)
-    if cls.uses_context and not features:
+    options = conditioning.default_options(method) if options is None else options
+    if cls.reads_context(options) and not features:
         raise UserError(
             f"model.method is {method!r}, but the data have no context features; "
             "use the method none, or give the records a context"
@@ -164,5 +165,4 @@ def build_encoder(
             f"model.start_as_plain is true, but the method {method!r} has no form that starts "
             f"as the plain model; set it to false, or use one of {', '.join(names)}"
         )
-    options = conditioning.default_options(method) if options is None else options
     return Encoder(config, cls, options, features, embedding_class, embedding_sizes)

@@ -49,8 +49,8 @@ def label(variants: list[Fields]) -> list[str]:
     """A name for each variant: its method, then the fields in which it differs from others.
 
     A field is left out for a method that has a single value of it if every other method has
-    that value, too. Two baselines have names of their own: `constant context`, and `wide` for
-    a method whose feed-forward networks are wider than usual.
+    that value, too. Baselines have names of their own: `constant context`, and `wide` or
+    `narrow` for a method whose feed-forward networks are wider or narrower than usual.
     """
     for usual in (_usual_width(variants), None):
         plain = [_without_notes(fields, usual) for fields in variants]
@@ -60,14 +60,14 @@ def label(variants: list[Fields]) -> list[str]:
             for fields, notes in plain
         ]
         if len(set(labels)) == len(labels):
-            break  # Otherwise several variants are wide, and the width itself names them.
+            break  # Otherwise a name stands for several widths, and the width is named.
     return labels
 
 
 def _usual_width(variants: list[Fields]) -> int | None:
-    """The width of all variants but those that a sweep has widened; None if there is none."""
+    """The width of most variants, the others being baselines; None if there is none."""
     widths = collections.Counter(fields[WIDTH] for fields in variants)
-    usual = min(widths)
+    usual = max(sorted(widths), key=widths.__getitem__)
     return usual if len(widths) > 1 and widths[usual] > 1 else None
 
 
@@ -77,9 +77,9 @@ def _without_notes(fields: Fields, usual: int | None) -> tuple[Fields, list[str]
     if fields[CONSTANT]:
         fields[CONSTANT] = False
         notes.append("constant context")
-    if usual and fields[WIDTH] > usual:
+    if usual and fields[WIDTH] != usual:
+        notes.append("wide" if fields[WIDTH] > usual else "narrow")
         fields[WIDTH] = usual
-        notes.append("wide")
     return fields, notes
 
 

@@ -16,9 +16,10 @@ from cbert.training import config as config_lib
 
 METHOD, WIDTH = "model.method", "model.feed_forward"
 SEED, STEPS = "seed", "train.steps"
-# The suffixes of a method's two baselines.
-CONSTANT, WIDE = "_constant", "_wide"
-WIDEST = "gsu"
+# The suffixes of a method's baselines: no information in the context, and as many parameters
+# as [GSU] has, by wider or by narrower feed-forward networks.
+CONSTANT, WIDE, NARROW = "_constant", "_wide", "_narrow"
+MEASURE = "gsu"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +67,7 @@ def expand(
       methods: The entries of `sweep` to keep, and names of baselines; empty for all of it.
       seeds: The number of seeds, counted from the config's.
       settings: Fields and their values, each as `field=value,value`.
-      schema: The schema of the data, needed to count parameters for `none_wide`.
+      schema: The schema of the data, needed to count parameters for names such as `none_wide`.
 
     Raises:
       UserError: a method, a field or a value is not possible, or two points share a name.
@@ -83,9 +84,9 @@ def expand(
             shown = [f"{short[field]}={value}" for field, value in given.items()]
             variant = "-".join([label, *shown])
             overrides = {**chosen, **given}
-            if label.endswith(WIDE):
+            if label.endswith((WIDE, NARROW)):
                 own = Point(variant, variant, overrides).apply(config)
-                overrides[WIDTH] = matched_width(own, schema)
+                overrides[WIDTH] = matched_width(own, schema, label.endswith(NARROW))
             for seed in range(config.seed, config.seed + seeds):
                 point = Point(f"{variant}-seed{seed}", variant, {**overrides, SEED: seed})
                 points.append(point)
@@ -113,16 +114,23 @@ def _methods(
 def baselines() -> dict[str, dict[str, Any]]:
     """The methods' baselines: name to overrides.
 
-    `<method>_constant` has all parameters of a method but no information in the context, and
-    `<method>_wide` is widened to the parameters of [GSU], the largest of the paper's methods.
+    `<method>_constant` has all parameters of a method but no information in the context. The
+    two others have the parameters of [GSU], the largest of the paper's methods:
+    `<method>_wide` is a smaller method made at least as large, and `<method>_narrow` a larger
+    one made at most as large.
     """
     constant = {
         f"{name}{CONSTANT}": {METHOD: name, "model.constant_context": True}
         for name, method in conditioning.METHODS.items()
         if method.uses_context
     }
-    wide = {f"{name}{WIDE}": {METHOD: name} for name in conditioning.NAMES if name != WIDEST}
-    return {**constant, **wide}
+    matched = {
+        f"{name}{suffix}": {METHOD: name}
+        for suffix in (WIDE, NARROW)
+        for name in conditioning.NAMES
+        if name != MEASURE
+    }
+    return {**constant, **matched}
 
 
 def _label(overrides: dict[str, Any]) -> str:
@@ -130,15 +138,21 @@ def _label(overrides: dict[str, Any]) -> str:
     return "-".join([*([overrides[METHOD]] if METHOD in overrides else []), *rest])
 
 
-def matched_width(config: ml_collections.ConfigDict, schema: Schema | None) -> int:
-    """The smallest feed-forward width at which the method has at least [GSU]'s parameters.
+def matched_width(
+    config: ml_collections.ConfigDict, schema: Schema | None, narrow: bool = False
+) -> int:
+    """The feed-forward width at which the method has [GSU]'s parameters, or nearly.
+
+    It is the smallest width with at least as many or, if `narrow`, the largest with at most as
+    many.
 
     Raises:
-      UserError: there is no schema, or the method has more parameters than [GSU].
+      UserError: there is no schema, the method would have to change in the other direction, or
+        it has more parameters than [GSU] even at a width of 1.
     """
-    own_method = config.model.method
+    method, suffix = config.model.method, NARROW if narrow else WIDE
     if schema is None:
-        raise UserError(f"{own_method}{WIDE} needs the prepared data, to count parameters")
+        raise UserError(f"{method}{suffix} needs the prepared data, to count parameters")
 
     def count(method: str, width: int) -> int:
         own = config.copy_and_resolve_references()
@@ -147,13 +161,21 @@ def matched_width(config: ml_collections.ConfigDict, schema: Schema | None) -> i
         return contextual_bert.count(model)
 
     width = config.model.feed_forward
-    excess = count(own_method, width) - count(WIDEST, width)
-    if excess > 0:
+    excess = count(method, width) - count(MEASURE, width)
+    if excess and (excess < 0) == narrow:
+        more, other = ("fewer", WIDE) if narrow else ("more", NARROW)
         raise UserError(
-            f"{own_method} has more parameters than {WIDEST}, so there is no {own_method}{WIDE}"
+            f"{method} has {more} parameters than {MEASURE}, so there is no {method}{suffix}; "
+            f"use {method}{other}"
         )
-    unit = count(own_method, width + 1) - count(own_method, width)
-    return width - excess // unit
+    unit = count(method, width + 1) - count(method, width)
+    matched = width - (-(-excess // unit) if narrow else excess // unit)
+    if matched < 1:
+        raise UserError(
+            f"{method} has more parameters than {MEASURE} even if {WIDTH} is 1, so there is no "
+            f"{method}{suffix}; make something else of it smaller"
+        )
+    return matched
 
 
 def _setting(

@@ -28,14 +28,14 @@ class Examples:
 
     Attributes:
       columns: Trees of arrays with a leading axis B: `items` or `text`, `context`, targets.
-      constants: What a task needs beside the examples, the same for every step.
+      constants: Trees of what a task needs beside the examples, the same for every step.
       index: `int32 [B]`, the position of each example in the global batch. Whatever is drawn
         for an example depends on it, not on the device that holds the example.
       batch_size: The number of examples of the global batch.
     """
 
     columns: dict[str, Any]
-    constants: dict[str, Array]
+    constants: dict[str, Any]
     index: Array
     batch_size: int = struct.field(pytree_node=False)
 
@@ -130,7 +130,7 @@ class Task(Protocol):
         """Equal tasks share compiled programs."""
         ...
 
-    def constants(self) -> dict[str, np.ndarray]:
+    def constants(self) -> dict[str, Any]:
         """What `batch` needs beside the examples; placed on the devices once."""
         ...
 

@@ -5,6 +5,7 @@ import pathlib
 from typing import Any
 
 import ml_collections
+from flax import traverse_util
 
 from cbert import config as config_lib
 from cbert.config import field, flat, save, short_names
@@ -12,6 +13,7 @@ from cbert.data.batching import BLOCK
 from cbert.data.masking import MASKINGS, Masking
 from cbert.errors import UserError
 from cbert.model import conditioning
+from cbert.model.conditioning.global_state_update import AFTER, NO_NORM
 from cbert.model.config import ModelConfig
 from cbert.schema import Schema
 from cbert.tasks import TASKS, config_sections, task_class, task_options
@@ -112,6 +114,13 @@ class Train:
     context_dropout: float = field(
         0.0,
         "fraction of context features replaced by missing or unknown",
+        at_least=0,
+        below=1,
+    )
+    context_replacement: float = field(
+        0.0,
+        "fraction of context features replaced, before that, by the value of a random training "
+        "example: a regulariser (SSE)",
         at_least=0,
         below=1,
     )
@@ -251,12 +260,23 @@ def build_model(config: ml_collections.ConfigDict, schema: Schema) -> Any:
       UserError: the method conditions on a context, and the data have none; or the task does
         not fit the data.
     """
+    method, options = config.model.method, _method_options(config)
+    model = config_lib.read(config, "model", ModelConfig)
+    return task_class(config).build_model(model, method, options, schema, task_options(config))
+
+
+def reads_context(config: ml_collections.ConfigDict) -> bool:
+    """Whether the model of a checked config conditions on a context."""
+    method = conditioning.method_class(config.model.method)
+    return method.reads_context(_method_options(config))
+
+
+def _method_options(config: ml_collections.ConfigDict) -> Any:
+    """The section of a checked config's method, None where it has none."""
     method = config.model.method
     section = conditioning.method_class(method).Config
     name = f"model.{conditioning.short_name(method)}"
-    options = config_lib.read(config, name, section) if section else None
-    model = config_lib.read(config, "model", ModelConfig)
-    return task_class(config).build_model(model, method, options, schema, task_options(config))
+    return config_lib.read(config, name, section) if section else None
 
 
 def masking(config: ml_collections.ConfigDict) -> Masking:
@@ -270,10 +290,29 @@ def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
     Raises:
       UserError: the directory holds none, or it is not one.
     """
-    path = pathlib.Path(workdir) / "config.json"
-    config = config_lib.load(path, check)
+
+    def check_completed(config: ml_collections.ConfigDict) -> None:
+        _complete(config)
+        check(config)
+
+    config = config_lib.load(pathlib.Path(workdir) / "config.json", check_completed)
     config.model.method = conditioning.short_name(config.model.method)
     return config
+
+
+def _complete(config: ml_collections.ConfigDict) -> None:
+    """Makes a config that an earlier version wrote one of this version.
+
+    A field that it lacks has its default, with which the run is what it was. The norm of
+    [GSU]'s updates was true or false.
+    """
+    present, declared = flat(config.to_dict()), config_lib.declarations(sections())
+    lacking = {name: each.default for name, each in declared.items() if name not in present}
+    config.update(traverse_util.unflatten_dict(lacking, sep="."))
+    has_norm = config.model.gsu.update_norm
+    if isinstance(has_norm, bool):
+        with config.ignore_type():
+            config.model.gsu.update_norm = AFTER if has_norm else NO_NORM
 
 
 def fields(config: ml_collections.ConfigDict) -> dict[str, Any]:

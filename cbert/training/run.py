@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 from cbert import parallel, tasks
-from cbert.data import prepared
+from cbert.data import context_replacement, prepared
 from cbert.data.batching import Batches
 from cbert.data.columns import Split, evenly_spaced
 from cbert.data.in_memory import InMemory, take
@@ -141,7 +141,9 @@ def assemble(
     streams = config.data.source == config_lib.STREAM
     source = (Streaming if streams else InMemory)(train, batches)
     keys = [jax.random.key(seed) for seed in seeds]
-    constants = parallel.replicate(task.constants())
+    constants = task.constants()
+    if config.train.context_replacement:
+        constants["context_sample"] = context_replacement.sample(train.context)
     params = [contextual_bert.initialize(task.model, key) for key in keys]
     return Run(
         task=task,
@@ -149,7 +151,7 @@ def assemble(
         ids=train.ids,
         source=source,
         batches=batches,
-        resident={"columns": source.resident, "constants": constants},
+        resident={"columns": source.resident, "constants": parallel.replicate(constants)},
         indices=parallel.split(np.arange(batch_size, dtype=np.int32)),
         step=_mapped_step(config, task, optimizer, len(seeds)),
         state=_stacked([state_lib.create(own, optimizer) for own in params]),
@@ -176,7 +178,7 @@ def _mapped_step(
         return Examples(columns, resident["constants"], indices, batch_size)
 
     skips = config.train.on_nonfinite == config_lib.SKIP
-    step = make_train_step(task, optimizer, skips)
+    step = make_train_step(task, optimizer, skips, config.train.context_replacement)
     return parallel.map_train_step(step, take_examples, over_seeds=seeds > 1)
 
 

@@ -11,14 +11,26 @@ import jax.numpy as jnp
 import optax
 
 from cbert import parallel
+from cbert.data.context_replacement import replace_features
 from cbert.tasks.base import Examples, Task
 from cbert.training.state import TrainState
 
 
 def make_train_step(
-    task: Task, optimizer: optax.GradientTransformation, skips: bool = False
+    task: Task,
+    optimizer: optax.GradientTransformation,
+    skips: bool = False,
+    context_replacement: float = 0.0,
 ) -> Callable[[TrainState, Examples, jax.Array], tuple[TrainState, dict[str, jax.Array]]]:
-    """The step, to be mapped over devices; with `skips` non-finite gradients are skipped."""
+    """The step, to be mapped over devices.
+
+    Args:
+      task: What is trained.
+      optimizer: What makes updates of gradients.
+      skips: Whether non-finite gradients are skipped.
+      context_replacement: Fraction of context features that show the value of another example;
+        above 0 the examples' constants hold a `context_sample`.
+    """
 
     def train_step(
         state: TrainState, examples: Examples, key: jax.Array
@@ -35,6 +47,8 @@ def make_train_step(
           is made of, `<name>_count`.
         """
         keys = jax.random.split(jax.random.fold_in(key, state.step), 3)
+        if context_replacement:
+            examples = _with_replaced_context(keys[1], examples, context_replacement)
         batch = task.batch(keys[:2], examples)
         # Every device drops other entries.
         rngs = {"dropout": jax.random.fold_in(keys[2], parallel.device_index())}
@@ -51,6 +65,19 @@ def make_train_step(
         return TrainState(state.step + 1, params, opt_state), metrics
 
     return train_step
+
+
+def _with_replaced_context(key: jax.Array, examples: Examples, rate: float) -> Examples:
+    """The examples with some features replaced; their dropping has the key itself."""
+    context = replace_features(
+        jax.random.fold_in(key, 1),
+        examples.columns["context"],
+        examples.constants["context_sample"],
+        examples.index,
+        examples.batch_size,
+        rate,
+    )
+    return examples.replace(columns={**examples.columns, "context": context})
 
 
 def _without_nonfinite(metrics: dict[str, jax.Array]) -> dict[str, Any]:

@@ -6,12 +6,15 @@ from typing import Any
 from cbert.errors import UserError
 from cbert.model.conditioning.adaln_zero import AdaptiveNorm
 from cbert.model.conditioning.adaptation_gate import AdaptationGate
+from cbert.model.conditioning.bidirectional_global_state import BidirectionalGlobalState
 from cbert.model.conditioning.concat import Concat
 from cbert.model.conditioning.cross_attention import CrossAttention
+from cbert.model.conditioning.deep_global_state import DeepGlobalState
 from cbert.model.conditioning.film import Film
 from cbert.model.conditioning.global_state import GlobalState
 from cbert.model.conditioning.global_state_update import GlobalStateUpdate
 from cbert.model.conditioning.global_token import GlobalToken
+from cbert.model.conditioning.history import ReadHistory
 from cbert.model.conditioning.injector import Injector
 from cbert.model.conditioning.label_add import LabelAdd
 from cbert.model.conditioning.late_concat import LateConcat
@@ -21,6 +24,7 @@ from cbert.model.conditioning.new_position import NewPosition
 from cbert.model.conditioning.new_position_untied import NewPositionUntied
 from cbert.model.conditioning.none import NoContext
 from cbert.model.conditioning.prefix import Prefix
+from cbert.model.conditioning.user_concat import UserConcat
 
 METHODS: dict[str, type[Method]] = {
     "none": NoContext,  # no context, plain BERT
@@ -28,17 +32,21 @@ METHODS: dict[str, type[Method]] = {
     "np": NewPosition,  # the context as one more position
     "gs": GlobalState,  # a global state that every block reads
     "gsu": GlobalStateUpdate,  # the same, updated between blocks
-    "label_add": LabelAdd,  # the context added to the embeddings
-    "late_concat": LateConcat,  # the context concatenated to the output
-    "late_gate": LateGate,  # a gate that mixes the context into the output
+    "gsu_bi": BidirectionalGlobalState,  # the same, updated from the sequence, too
+    "gs_deep": DeepGlobalState,  # gsu's updates all before the first block: a control
     "prefix": Prefix,  # one more position for each feature
     "np_untied": NewPositionUntied,  # np, with learned logits to and from the context
     "global_token": GlobalToken,  # np, with attention in a window
+    "cross_attention": CrossAttention,  # every block attends to a token a feature
+    "history": ReadHistory,  # a transformer over histories and features, read by every block
     "film": Film,  # the context scales and shifts in every block
     "adaln_zero": AdaptiveNorm,  # pre-norm blocks whose norms and gates the context makes
-    "cross_attention": CrossAttention,  # every block attends to a token a feature
-    "mag": AdaptationGate,  # a gated shift of the embeddings or of the output
     "injector": Injector,  # an adapter in every block, its weights made by the context
+    "label_add": LabelAdd,  # the context added to the embeddings
+    "user_concat": UserConcat,  # item and context side by side in every layer
+    "mag": AdaptationGate,  # a gated shift of the embeddings or of the output
+    "late_concat": LateConcat,  # the context concatenated to the output
+    "late_gate": LateGate,  # a gate that mixes the context into the output
 }
 NAMES = METHODS.keys()  # A view: a method that is added later is there, too.
 # The methods that the paper compares, in its order; a sweep has these unless others are named.

@@ -3,10 +3,14 @@
 import dataclasses
 from typing import Any
 
+import jax.numpy as jnp
+
 from cbert.config import field
 from cbert.model.conditioning.global_state import GlobalState, GlobalStateConfig
 from cbert.model.conditioning.method import Sizes
 from cbert.model.layers import FNN, Array, norm
+
+AFTER, BEFORE, NO_NORM = "after", "before", "none"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,10 +18,14 @@ class GlobalStateUpdateConfig(GlobalStateConfig):
     """The method [GSU]."""
 
     update_residual: bool = field(
-        False, "whether an update is Norm(g + FNN(g)) instead of Norm(FNN(g))"
+        False, "whether an update is added to the state that it is made of"
     )
-    update_norm: bool = field(
-        True, "whether an update is normalised; the paper's count says yes"
+    update_norm: str = field(
+        AFTER,
+        "where an update has its norm: `after`, Norm(FNN(g)) or, with the residual, "
+        "Norm(g + FNN(g)); `before`, FNN(Norm(g)) or g + FNN(Norm(g)); the paper's count "
+        "says that there is one",
+        choices=(AFTER, BEFORE, NO_NORM),
     )
     update_scale: float = field(
         0.0,
@@ -28,7 +36,7 @@ class GlobalStateUpdateConfig(GlobalStateConfig):
 
 
 class GlobalStateUpdate(GlobalState):
-    """[GS], and between blocks g = Norm(FNN(g)), each with weights of its own.
+    """[GSU], and between blocks g = Norm(FNN(g)), each with weights of its own.
 
     The paper's text has no norm here, but its count of parameters does. Its scale begins small,
     as the state of [GS] does: at 1 the state would be ten times larger from the second block
@@ -46,10 +54,16 @@ class GlobalStateUpdate(GlobalState):
 
     def update(self, layer: int, x: Array, mask: Array, state: Any) -> Any:
         del x, mask
-        updated = self.fnn[layer](state)
+        return self.updated(layer, state)
+
+    def updated(self, layer: int, state: Array, *others: Array) -> Array:
+        """The state `[B, D]` after update `layer`; its FNN reads the others, `[B, D]`, too."""
+        form = self.options.update_norm
+        own = self.norm[layer](state) if form == BEFORE else state
+        y = self.fnn[layer](jnp.concatenate([own, *others], axis=-1))
         if self.options.update_residual:
-            updated = updated + state
-        return self.norm[layer](updated) if self.options.update_norm else updated
+            y = state + y
+        return self.norm[layer](y) if form == AFTER else y
 
     @classmethod
     def multiply_adds(cls, sizes: Sizes) -> float:

@@ -31,7 +31,8 @@ class Sizes:
       features: F, the number of context features.
       length: L, tokens of the example.
       queries: Positions that the last block computes.
-      options: The method's own section, None where it has none.
+      histories: The width and the most items of each context feature that is a history.
+      options: The method's own section, as in `Method`.
     """
 
     config: ModelConfig
@@ -39,6 +40,7 @@ class Sizes:
     features: int
     length: float
     queries: float
+    histories: tuple[tuple[int, int], ...] = ()
     options: Any = None
 
 
@@ -131,6 +133,12 @@ class Method(nn.Module):
         """Runs after the last block, `[B, P, D]`."""
         del state
         return x
+
+    @classmethod
+    def reads_context(cls, options: Any) -> bool:
+        """Whether the method with these options needs data that have a context."""
+        del options
+        return cls.uses_context
 
     @classmethod
     def multiply_adds(cls, sizes: Sizes) -> float:
