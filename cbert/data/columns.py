@@ -110,7 +110,7 @@ def evenly_spaced(split: Split, count: int) -> Split:
     """`count` of the examples, at equal distances; all where it is 0 or there are fewer."""
     if not 0 < count < len(split):
         return split
-    rows = np.arange(count) * len(split) // count
+    rows = [number * len(split) // count for number in range(count)]
 
     def take(table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {name: column[rows] for name, column in table.items()}

@@ -70,7 +70,7 @@ class ContextTokens(nn.Module):
         }
         if others:
             observed = {name: context.observed[name] for name in others}
-            rest = context.replace(features=others, observed=observed)
+            rest = dataclasses.replace(context, features=others, observed=observed)
             embedded, mask = FeatureTokens(self.config, name="features")(rest)
             tokens.append(embedded)
             masks.append(mask)
