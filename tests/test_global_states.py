@@ -3,6 +3,7 @@
 Legend: D = 16, three blocks, and so two updates.
 """
 
+import dataclasses
 import json
 
 import jax
@@ -17,7 +18,7 @@ from cbert.schema import MASK_ITEM, PAD_ITEM, Schema
 from cbert.training import config as config_lib
 from tests.conftest import small
 from tests.model_costs import assert_traced
-from tests.models import batch, build, encode, made
+from tests.models import SMALL, batch, build, encode, made
 from tests.test_counts import PAPER, SCHEMA
 
 NORMS = ("after", "before", "none")
@@ -212,6 +213,30 @@ def test_the_state_carries_the_items_to_other_items(schema, train_split):
         change[method] = np.abs(one - other).max()
     assert change["gsu"] == 0
     assert change["gsu_bi"] > 1e-3
+
+
+@pytest.mark.parametrize("method", ["gsu_bi", "gs_deep", "user_concat"])
+def test_the_context_is_read_and_learns(schema, train_split, method):
+    """A step along the gradient of the context's embeddings alone lowers the loss."""
+    codes, context = batch(train_split)
+    model, params = made(schema, method, dataclasses.replace(SMALL, layers=2))
+    targets, queries = codes[:, 0], np.zeros((len(codes), 1), np.int32)
+    codes = np.where(np.arange(codes.shape[1]) == 0, MASK_ITEM, codes)
+
+    @jax.jit
+    @jax.value_and_grad
+    def loss(own):
+        both = {"params": {**params, "context_encoder": own}}
+        x, table, bias = model.apply(both, codes, context, queries)
+        logits = jax.nn.log_softmax(x[:, 0] @ table.T + bias)
+        return -logits[np.arange(len(codes)), targets].mean()
+
+    before, gradient = loss(params["context_encoder"])
+    squared = sum(jnp.square(x).sum() for x in jax.tree.leaves(gradient))
+    rate = 0.01 * before / squared
+    own = jax.tree.map(lambda x, dx: x - rate * dx, params["context_encoder"], gradient)
+    # To first order the loss falls by a hundredth.
+    assert 0.5 < (before - loss(own)[0]) / (0.01 * before) < 1.5
 
 
 def test_as_a_register_it_runs_without_a_context(schema, train_split):

@@ -119,8 +119,8 @@ class Train:
     )
     context_replacement: float = field(
         0.0,
-        "fraction of context features replaced, before that, by the value of a random training "
-        "example: a regulariser (SSE)",
+        "fraction of context features that show the value of a random training example, before "
+        "any is dropped: a regulariser (SSE)",
         at_least=0,
         below=1,
     )

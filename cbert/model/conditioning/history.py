@@ -74,7 +74,7 @@ class ContextTokens(nn.Module):
             embedded, mask = FeatureTokens(self.config, name="features")(rest)
             tokens.append(embedded)
             masks.append(mask)
-        empty = ~jnp.concatenate(masks, axis=1).any(axis=1, keepdims=True)
+        empty = jnp.concatenate(masks, axis=1).sum(axis=1, keepdims=True) == 0
         tokens.append(jnp.broadcast_to(nothing, (len(empty), 1, size)))
         x = jnp.concatenate([one.astype(self.config.dtype) for one in tokens], axis=1)
         return x, jnp.concatenate([*masks, empty], axis=1)
