@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
+from jax import lax
 
 from cbert import parallel
 from cbert.tasks.base import Examples, Task
@@ -16,9 +17,19 @@ from cbert.training.state import TrainState
 
 
 def make_train_step(
-    task: Task, optimizer: optax.GradientTransformation, skips: bool = False
+    task: Task,
+    optimizer: optax.GradientTransformation,
+    skips: bool = False,
+    accumulate: int = 1,
 ) -> Callable[[TrainState, Examples, jax.Array], tuple[TrainState, dict[str, jax.Array]]]:
-    """The step, to be mapped over devices; with `skips` non-finite gradients are skipped."""
+    """The step, to be mapped over devices.
+
+    Args:
+      task: What is trained.
+      optimizer: Its optimizer.
+      skips: Whether gradients that are not finite are skipped.
+      accumulate: The micro-batches of a device's part, whose gradients are summed.
+    """
 
     def train_step(
         state: TrainState, examples: Examples, key: jax.Array
@@ -35,11 +46,15 @@ def make_train_step(
           is made of, `<name>_count`.
         """
         keys = jax.random.split(jax.random.fold_in(key, state.step), 3)
-        batch = task.batch(keys[:2], examples)
-        # Every device drops other entries.
-        rngs = {"dropout": jax.random.fold_in(keys[2], parallel.device_index())}
-        gradients, sums = jax.grad(task.loss, has_aux=True)(state.params, batch, rngs)
-        gradients, sums = parallel.total((gradients, sums))
+
+        def differentiate(micro_batch: Examples, number: jax.Array | int) -> tuple[Any, Any]:
+            batch = task.batch(keys[:2], micro_batch)
+            # Every micro-batch of every device drops other entries.
+            part = parallel.device_index() * accumulate + number
+            rngs = {"dropout": jax.random.fold_in(keys[2], part)}
+            return jax.grad(task.loss, has_aux=True)(state.params, batch, rngs)
+
+        gradients, sums = parallel.total(_accumulated(differentiate, examples, accumulate))
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         metrics: dict[str, jax.Array] = {}
@@ -51,6 +66,33 @@ def make_train_step(
         return TrainState(state.step + 1, params, opt_state), metrics
 
     return train_step
+
+
+def _accumulated(
+    differentiate: Callable[[Examples, jax.Array | int], Any], examples: Examples, count: int
+) -> Any:
+    """The sum of the results on `count` micro-batches, one after the other.
+
+    What a task draws for an example depends on the example's index in the global batch, and its
+    loss is divided by constants, so the sum is what the undivided examples give.
+    """
+    if count == 1:
+        return differentiate(examples, 0)
+    columns, index = jax.tree.map(
+        lambda column: column.reshape(count, -1, *column.shape[1:]),
+        (examples.columns, examples.index),
+    )
+
+    def of_micro_batch(number: jax.Array | int, columns: Any, index: jax.Array) -> Any:
+        return differentiate(examples.replace(columns=columns, index=index), number)
+
+    def add(total: Any, micro_batch: tuple) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, total, of_micro_batch(*micro_batch)), None
+
+    micro_batches = (jnp.arange(count), columns, index)
+    shapes = jax.eval_shape(of_micro_batch, *jax.tree.map(lambda x: x[0], micro_batches))
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    return lax.scan(add, zeros, micro_batches)[0]
 
 
 def _without_nonfinite(metrics: dict[str, jax.Array]) -> dict[str, Any]:
