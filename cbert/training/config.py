@@ -98,9 +98,9 @@ class Train:
     )
     accumulate: int = field(
         1,
-        "micro-batches that each device makes of its part of a batch, one after the other, which "
-        "saves memory; their gradients are summed for one update, so that a step is the same "
-        "but for rounding and for which entries are dropped",
+        "micro-batches that each device makes of its part of a batch, one after the other, "
+        "which saves memory; their gradients are summed for one update, so that a step is the "
+        "same but for rounding and for which entries are dropped",
         at_least=1,
     )
     masking: str = field(
