@@ -1,4 +1,4 @@
-"""The same training in PyTorch and transformers; a program that imports no other module of ours.
+"""The same training in PyTorch and transformers; it imports no other module of this package.
 
 It is run by its path, by any Python that has torch and transformers, and reads lines of JSON:
 first the sizes, then `[form, steps]`, and prints the seconds that each took. The forms of a
