@@ -2,11 +2,14 @@
 
     python -m experiments.benchmark --methods=none,gsu
     python -m experiments.benchmark --peer=hf --json
+    python -m experiments.benchmark --config=configs/text.py:masked_language,minilm \
+      --config.train.batch_size=8 --length=32,128,512 --peer=hf
     python -m experiments.benchmark --scaling --plot=scaling.png
 
-The examples are random and made in memory. All that is compared takes turns; the peer runs in a
-process of its own. --scaling uses configs/stylist.py, the first of --methods, and three rounds
-of eight steps.
+The examples are random and made in memory: sets, or texts where the config's task is
+masked_language or classification. All that is compared takes turns; the peer runs in a process
+of its own, by the Python that PEER_PYTHON names or by this one. --scaling uses
+configs/stylist.py, the first of --methods, and three rounds of eight steps.
 """
 
 import copy
@@ -30,13 +33,18 @@ from cbert.model import conditioning
 from experiments import command, config_flag
 
 _CONFIG = config_flag.define("configs/stylist.py")
-_METHODS = flags.DEFINE_list("methods", ["gsu"], "Which methods.")
+_METHODS = flags.DEFINE_list("methods", None, "Which methods; by default the config's.")
 _ROUNDS = flags.DEFINE_integer("rounds", 7, "Rounds of all that is compared.", 1)
-_STEPS = flags.DEFINE_integer("steps", 0, "Steps of a round; 0: 8192 examples.", 0)
-_ITEMS = flags.DEFINE_integer("items", 30_000, "Items of the vocabulary.", 2)
+_STEPS = flags.DEFINE_integer(
+    "steps", 0, "Steps of a round; 0: 8192 sets, or 8 batches of texts.", 0
+)
+_ITEMS = flags.DEFINE_integer("items", 30_000, "Items or tokens of the vocabulary.", 10)
 _CONTEXT = flags.DEFINE_integer("context", 736, "Width of the context.", 1)
-_LENGTH = flags.DEFINE_integer(
-    "length", 0, "Items of an example; 0: the paper's four to eight.", 0
+_LENGTH = flags.DEFINE_list(
+    "length",
+    ["0"],
+    "Items or tokens of an example, one number or several; 0: the paper's four to eight items, "
+    "or 128 tokens.",
 )
 _SEEDS = flags.DEFINE_integer("seeds", 1, "Seeds in one program.", 1)
 _PEER = flags.DEFINE_enum("peer", None, ["hf"], "Also PyTorch with transformers.")
@@ -47,14 +55,17 @@ _JSON = flags.DEFINE_bool("json", False, "Print one JSON object and nothing else
 
 def main() -> None:
     """Measures and prints."""
-    if not _METHODS.value:
+    if not _methods():
         raise UserError(f"--methods is empty; give some of {','.join(conditioning.NAMES)}")
-    for method in _METHODS.value:
+    for method in _methods():
         conditioning.method_class(method)
+    lengths = _lengths()
     if _PEER.value and (_SEEDS.value > 1 or _SCALING.value):
         raise UserError("--peer compares one run; leave out --seeds and --scaling")
     if _PLOT.value and not _SCALING.value:
         raise UserError("--plot draws curves; add --scaling")
+    if _PEER.value:
+        peer.check()
     if _PLOT.value:
         scaling.check_plot(_PLOT.value)
     if _SCALING.value:
@@ -63,15 +74,29 @@ def main() -> None:
         if _PLOT.value:
             scaling.plot(results["curves"], _PLOT.value)
     else:
-        results = measured()
-        text = format_measured(results)
+        points = [measured(length) for length in lengths]
+        results = {"machine": machine(), **points[0]}
+        if len(points) > 1:
+            results = {"machine": machine(), "points": points}
+        text = format_points(points)
     described = ", ".join(results["machine"].values())
     print(json.dumps(results) if _JSON.value else f"{described}\n\n{text}")
 
 
+def _methods() -> list[str]:
+    return [_CONFIG.value.model.method] if _METHODS.value is None else _METHODS.value
+
+
+def _lengths() -> list[int]:
+    lengths = _LENGTH.value
+    if not lengths or not all(length.isdecimal() for length in lengths):
+        raise UserError(f"--length is {','.join(lengths)!r}; give whole numbers, with commas")
+    return [int(length) for length in lengths]
+
+
 def _point_command(curve: str, value: int) -> tuple[str, ...]:
     """The command that measures one point: all sizes but the curve's own stay the same."""
-    flags = {"config": "configs/stylist.py", "methods": _METHODS.value[0], "length": 5}
+    flags = {"config": "configs/stylist.py", "methods": _methods()[0], "length": 5}
     flags |= {"rounds": 3, "steps": 8, "json": True}
     if curve != "devices":
         flags["config.train.batch_size" if curve == "batch" else curve] = value
@@ -97,75 +122,92 @@ def _processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def measured() -> dict[str, Any]:
-    """Measures all methods in turn, and the peer beside the first of them."""
-    if _PEER.value:
-        peer.check()
-    trainings = [_training(_METHODS.value[0])]
+def measured(length: int) -> dict[str, Any]:
+    """Measures all methods in turn at one length, and the peer beside the first of them."""
+    first, *others = _methods()
+    trainings = [_training(first, length)]
     started = time.time() - psutil.Process().create_time()
     started -= sum(trainings[0].compile_seconds[1:])
-    trainings += [_training(method) for method in _METHODS.value[1:]]
+    trainings += [_training(method, length) for method in others]
     peak = measure.MatmulPeak()
-    compared = peer.pairs(trainings[0]) if _PEER.value else {}
-    workers: list[Any] = [peak, *trainings]
-    for pair in compared.values():
-        workers += [worker for worker in pair if worker not in workers]
+    compared = peer.Comparison(trainings[0]) if _PEER.value else None
+    workers: list[Any] = [peak, *trainings, *(compared.workers if compared else ())]
     for _ in range(_ROUNDS.value):
         for worker in workers:
             worker.round()
     results = {
-        "machine": machine(),
+        "length": length,
         "matmul_peak_gflops": float(np.median(peak.rates)) / 1e9,
         "start_to_first_step_s": started,
         "peak_memory_mb": measure.peak_memory_mb(),
         "methods": [measure.summarize(training, peak) for training in trainings],
     }
-    return {**results, "peer": peer.summarize(compared)} if compared else results
+    if compared:
+        compared.close()
+        results["peer"] = compared.summary()
+    return results
 
 
-def _training(method: str) -> measure.TrainingRounds:
+def _training(method: str, length: int) -> measure.TrainingRounds:
     config = copy.deepcopy(_CONFIG.value)
     method = conditioning.short_name(method)
     config.model.method, config.data.name = method, "benchmark"
-    sizes = workload.Sizes(_ITEMS.value, _CONTEXT.value, _LENGTH.value)
+    sizes = workload.Sizes(_ITEMS.value, _CONTEXT.value, length)
     return measure.TrainingRounds(config, sizes, _STEPS.value, _SEEDS.value)
 
 
-def format_measured(results: dict[str, Any]) -> str:
-    """Tables of the methods and of the ratios to the peer."""
+def format_points(points: list[dict[str, Any]]) -> str:
+    """Tables of the methods and of the ratios to the peer, with a row for each length."""
+    several = len(points) > 1
     rows = [["", "examples/s", "ms a step", "host", "of matmul peak", "compile s"]]
-    for method in results["methods"]:
-        compiled = method["compile_s"]
-        rows.append(
-            [
-                method["method"],
-                f"{method['examples_per_second']:,.0f}",
-                f"{method['step_ms']:.1f}",
-                f"{method['host_fraction']:.2%}",
-                f"{method['fraction_of_matmul_peak']:.1%}",
-                f"{len(compiled)} x {np.mean(compiled):.1f}",
-            ]
-        )
+    for point in points:
+        for method in point["methods"]:
+            compiled = method["compile_s"]
+            rows.append(
+                [
+                    _label(method["method"], point, several),
+                    _rate(method["examples_per_second"]),
+                    f"{method['step_ms']:.1f}",
+                    f"{method['host_fraction']:.2%}",
+                    f"{method['of_peak']:.1%}",
+                    f"{len(compiled)} x {np.mean(compiled):.1f}",
+                ]
+            )
+    first, last = points[0], points[-1]
     text = align(rows) + (
-        f"\n\nmatmul peak {results['matmul_peak_gflops']:,.0f} GFLOP/s; from the command to "
-        f"its first step {results['start_to_first_step_s']:.1f} s; peak memory "
-        f"{results['peak_memory_mb']:,.0f} MB"
+        f"\n\nmatmul peak {first['matmul_peak_gflops']:,.0f} GFLOP/s; from the command to "
+        f"its first step {first['start_to_first_step_s']:.1f} s; peak memory "
+        f"{last['peak_memory_mb']:,.0f} MB"
     )
-    if "peer" not in results:
-        return text
-    rows = [["ours over theirs", "ratio", "quartiles", "our examples/s", "their examples/s"]]
-    for name in ("ratio_gathered", "ratio_stock", "ratio_evaluation"):
-        low, high = results["peer"][f"{name}_quartiles"]
-        rates = [results["peer"][f"{name}_{whose}"] for whose in ("ours", "theirs")]
-        rows.append(
-            [
-                name.removeprefix("ratio_"),
-                f"{results['peer'][name]:.2f}",
-                f"{low:.2f} to {high:.2f}",
-                *(f"{rate:,.0f}" for rate in rates),
-            ]
-        )
-    return f"{text}\n\n{align(rows)}"
+    return f"{text}\n\n{_format_ratios(points, several)}" if "peer" in first else text
+
+
+def _format_ratios(points: list[dict[str, Any]], several: bool) -> str:
+    heading = ["ours over theirs", "ratio", "quartiles", "our examples/s", "their examples/s"]
+    rows = [[*heading, "their form"]]
+    for point in points:
+        compared = point["peer"]
+        for name in peer.FORMS:
+            low, high = compared[f"{name}_quartiles"]
+            rates = [compared[f"{name}_{whose}"] for whose in ("ours", "theirs")]
+            rows.append(
+                [
+                    _label(name.removeprefix("ratio_"), point, several),
+                    f"{compared[name]:.2f}",
+                    f"{low:.2f} to {high:.2f}",
+                    *map(_rate, rates),
+                    compared[f"{name}_form"],
+                ]
+            )
+    return align(rows)
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.{1 if rate < 100 else 0}f}"
+
+
+def _label(name: str, point: dict[str, Any], several: bool) -> str:
+    return f"{name} {point['length']}" if several else name
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
+from cbert import parallel
 from cbert.benchmark import workload
 from cbert.tasks import masked_item, prediction
-from cbert.training import config as config_lib
 
 
 @dataclasses.dataclass
@@ -47,7 +47,7 @@ class TrainingRounds:
     ) -> None:
         start = time.perf_counter()
         self.run, self.split = workload.make_run(config, sizes, seeds)
-        self.config, self.sizes, self.seeds = config, sizes, seeds
+        self.config, self.seeds = config, seeds
         self.steps = steps or self.run.batches[0].steps_per_epoch
         self.timing = Timing()
         self._host_seconds: list[float] = []
@@ -99,23 +99,20 @@ class TrainingRounds:
 
     def operations(self) -> float:
         """The useful operations of a round."""
-        masking = config_lib.masking(self.config)
         lengths, counts = np.unique(self.split.lengths, return_counts=True)
-        each = [workload.operations(self.config, self.sizes, n, masking) for n in lengths]
+        schema = self.run.task.schema
+        each = [workload.operations(self.config, schema, n) for n in lengths]
         return float(np.dot(each, counts / counts.sum())) * self.examples
 
 
 class EvaluationRounds:
-    """Rounds of evaluation: the log-probability and rank of one masked item an example."""
+    """Rounds of evaluation: one query about each example, such as the rank of a masked item."""
 
     def __init__(self, training: TrainingRounds, count: int) -> None:
-        self._split, run = training.split, training.run
-        queries = masked_item.query_one(self._split)
-        first = slice(0, count)
-        self._queries = masked_item.ItemQueries(
-            queries.rows[first], queries.positions[first], queries.items[first], 0
-        )
-        self._run, self._batch = run, training.config.eval.batch_size
+        self._split = workload.first_examples(training.split, count)
+        self._queries = training.run.task.queries(self._split, masked_item.ONE)
+        self._columns = parallel.replicate(self._split.columns)
+        self._run, self._batch = training.run, training.config.train.batch_size
         self.examples, self.timing = len(self._queries), Timing()
         self._evaluate()
 
@@ -123,7 +120,7 @@ class EvaluationRounds:
         prediction.predict_all(
             self._run.task,
             self._run.state.params,
-            self._run.resident["columns"],
+            self._columns,
             self._split,
             self._queries,
             self._batch,
@@ -179,5 +176,5 @@ def summarize(training: TrainingRounds, peak: MatmulPeak) -> dict[str, Any]:
         "set_up_s": training.set_up_seconds,
         "compile_s": training.compile_seconds,
         "useful_gflops": float(np.median(useful)) / 1e9,
-        "fraction_of_matmul_peak": float(np.median(useful / peak.rates)),
+        "of_peak": float(np.median(useful / peak.rates)),
     }

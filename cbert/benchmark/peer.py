@@ -1,118 +1,73 @@
-"""The same sizes in PyTorch and transformers, stock and with a gathered head.
+"""Our rounds beside those of PyTorch and transformers, on the same batches.
 
-The stock form is `BertForMaskedLM` with labels: logits for every position. The gathered form
-sends only the masked position to the head, as a careful user would write it. Both get random
-batches padded to the longest example of all, without a context. The peer runs in a process of
-its own (`main`), with the threads and the memory that it would have alone, and waits while ours
-works. It needs the optional extra `bench`.
+What is compared is described in `torch_peer.py`, which runs in a process of its own, with the
+threads and the memory that it would have alone, and waits while ours works. It knows no
+context. It is run by the Python that the environment variable `PEER_PYTHON` names, by default
+by this one, which then needs the optional extra `bench`.
 """
 
 import contextlib
-import dataclasses
-import importlib.util
 import json
+import os
+import pathlib
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+import tempfile
 from typing import Any
 
-import ml_collections
 import numpy as np
 
-from cbert.benchmark import measure, workload
-from cbert.data.columns import Split
+from cbert.benchmark import measure
+from cbert.data.batching import BLOCK
 from cbert.errors import UserError
+from cbert.schema import TEXT
+from cbert.schema.tokenizer import MASK
+
+PROGRAM = pathlib.Path(__file__).with_name("torch_peer.py")
+# Each ratio is to the fastest of these forms.
+FORMS = {
+    "ratio_strongest": ("gathered", "compiled"),
+    "ratio_stock": ("stock",),
+    "ratio_evaluation": ("evaluation", "compiled_evaluation"),
+}
 
 
-class Peer:
-    """One model and its optimizer; `step`, `stock_step` and `evaluate` are timed."""
+def python() -> str:
+    """The Python that runs the peer."""
+    return os.environ.get("PEER_PYTHON", sys.executable)
 
-    def __init__(self, config: ml_collections.ConfigDict, sizes: workload.Sizes) -> None:
-        import torch
-        import transformers
 
-        items = sizes.items
-        self._torch, self._mask = torch, items
-        split = workload.make_split(sizes, workload.make_schema(sizes))
-        self._batches = list(self._make_batches(split, config.train.batch_size))
-        self._model = transformers.BertForMaskedLM(_bert(transformers, config.model, items))
-        chosen = config.optimizer
-        self._optimizer = torch.optim.AdamW(
-            self._model.parameters(),
-            chosen.learning_rate,
-            betas=(chosen.b1, chosen.b2),
-            weight_decay=chosen.weight_decay,
+def check() -> None:
+    """Raises `UserError` that says what to install where a library is missing."""
+    imports = [python(), "-c", "import torch, transformers"]
+    done = subprocess.run(imports, capture_output=True, text=True)
+    if done.returncode:
+        raise UserError(
+            "the peer needs the optional extra bench "
+            f"({done.stderr.strip().splitlines()[-1][:200]}); "
+            'run pip install ".[bench]", or let PEER_PYTHON name a Python that has it'
         )
-
-    def _make_batches(self, split: Split, size: int) -> Iterator[tuple]:
-        torch = self._torch
-        for seed in range(4):
-            chosen = np.random.default_rng(seed).choice(len(split), size, replace=False)
-            items, lengths = split.items[chosen], split.lengths[chosen]
-            real = np.arange(items.shape[1]) < lengths[:, None]
-            codes = torch.tensor(np.maximum(items, 0), dtype=torch.long)
-            positions = torch.tensor(np.random.default_rng(seed).integers(lengths))
-            rows = torch.arange(size)
-            targets = codes[rows, positions].clone()
-            codes[rows, positions] = self._mask
-            labels = torch.full(codes.shape, -100)
-            labels[rows, positions] = targets
-            yield codes, torch.tensor(real).long(), rows, positions, targets, labels
-
-    def _masked_logits(self, batch: tuple) -> Any:
-        codes, mask, rows, positions, _, _ = batch
-        states = self._model.bert(input_ids=codes, attention_mask=mask).last_hidden_state
-        return self._model.cls(states[rows, positions])
-
-    def _train(self, loss: Callable, batch: tuple) -> None:
-        self._model.train()
-        self._optimizer.zero_grad(set_to_none=True)
-        loss(batch).backward()
-        self._optimizer.step()
-
-    def step(self, number: int) -> None:
-        """A training step with the gathered head."""
-        cross_entropy = self._torch.nn.functional.cross_entropy
-        batch = self._batches[number % 4]
-        self._train(lambda b: cross_entropy(self._masked_logits(b), b[4]), batch)
-
-    def stock_step(self, number: int) -> None:
-        """A training step as the library writes it."""
-        batch = self._batches[number % 4]
-        self._train(lambda b: self._model(b[0], b[1], labels=b[5]).loss, batch)
-
-    def evaluate(self, number: int) -> None:
-        """Computes the log-probability and rank of the targets of a batch."""
-        batch = self._batches[number % 4]
-        self._model.eval()
-        with self._torch.inference_mode():
-            logits = self._masked_logits(batch)[:, : self._mask]
-            own = logits.gather(1, batch[4][:, None])
-            self._torch.log_softmax(logits, 1).gather(1, batch[4][:, None])
-            (logits >= own).sum(1)
-
-
-WORK = {"gathered": Peer.step, "stock": Peer.stock_step, "evaluation": Peer.evaluate}
 
 
 class Process:
     """The peer's process, which runs a round for each line that it reads."""
 
     def __init__(self, training: measure.TrainingRounds) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "cbert.benchmark.peer"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        setting = {
-            "config": training.config.to_dict(),
-            "sizes": dataclasses.asdict(training.sizes),
-        }
-        self._call(setting)
+        with tempfile.NamedTemporaryFile(suffix=".npz") as file:
+            batches, setting = _batches(training)
+            np.savez(file, **batches)
+            file.flush()
+            self._process = subprocess.Popen(
+                [python(), str(PROGRAM)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            self._call({**setting, "batches": file.name})
+        self.size = training.config.train.batch_size
+        self.count = setting["count"]
 
-    def _call(self, request: Any) -> float:
+    def _call(self, request: Any) -> float | None:
         reply = ""
         assert self._process.stdin is not None  # Both are pipes.
         assert self._process.stdout is not None
@@ -124,86 +79,105 @@ class Process:
             raise UserError("the peer's process ended; its error is above")
         return json.loads(reply)
 
-    def seconds(self, name: str, steps: int) -> float:
-        """The time that so many steps of one kind of work take."""
-        return self._call([name, steps])
+    def seconds(self, form: str) -> float | None:
+        """The time that a form takes for all batches; None where it cannot be compiled."""
+        return self._call([form, self.count])
+
+    def close(self) -> None:
+        """Ends the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
 
 
-def main() -> None:
-    """Reads the sizes to build, then lines of [work, steps], and prints the seconds of each."""
-    setting = json.loads(sys.stdin.readline())
-    config = ml_collections.ConfigDict(setting["config"])
-    peer = Peer(config, workload.Sizes(**setting["sizes"]))
-    print(0.0, flush=True)
-    for line in sys.stdin:
-        name, steps = json.loads(line)
-        start = time.perf_counter()
-        for number in range(steps):
-            WORK[name](peer, number)
-        print(time.perf_counter() - start, flush=True)
+def _batches(training: measure.TrainingRounds) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Up to `BLOCK` of our own batches, of the lengths that a round has, and all else.
 
-
-class Rounds:
-    """Rounds of one kind of the peer's work, each on `steps` batches of `size` examples."""
-
-    def __init__(self, process: Process, name: str, steps: int, size: int) -> None:
-        self._process, self._name, self._steps = process, name, steps
-        self.examples, self.timing = steps * size, measure.Timing()
-        process.seconds(name, 1)
-
-    def round(self) -> None:
-        """Times one round."""
-        self.timing.seconds.append(self._process.seconds(self._name, self._steps))
-
-
-def check() -> None:
-    """Raises `UserError` that says what to install where a library is missing."""
-    missing = [n for n in ("torch", "transformers") if not importlib.util.find_spec(n)]
-    if missing:
-        raise UserError(
-            f"the peer needs the optional extra bench ({', '.join(missing)} missing); "
-            'run pip install ".[bench]"'
-        )
-
-
-def _bert(transformers: Any, sizes: ml_collections.ConfigDict, items: int) -> Any:
-    return transformers.BertConfig(
-        vocab_size=items + 3,
-        hidden_size=sizes.dimension,
-        num_hidden_layers=sizes.layers,
-        num_attention_heads=sizes.heads,
-        intermediate_size=sizes.feed_forward,
-        max_position_embeddings=512,
-        hidden_act="relu",
-        hidden_dropout_prob=sizes.dropout,
-        attention_probs_dropout_prob=0.0,
-    )
-
-
-def pairs(training: measure.TrainingRounds) -> dict[str, tuple[Any, Any]]:
-    """The name of each ratio, with our rounds and theirs."""
-    process, size = Process(training), training.config.train.batch_size
-    ours = measure.EvaluationRounds(training, 4 * size)
-    return {
-        "ratio_gathered": (training, Rounds(process, "gathered", 6, size)),
-        "ratio_stock": (training, Rounds(process, "stock", 4, size)),
-        "ratio_evaluation": (ours, Rounds(process, "evaluation", 4, size)),
+    Our masks are drawn on the device, so the peer is given some of its own, as many of them.
+    """
+    config, split, task = training.config, training.split, training.run.task
+    steps = [training.run.batches[0](step) for step in range(training.steps)]
+    steps.sort(key=lambda step: step[1])
+    stride = -(-len(steps) // BLOCK)
+    chosen = steps[stride // 2 :: stride]
+    is_text = task.schema.kind == TEXT
+    mask_code = task.schema.codes[MASK] if is_text else len(task.schema.items)
+    arrays: dict[str, np.ndarray] = {}
+    for number, (rows, length) in enumerate(chosen):
+        codes, real = split.items[rows, :length].astype(np.int64), split.lengths[rows]
+        masked, _ = task.scored(config, task.schema, length)
+        # A text begins with [CLS], and all have one length; of a set one item is masked.
+        random = np.random.default_rng(number)
+        order = random.random(codes.shape)
+        order[np.arange(length) >= real[:, None]] = 2
+        order[:, 0] += is_text
+        positions = order.argsort(axis=1)[:, :masked]
+        targets = np.take_along_axis(codes, positions, axis=1)
+        if config.task.name == "classification":
+            targets = split.targets["label"][rows].astype(np.int64)
+        else:
+            np.put_along_axis(codes, positions, mask_code, axis=1)
+        arrays[f"codes_{number}"] = np.maximum(codes, 0)
+        arrays[f"mask_{number}"] = (np.arange(length) < real[:, None]).astype(np.int64)
+        arrays[f"positions_{number}"], arrays[f"targets_{number}"] = positions, targets
+    target = task.schema.target
+    return arrays, {
+        "task": config.task.name,
+        "model": config.model.to_dict(),
+        "optimizer": config.optimizer.to_dict(),
+        "items": len(task.schema.items),
+        "vocabulary": len(task.schema.items) + (0 if is_text else 3),
+        "labels": len(target.values) if target else 2,
+        "longest": int(split.lengths.max()),
+        "count": len(chosen),
     }
 
 
-def summarize(compared: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
-    """The median and quartiles of our examples a second over theirs, and both rates."""
-    summary: dict[str, Any] = {}
-    for name, (ours, theirs) in compared.items():
-        ours_rate = ours.examples / np.array(ours.timing.seconds)
-        theirs_rate = theirs.examples / np.array(theirs.timing.seconds)
-        low, middle, high = np.percentile(ours_rate / theirs_rate, [25, 50, 75])
-        summary[name] = float(middle)
-        summary[f"{name}_quartiles"] = [float(low), float(high)]
-        summary[f"{name}_theirs"] = float(np.median(theirs_rate))
-        summary[f"{name}_ours"] = float(np.median(ours_rate))
-    return summary
+class Rounds:
+    """Rounds of one form of the peer, each on all of its batches."""
+
+    def __init__(self, process: Process, form: str) -> None:
+        self._process, self.form = process, form
+        self.examples, self.timing = process.count * process.size, measure.Timing()
+        self.works = process.seconds(form) is not None
+
+    def round(self) -> None:
+        """Times one round."""
+        seconds = self._process.seconds(self.form)
+        assert seconds is not None  # It was compiled before.
+        self.timing.seconds.append(seconds)
 
 
-if __name__ == "__main__":
-    main()
+class Comparison:
+    """Our training and evaluation, and every form of the peer that works."""
+
+    def __init__(self, training: measure.TrainingRounds) -> None:
+        self._process = Process(training)
+        evaluation = measure.EvaluationRounds(training, 4 * training.config.train.batch_size)
+        self._ours: dict[str, Any] = dict.fromkeys(FORMS, training)
+        self._ours["ratio_evaluation"] = evaluation
+        self._theirs = {}
+        for name, forms in FORMS.items():
+            rounds = [Rounds(self._process, form) for form in forms]
+            self._theirs[name] = [one for one in rounds if one.works]
+        self.workers = [evaluation, *(one for each in self._theirs.values() for one in each)]
+
+    def close(self) -> None:
+        """Ends the peer's process."""
+        self._process.close()
+
+    def summary(self) -> dict[str, Any]:
+        """The median and quartiles of our examples a second over theirs, and both rates."""
+        summary: dict[str, Any] = {}
+        for name, rounds in self._theirs.items():
+            best = min(rounds, key=lambda one: one.timing.median)
+            ours = self._ours[name]
+            ours_rate = ours.examples / np.array(ours.timing.seconds)
+            theirs_rate = best.examples / np.array(best.timing.seconds)
+            low, middle, high = np.percentile(ours_rate / theirs_rate, [25, 50, 75])
+            summary[name] = float(middle)
+            summary[f"{name}_quartiles"] = [float(low), float(high)]
+            summary[f"{name}_theirs"] = float(np.median(theirs_rate))
+            summary[f"{name}_ours"] = float(np.median(ours_rate))
+            summary[f"{name}_form"] = best.form
+        return summary

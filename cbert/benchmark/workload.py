@@ -8,14 +8,18 @@ import dataclasses
 import ml_collections
 import numpy as np
 
-from cbert.data import prepared
-from cbert.data.masking import Masking
-from cbert.model import cost
-from cbert.schema import PAD_ITEM, SET, Categorical, Schema
+from cbert.benchmark import text_workload
+from cbert.data.columns import Split
+from cbert.model import conditioning, cost
+from cbert.schema import PAD_ITEM, SET, Categorical, Feature, Schema
+from cbert.tasks import task_class
 from cbert.training import config as config_lib
 from cbert.training.run import Run, assemble
 
+SETS = "masked_item"  # The task of sets; all other tasks have texts.
 EXAMPLES = 8192
+# A text is dear, so there are as many as so many batches hold.
+TEXT_BATCHES = 8
 # The paper's examples have four to eight items, five in the mean.
 LENGTH_FRACTIONS = {4: 0.46, 5: 0.26, 6: 0.14, 7: 0.09, 8: 0.05}
 
@@ -27,7 +31,8 @@ class Sizes:
     Attributes:
       items: V.
       context: C, made of features of width 92 and one of the remaining width.
-      length: The items of each example; 0 stands for the paper's four to eight.
+      length: The items or tokens of each example; 0 stands for the paper's four to eight
+        items, and for 128 tokens.
     """
 
     items: int = 30_000
@@ -35,63 +40,91 @@ class Sizes:
     length: int = 0
 
     def lengths(self) -> np.ndarray:
-        """The length of each example, `int [EXAMPLES]`."""
+        """The length of each set, `int [EXAMPLES]`."""
         if self.length:
             return np.full(EXAMPLES, self.length)
         values, fractions = zip(*LENGTH_FRACTIONS.items(), strict=True)
         return np.repeat(values, np.round(np.array(fractions) * EXAMPLES).astype(int))
 
+    @property
+    def tokens(self) -> int:
+        """The length of each text."""
+        return self.length or 128
 
-def make_schema(sizes: Sizes) -> Schema:
-    """A schema with categorical features of up to 92 dimensions and 100 values each."""
+
+def make_schema(config: ml_collections.ConfigDict, sizes: Sizes) -> Schema:
+    """A schema for the config's task.
+
+    Its features are categorical, of up to 92 dimensions and 100 values each. Texts have them
+    only where the method reads them, because plain BERT has none.
+    """
+    if config.task.name == SETS:
+        names = tuple(str(item) for item in range(sizes.items))
+        longest = int(sizes.lengths().max())
+        return Schema(SET, longest, names, (1,) * sizes.items, _features(sizes))
+    reads = conditioning.method_class(config.model.method).uses_context
+    features = _features(sizes) if reads else ()
+    return text_workload.make_schema(config.task.name, sizes.items, sizes.tokens, features)
+
+
+def _features(sizes: Sizes) -> tuple[Feature, ...]:
     widths = [92] * (sizes.context // 92)
     if sizes.context % 92:
         widths.append(sizes.context % 92)
     values = tuple(str(value) for value in range(100))
-    features = tuple(
+    return tuple(
         Categorical(f"feature_{number}", width, values) for number, width in enumerate(widths)
     )
-    names = tuple(str(item) for item in range(sizes.items))
-    longest = int(sizes.lengths().max())
-    return Schema(SET, longest, names, (1,) * sizes.items, features)
 
 
-def make_split(sizes: Sizes, schema: Schema) -> prepared.Split:
+def make_split(config: ml_collections.ConfigDict, sizes: Sizes, schema: Schema) -> Split:
     """A split of uniformly drawn items, because the speed does not depend on the items."""
     random = np.random.default_rng(0)
     lengths = sizes.lengths()
-    count = len(lengths)
-    items = random.integers(0, sizes.items, (count, schema.max_items), np.int32)
-    items[np.arange(schema.max_items) >= lengths[:, None]] = PAD_ITEM
+    is_text = config.task.name != SETS
+    count = TEXT_BATCHES * config.train.batch_size if is_text else len(lengths)
     context = {
         feature.name: random.integers(3, 103, (count, 1), np.int32)
         for feature in schema.features
     }
+    if is_text:
+        return text_workload.make_split(schema, count, context)
+    items = random.integers(0, sizes.items, (count, schema.max_items), np.int32)
+    items[np.arange(schema.max_items) >= lengths[:, None]] = PAD_ITEM
     names = [str(row) for row in range(count)]
-    return prepared.Split(names, names, ["{}"] * count, items, context, None)
+    return Split(names, names, ["{}"] * count, items, context, None)
+
+
+def first_examples(split: Split, count: int) -> Split:
+    """The first examples of a split, as one."""
+    columns = (split.context, split.token_columns, split.targets)
+    cut = [{name: column[:count] for name, column in each.items()} for each in columns]
+    names = split.ids[:count]
+    return Split(
+        names, names, split.contexts[:count], split.items[:count], cut[0], None, *cut[1:]
+    )
 
 
 def make_run(
     config: ml_collections.ConfigDict, sizes: Sizes, seeds: int = 1
-) -> tuple[Run, prepared.Split]:
+) -> tuple[Run, Split]:
     """A training run on the workload, and the split that it trains on."""
     config_lib.check(config)
-    schema = make_schema(sizes)
-    split = make_split(sizes, schema)
-    return assemble(config, schema, split, split, range(seeds)), split
+    schema = make_schema(config, sizes)
+    split = make_split(config, sizes, schema)
+    validation = first_examples(split, min(len(split), config.train.batch_size))
+    return assemble(config, schema, split, validation, range(seeds)), split
 
 
-def operations(
-    config: ml_collections.ConfigDict, sizes: Sizes, length: float, masking: Masking
-) -> float:
+def operations(config: ml_collections.ConfigDict, schema: Schema, length: float) -> float:
     """The multiplications and additions that training on one example of `length` items needs.
 
     Only matrix products count, without padding and without anything that is computed twice. Of
-    the last block, only the masked positions count. The backward pass counts as two forward
-    passes.
+    the last block, only the positions that the head reads count. The backward pass counts as
+    two forward passes.
     """
-    model = config_lib.build_model(config, make_schema(sizes))
-    masked = float(masking.count(np.array([round(length)]))[0])
-    scored = config.train.sampled_items or sizes.items
-    scoring = masked * config.model.dimension * scored
-    return 3 * 2 * (cost.multiply_adds(model, length, masked) + scoring)
+    model = config_lib.build_model(config, schema)
+    read, candidates = task_class(config).scored(config, schema, round(length))
+    scored = config.train.sampled_items or candidates
+    scoring = read * config.model.dimension * scored
+    return 3 * 2 * (cost.multiply_adds(model, length, read) + scoring)

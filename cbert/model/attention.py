@@ -14,7 +14,7 @@ from flax import linen as nn
 from jax import lax
 
 from cbert.model.config import ModelConfig
-from cbert.model.layers import Array, dense, kernel_init, takes_fast
+from cbert.model.layers import Array, Dropout, dense, kernel_init, takes_fast
 
 # The fast form writes out sums of up to so many terms, and `auto` takes it up to this length.
 SHORT = 32
@@ -65,7 +65,7 @@ class Attention(nn.Module):
         rate = self.config.attention_dropout
         if rate and self.has_rng("dropout"):
             weights = attention_weights(query, key, mask, bias)
-            weights = nn.Dropout(rate, deterministic=False)(weights)
+            weights = Dropout(self.config, rate)(weights)
             read = jnp.einsum("bhql,blhe->bqhe", weights, value)
         else:
             logits_bias = None if bias is None else bias[None].astype(query.dtype)

@@ -69,13 +69,18 @@ class Dropout(nn.Module):
     """Drops entries where the caller gave a dropout key (`rngs={"dropout": key}`).
 
     Without a key the module is deterministic. The plain form is Flax's.
+
+    Attributes:
+      config: Sizes and open choices.
+      rate: The fraction that is dropped; None for that of the config.
     """
 
     config: ModelConfig
+    rate: float | None = None
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        rate = self.config.dropout
+        rate = self.config.dropout if self.rate is None else self.rate
         if not rate or not self.has_rng("dropout"):
             return x
         if takes_fast(self.config):

@@ -1,6 +1,7 @@
 """Model configs that have a name: the paper's, and BERT's sizes.
 
-The sizes are those of Devlin et al. (2019), section 3, and of Turc et al. (2019), table 1.
+The sizes are those of Devlin et al. (2019), section 3, of Turc et al. (2019), table 1, and of
+MiniLM (Wang et al., 2020) with six layers.
 """
 
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ SIZES: Mapping[str, tuple[int, int, int]] = MappingProxyType(
         "tiny": (2, 128, 2),
         "mini": (4, 256, 4),
         "small": (4, 512, 8),
+        "minilm": (6, 384, 12),
         "base": (12, 768, 12),
         "large": (24, 1024, 16),
     }

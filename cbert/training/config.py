@@ -98,6 +98,13 @@ class Train:
         "examples a step over all devices; a multiple of the number of devices",
         at_least=1,
     )
+    accumulate: int = field(
+        1,
+        "micro-batches that each device makes of its part of a batch, one after the other, "
+        "which saves memory; their gradients are summed for one update, so that a step is the "
+        "same but for rounding and for which entries are dropped",
+        at_least=1,
+    )
     masking: str = field(
         "one",
         "`one` masks one item an example, the paper's task; `rate` masks a fraction of them",

@@ -62,10 +62,12 @@ def check(config: ml_collections.ConfigDict, schema: Schema, longest: int, seeds
         return
     largest = max(needs, key=lambda need: need.size)
     values = config_lib.fields(config)
-    fields = ", ".join(f"{name} ({values[name]})" for name in largest.fields)
+    advice = "lower one of " + ", ".join(f"{name} ({values[name]})" for name in largest.fields)
+    if "train.batch_size" in largest.fields:
+        advice += f", or raise train.accumulate ({values['train.accumulate']})"
     raise UserError(
         f"the run needs at least {readable(total)} of memory, {readable(largest.size)} of it "
-        f"for {largest.part}, and there are {readable(available)}; lower one of {fields}"
+        f"for {largest.part}, and there are {readable(available)}; {advice}"
     )
 
 
@@ -79,7 +81,8 @@ def estimate(
         Need("parameters", parameters, sizes),
         Need("the optimizer's two moments", 2 * parameters, sizes),
     ]
-    train_batch = -(-config.train.batch_size // parallel.device_count())
+    micro_batches = parallel.device_count() * config.train.accumulate
+    train_batch = -(-config.train.batch_size // micro_batches)
     masked, candidates = task_class(config).scored(config, schema, longest)
     sampled = config.train.sampled_items
     eval_batch = -(-config.eval.batch_size // parallel.local_device_count())

@@ -127,11 +127,7 @@ def assemble(
     """
     seeds = tuple(seeds) or (config.seed,)
     batch_size = config.train.batch_size
-    if batch_size % parallel.device_count():
-        raise UserError(
-            f"train.batch_size is {batch_size}; it must be a multiple of the "
-            f"number of devices, {parallel.device_count()}"
-        )
+    _check_batch_size(batch_size, config.train.accumulate)
     batches = [
         Batches(train.lengths, batch_size, seed, config.train.length_buckets) for seed in seeds
     ]
@@ -163,6 +159,17 @@ def assemble(
     )
 
 
+def _check_batch_size(batch_size: int, accumulate: int) -> None:
+    """Raises `UserError` where the batch cannot be split over devices and micro-batches."""
+    devices = parallel.device_count()
+    if batch_size % (devices * accumulate):
+        times = f" times train.accumulate, {accumulate}" if accumulate > 1 else ""
+        raise UserError(
+            f"train.batch_size is {batch_size}; it must be a multiple of the "
+            f"number of devices, {devices}{times}"
+        )
+
+
 def _mapped_step(
     config: ml_collections.ConfigDict,
     task: Task,
@@ -178,7 +185,8 @@ def _mapped_step(
         return Examples(columns, resident["constants"], indices, batch_size)
 
     skips = config.train.on_nonfinite == config_lib.SKIP
-    step = make_train_step(task, optimizer, skips, config.train.context_replacement)
+    replacement, accumulate = config.train.context_replacement, config.train.accumulate
+    step = make_train_step(task, optimizer, skips, replacement, accumulate)
     return parallel.map_train_step(step, take_examples, over_seeds=seeds > 1)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
+from jax import lax
 
 from cbert import parallel
 from cbert.data.context_replacement import replace_features
@@ -22,15 +23,17 @@ def make_train_step(
     optimizer: optax.GradientTransformation,
     skips: bool = False,
     context_replacement: float = 0.0,
+    accumulate: int = 1,
 ) -> Callable[[TrainState, Examples, jax.Array], tuple[TrainState, dict[str, jax.Array]]]:
     """The step, to be mapped over devices.
 
     Args:
       task: What is trained.
-      optimizer: What makes updates of gradients.
-      skips: Whether non-finite gradients are skipped.
+      optimizer: Its optimizer.
+      skips: Whether gradients that are not finite are skipped.
       context_replacement: Fraction of context features that show the value of another example;
         above 0 the examples' constants hold a `context_sample`.
+      accumulate: The micro-batches of a device's part, whose gradients are summed.
     """
 
     def train_step(
@@ -50,11 +53,15 @@ def make_train_step(
         keys = jax.random.split(jax.random.fold_in(key, state.step), 3)
         if context_replacement:
             examples = _with_replaced_context(keys[1], examples, context_replacement)
-        batch = task.batch(keys[:2], examples)
-        # Every device drops other entries.
-        rngs = {"dropout": jax.random.fold_in(keys[2], parallel.device_index())}
-        gradients, sums = jax.grad(task.loss, has_aux=True)(state.params, batch, rngs)
-        gradients, sums = parallel.total((gradients, sums))
+
+        def differentiate(micro_batch: Examples, number: jax.Array | int) -> tuple[Any, Any]:
+            batch = task.batch(keys[:2], micro_batch)
+            # Every micro-batch of every device drops other entries.
+            part = parallel.device_index() * accumulate + number
+            rngs = {"dropout": jax.random.fold_in(keys[2], part)}
+            return jax.grad(task.loss, has_aux=True)(state.params, batch, rngs)
+
+        gradients, sums = parallel.total(_accumulated(differentiate, examples, accumulate))
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         metrics: dict[str, jax.Array] = {}
@@ -79,6 +86,35 @@ def _with_replaced_context(key: jax.Array, examples: Examples, rate: float) -> E
         rate,
     )
     return dataclasses.replace(examples, columns={**examples.columns, "context": context})
+
+
+def _accumulated(
+    differentiate: Callable[[Examples, jax.Array | int], Any], examples: Examples, count: int
+) -> Any:
+    """The sum of the results on `count` micro-batches, one after the other.
+
+    What a task draws for an example depends on the example's index in the global batch, and its
+    loss is divided by constants, so the sum is what the undivided examples give.
+    """
+    if count == 1:
+        return differentiate(examples, 0)
+    columns, index = jax.tree.map(
+        lambda column: column.reshape(count, -1, *column.shape[1:]),
+        (examples.columns, examples.index),
+    )
+
+    def of_micro_batch(number: jax.Array | int, columns: Any, index: jax.Array) -> Any:
+        return differentiate(
+            dataclasses.replace(examples, columns=columns, index=index), number
+        )
+
+    def add(total: Any, micro_batch: tuple) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, total, of_micro_batch(*micro_batch)), None
+
+    micro_batches = (jnp.arange(count), columns, index)
+    shapes = jax.eval_shape(of_micro_batch, *jax.tree.map(lambda x: x[0], micro_batches))
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    return lax.scan(add, zeros, micro_batches)[0]
 
 
 def _without_nonfinite(metrics: dict[str, jax.Array]) -> dict[str, Any]:

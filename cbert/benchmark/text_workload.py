@@ -1,0 +1,54 @@
+"""The workload of the benchmark for a task of texts: random tokens, every text as long.
+
+Legend: M texts, L tokens of each, V tokens of the vocabulary.
+"""
+
+import numpy as np
+
+from cbert.data.columns import Split
+from cbert.errors import UserError
+from cbert.schema import TEXT, Feature, Schema, Target
+from cbert.schema.target import LABEL
+from cbert.schema.tokenizer import CLS, SEP, SPECIAL_TOKENS, TokenizerOptions
+
+LABELS = ("a", "b", "c", "d")
+TASKS = ("masked_language", "classification")
+
+
+def make_schema(task: str, items: int, length: int, features: tuple[Feature, ...]) -> Schema:
+    """A schema of texts.
+
+    Args:
+      task: One of `TASKS`.
+      items: V, with BERT's special tokens.
+      length: L, with [CLS] and [SEP].
+      features: The context's.
+
+    Raises:
+      UserError: the task is another one.
+    """
+    if task not in TASKS:
+        raise UserError(
+            f"task.name is {task!r}; the benchmark has sets for masked_item, and texts for "
+            + " and ".join(TASKS)
+        )
+    names = (*SPECIAL_TOKENS, *(f"token{number}" for number in range(items)))[:items]
+    target = Target(LABEL, LABELS, (1,) * len(LABELS)) if task == "classification" else None
+    counts = (1,) * items
+    return Schema(TEXT, length, names, counts, features, TokenizerOptions(), target)
+
+
+def make_split(schema: Schema, count: int, context: dict[str, np.ndarray]) -> Split:
+    """A split of M texts of uniformly drawn tokens, none of them special."""
+    random = np.random.default_rng(0)
+    shape = (count, schema.max_items)
+    first = len(SPECIAL_TOKENS)
+    codes = random.integers(first, len(schema.items), shape, np.int32)
+    codes[:, 0], codes[:, -1] = schema.codes[CLS], schema.codes[SEP]
+    targets = {}
+    if schema.target is not None:
+        targets = {LABEL: random.integers(0, len(LABELS), count, np.int32)}
+    names = [str(row) for row in range(count)]
+    segments = {"segments": np.zeros(shape, np.int8)}
+    contexts = ["{}"] * count
+    return Split(names, names, contexts, codes, context, None, segments, targets)
