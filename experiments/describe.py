@@ -1,6 +1,7 @@
 """Prints a model's parameters by module, and the count of the paper's Table 1.
 
     python -m experiments.describe --config=configs/stylist.py:gsu
+    python -m experiments.describe --config=configs/stylist.py --methods=all
     python -m experiments.describe --fields > docs/config.md
 
 It reads the schema of the prepared data; a stylist config needs none: its catalogue is known.
@@ -16,12 +17,14 @@ from cbert.data import builder, prepared
 from cbert.data.synthetic import stylist
 from cbert.errors import UserError
 from cbert.evaluation.compare import align
-from cbert.model import contextual_bert
+from cbert.model import conditioning, contextual_bert, cost
 from cbert.schema import Schema
 from cbert.training import config as config_lib
 from experiments import command, config_flag
 
 _CONFIG = config_flag.define()
+_METHODS = flags.DEFINE_list("methods", [], "Prints a row for each of these; `all` for all.")
+_LENGTH = flags.DEFINE_integer("length", 5, "With --methods: tokens of an example.", 1)
 _FIELDS = flags.DEFINE_bool("fields", False, "Prints every field of a config as Markdown.")
 
 _FIELDS_HEAD = """# The config, field by field
@@ -44,6 +47,9 @@ def main() -> None:
         raise UserError("give --config=configs/NAME.py:METHOD, or --fields")
     config_lib.check(config)
     schema = _schema(config)
+    if _METHODS.value:
+        _compare(config, schema)
+        return
     model = config_lib.build_model(config, schema)
     sizes = contextual_bert.parameter_sizes(model)
     modules: dict[tuple[str, bool], int] = collections.Counter()
@@ -62,6 +68,20 @@ def main() -> None:
         "\nparameters (without context embeddings and the last dense layer): "
         f"{contextual_bert.count(model)}"
     )
+
+
+def _compare(config: ml_collections.ConfigDict, schema: Schema) -> None:
+    """One row a method: parameters, and the cost of an example with one masked position."""
+    methods = list(conditioning.NAMES) if _METHODS.value == ["all"] else _METHODS.value
+    rows = []
+    for method in methods:
+        own = config.copy_and_resolve_references()
+        own.model.method = method
+        config_lib.check(own)
+        model = config_lib.build_model(own, schema)
+        adds = cost.multiply_adds(model, _LENGTH.value, 1) / 1e6
+        rows.append([method, f"{contextual_bert.count(model):,}", f"{adds:.2f}"])
+    print(align([["method", "parameters", "million multiply-adds"], *rows]))
 
 
 def _schema(config: ml_collections.ConfigDict) -> Schema:
