@@ -3,6 +3,7 @@
 Legend: B examples, L positions, P query positions, D model dimension.
 """
 
+import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -118,7 +119,7 @@ class Encoder(nn.Module):
                 mask = jnp.take_along_axis(mask, queries, axis=1)
             if extra.visible is not None:
                 rows = slice(length) if queries is None else queries
-                extra = extra.replace(visible=extra.visible[rows])
+                extra = dataclasses.replace(extra, visible=extra.visible[rows])
         y = block.attend(chosen, keys, shown, extra)
         x = method.residual(layer, ATTENTION, x, y, state, block.attention_norm)
         x = method.after_attention(layer, x, mask, state)

@@ -51,4 +51,4 @@ class GlobalToken(NewPosition):
             return extra
         index, is_context = jnp.arange(len(state)), state > 0
         near = jnp.abs(index[:, None] - index) <= self.options.window
-        return extra.replace(visible=near | is_context[:, None] | is_context)
+        return dataclasses.replace(extra, visible=near | is_context[:, None] | is_context)

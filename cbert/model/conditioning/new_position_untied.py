@@ -1,5 +1,7 @@
 """[NP] with untied attention: learned logits to and from the context's position."""
 
+import dataclasses
+
 import jax.numpy as jnp
 from flax import linen as nn
 
@@ -31,4 +33,6 @@ class NewPositionUntied(NewPosition):
         if layer == self.config.layers - 1:  # Its queries are tokens, never the new position.
             rows = jnp.zeros((1, 1))
         bias = self.to_tokens * rows * (1 - columns) + self.to_context * (1 - rows) * columns
-        return extra.replace(bias=bias if extra.bias is None else bias + extra.bias)
+        if extra.bias is not None:
+            bias = bias + extra.bias
+        return dataclasses.replace(extra, bias=bias)
