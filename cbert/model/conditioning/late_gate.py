@@ -30,12 +30,13 @@ class LateGate(Method):
     embedding of the context; its `pure` gate is h = g ⊙ h. The blocks never see the context,
     but unlike in `late_concat` the token's own h decides how much of the context it takes.
 
-    With `model.start_as_plain` (1 - g) is multiplied by a learned vector that begins at zero.
+    With `model.start_as_plain` it is h + (1 - g) ⊙ (W_o c̃ - a ⊙ h), where W_o and a learned
+    vector a begin at zero; with a = 1 it is the same again.
     """
 
     Config = LateGateConfig
     starts_as_plain = True
-    zero_is_plain = ("opening",)
+    zero_is_plain = ("out", "removed")
 
     def setup(self) -> None:
         config = self.config
@@ -43,20 +44,19 @@ class LateGate(Method):
         self.gate_hidden = dense(config, config.dimension)
         self.gate_context = dense(config, config.dimension, bias=False)
         if self.options.form == "mix":
-            self.out = dense(config, config.dimension)
+            self.out = dense(config, config.dimension, zero=config.start_as_plain)
         if config.start_as_plain:
             zeros = nn.initializers.zeros
-            self.opening = self.param("opening", zeros, (config.dimension,))
+            self.removed = self.param("removed", zeros, (config.dimension,))
 
     def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, Any]:
         return x, mask, self.state(context.vector)
 
     def finish(self, x: Array, state: Any) -> Array:
         closed = nn.sigmoid(-self.gate_hidden(x) - self.gate_context(state)[:, None])
-        if self.config.start_as_plain:
-            closed = closed * self.opening.astype(closed.dtype)
         filling = self.out(state)[:, None] if self.options.form == "mix" else 0
-        return x + closed * (filling - x)
+        removed = x * self.removed.astype(x.dtype) if self.config.start_as_plain else x
+        return x + closed * (filling - removed)
 
     @classmethod
     def multiply_adds(cls, sizes: Sizes) -> float:

@@ -33,6 +33,6 @@ class NewPositionUntied(NewPosition):
         if layer == self.config.layers - 1:  # Its queries are tokens, never the new position.
             rows = jnp.zeros((1, 1))
         bias = self.to_tokens * rows * (1 - columns) + self.to_context * (1 - rows) * columns
-        return dataclasses.replace(
-            extra, bias=bias if extra.bias is None else bias + extra.bias
-        )
+        if extra.bias is not None:
+            bias = bias + extra.bias
+        return dataclasses.replace(extra, bias=bias)
