@@ -3,13 +3,12 @@
 from typing import Any
 
 import jax.numpy as jnp
-from flax import linen as nn
 
 from cbert.model.attention import Attention, attention_weights
 from cbert.model.conditioning.feature_tokens import FeatureTokens
 from cbert.model.conditioning.method import Method, Sizes
 from cbert.model.context import Context
-from cbert.model.layers import AddAndNorm, Array, Dropout, embedding_init
+from cbert.model.layers import AddAndNorm, Array, Dropout, dense, embedding_init
 
 # The name under which the weights are kept, where the caller makes `intermediates` mutable.
 WEIGHTS = "context_attention"
@@ -25,13 +24,12 @@ class CrossAttention(Method):
     Each block keeps its weights, `[B, H, P, F + 1]` with the null token last, under the name
     "context_attention" in the collection `intermediates`, if the caller makes that mutable.
 
-    With `model.start_as_plain` it is x + Dropout(gate Attention(x, T)), with a gate for each of
-    the D entries, which begins at zero, and no norm follows; Flamingo (Alayrac et al., 2022)
-    opens its cross-attention in this way.
+    With `model.start_as_plain` it is x + Dropout(W Attention(x, T)): W begins at zero, as the
+    zero convolutions of ControlNet do (Zhang, Rao and Agrawala, 2023), and no norm follows.
     """
 
     starts_as_plain = True
-    zero_is_plain = ("gates",)
+    zero_is_plain = ("out",)
 
     def setup(self) -> None:
         config, layers = self.config, range(self.config.layers)
@@ -40,8 +38,7 @@ class CrossAttention(Method):
         self.null = self.param("null", init, (1, 1, config.dimension))
         self.attention = [Attention(config) for _ in layers]
         if config.start_as_plain:
-            shape = config.layers, config.dimension
-            self.gates = self.param("gates", nn.initializers.zeros, shape)
+            self.out = [dense(config, config.dimension, zero=True) for _ in layers]
             self.dropout = [Dropout(config) for _ in layers]
         else:
             self.add_and_norm = [AddAndNorm(config) for _ in layers]
@@ -51,6 +48,8 @@ class CrossAttention(Method):
         tokens, observed = self.tokens(context)
         null = jnp.broadcast_to(self.null, (len(tokens), 1, tokens.shape[2]))
         tokens = jnp.concatenate([tokens, null.astype(tokens.dtype)], axis=1)
+        # Attention begins as their mean, which is then as large as one embedding.
+        tokens = tokens * tokens.shape[1] ** 0.5
         shown = jnp.pad(observed, ((0, 0), (0, 1)), constant_values=True)
         return x, mask, (tokens, shown)
 
@@ -61,7 +60,7 @@ class CrossAttention(Method):
             self.sow("intermediates", WEIGHTS, self._weights(layer, x, *state))
         if not self.config.start_as_plain:
             return self.add_and_norm[layer](x, y)
-        return x + self.dropout[layer](self.gates[layer].astype(y.dtype) * y)
+        return x + self.dropout[layer](self.out[layer](y))
 
     def _weights(self, layer: int, x: Array, tokens: Array, shown: Array) -> Array:
         """What each head gives each token, `[B, H, P, F + 1]`; neither form returns it."""
@@ -79,4 +78,6 @@ class CrossAttention(Method):
         size, keys = sizes.config.dimension, sizes.features + 1
         queries = (sizes.config.layers - 1) * sizes.length + sizes.queries
         read = 2 * queries * size * (size + keys) + sizes.config.layers * keys * 2 * size**2
+        if sizes.config.start_as_plain:
+            read += queries * size**2
         return FeatureTokens.multiply_adds(sizes) + read
