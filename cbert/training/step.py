@@ -3,6 +3,7 @@
 Legend: B examples of this device's part.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -77,7 +78,7 @@ def _with_replaced_context(key: jax.Array, examples: Examples, rate: float) -> E
         examples.batch_size,
         rate,
     )
-    return examples.replace(columns={**examples.columns, "context": context})
+    return dataclasses.replace(examples, columns={**examples.columns, "context": context})
 
 
 def _without_nonfinite(metrics: dict[str, jax.Array]) -> dict[str, Any]:
