@@ -57,7 +57,7 @@ def test_tokens_are_items_and_features_or_nothing():
     np.testing.assert_allclose(tokens[0, :2], viewed, atol=1e-6)
     mapped = dense(own["features"]["feature_day"], np.asarray(day)[[3, 4]])
     np.testing.assert_allclose(tokens[[0, 2], 3], mapped, atol=1e-6)
-    np.testing.assert_allclose(tokens[[1, 3], 4], np.repeat(own["nothing"], 2, 0), atol=1e-6)
+    assert (tokens[:, 4] == 0).all()
 
 
 def test_a_block_over_one_token_by_hand():
@@ -142,20 +142,20 @@ def test_gradients_reach_the_items_of_a_history(kernels):
     of_items = np.abs(gradient["embedding"]["items"]).max(axis=1)
     assert (of_items[[5, 6]] > 1e-4).all()
     assert of_items[7] == 0
-    assert np.abs(gradient["conditioning"]["tokens"]["nothing"]).max() > 1e-4
+    assert np.abs(gradient["conditioning"]["tokens"]["type_viewed"]).max() > 1e-4
 
 
 def test_counts_and_operations(monkeypatch):
     attention_size, ends = 4 * (128 * 128 + 128), 2 * 128
     block = attention_size + 128 * 256 * 2 + 256 + 128 + 2 * ends
     read = 4 * (attention_size + ends)
-    tokens = (736 + 12 + 1) * 128
+    tokens = (736 + 12) * 128
     for blocks in (0, 1, 2):
         model = build(SCHEMA, "history", ModelConfig(), blocks=blocks)
         assert contextual_bert.count(model) == PAPER["none"] + tokens + read + blocks * block
     # The type of a history is a vector, and its items need no projection.
     model = build(schema_of(VIEWED, DAY), "history", ModelConfig(), blocks=0)
-    assert contextual_bert.count(model) == PAPER["none"] + (1 + (6 + 1) + 1) * 128 + read
+    assert contextual_bert.count(model) == PAPER["none"] + (1 + (6 + 1)) * 128 + read
     monkeypatch.setattr(attention, "SHORT", 0)
     # The context encoder also maps the mean of the history's items to its width.
     assert_traced(build(schema_of(VIEWED, DAY), "history", blocks=2), extra=16 * 8)

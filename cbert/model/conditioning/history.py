@@ -15,7 +15,7 @@ from cbert.model.conditioning.feature_tokens import FeatureTokens
 from cbert.model.conditioning.method import Method, Sizes
 from cbert.model.config import ModelConfig
 from cbert.model.context import Context
-from cbert.model.layers import FNN, AddAndNorm, Array, Dropout, embedding_init
+from cbert.model.layers import FNN, AddAndNorm, Array, Dropout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,8 @@ class ContextTokens(nn.Module):
 
     An item's token is its embedding in the model's table plus a learned vector of the feature;
     as in a set, the order of the items is not used. Missing features have no token. Where there
-    would be none at all, a learned token stands in.
+    would be none at all, a token of zeros stands in, which the biases of later layers turn into
+    a learned one.
     """
 
     config: ModelConfig
@@ -57,8 +58,7 @@ class ContextTokens(nn.Module):
     @nn.compact
     def __call__(self, context: Context) -> tuple[Array, Array]:
         """The tokens `[B, T, D]`, and which are there, `bool [B, T]`."""
-        size, init = self.config.dimension, embedding_init(self.config, self.config.dimension)
-        nothing = self.param("nothing", init, (1, size))
+        size = self.config.dimension
         tokens, masks = [], []
         for name, (items, mask) in context.histories.items():
             tokens.append(items + self.param(f"type_{name}", nn.initializers.zeros, (size,)))
@@ -75,7 +75,7 @@ class ContextTokens(nn.Module):
             tokens.append(embedded)
             masks.append(mask)
         empty = jnp.concatenate(masks, axis=1).sum(axis=1, keepdims=True) == 0
-        tokens.append(jnp.broadcast_to(nothing, (len(empty), 1, size)))
+        tokens.append(jnp.zeros((len(empty), 1, size)))
         x = jnp.concatenate([one.astype(self.config.dtype) for one in tokens], axis=1)
         return x, jnp.concatenate([*masks, empty], axis=1)
 
