@@ -4,6 +4,7 @@
     python -m experiments.benchmark --peer=hf --json
     python -m experiments.benchmark --config=configs/text.py:masked_language,minilm \
       --config.train.batch_size=8 --length=32,128,512 --peer=hf
+    python -m experiments.benchmark --prepared --config=configs/speeches.py:none
     python -m experiments.benchmark --scaling --plot=scaling.png
 
 The examples are random and made in memory: sets, or texts where the config's task is
@@ -36,7 +37,7 @@ _CONFIG = config_flag.define("configs/stylist.py")
 _METHODS = flags.DEFINE_list("methods", None, "Which methods; by default the config's.")
 _ROUNDS = flags.DEFINE_integer("rounds", 7, "Rounds of all that is compared.", 1)
 _STEPS = flags.DEFINE_integer(
-    "steps", 0, "Steps of a round; 0: 8192 sets, or 8 batches of texts.", 0
+    "steps", 0, "Steps of a round; 0: an epoch, which is 8192 sets or 8 batches of texts.", 0
 )
 _ITEMS = flags.DEFINE_integer("items", 30_000, "Items or tokens of the vocabulary.", 10)
 _CONTEXT = flags.DEFINE_integer("context", 736, "Width of the context.", 1)
@@ -45,6 +46,9 @@ _LENGTH = flags.DEFINE_list(
     ["0"],
     "Items or tokens of an example, one number or several; 0: the paper's four to eight items, "
     "or 128 tokens.",
+)
+_PREPARED = flags.DEFINE_bool(
+    "prepared", False, "Measure on the config's prepared data in place of random examples."
 )
 _SEEDS = flags.DEFINE_integer("seeds", 1, "Seeds in one program.", 1)
 _PEER = flags.DEFINE_enum("peer", None, ["hf"], "Also PyTorch with transformers.")
@@ -62,6 +66,10 @@ def main() -> None:
     lengths = _lengths()
     if _PEER.value and (_SEEDS.value > 1 or _SCALING.value):
         raise UserError("--peer compares one run; leave out --seeds and --scaling")
+    if _PREPARED.value and (_PEER.value or _SCALING.value or lengths != [0]):
+        raise UserError(
+            "--prepared measures our training; leave out --peer, --scaling, --length"
+        )
     if _PLOT.value and not _SCALING.value:
         raise UserError("--plot draws curves; add --scaling")
     if _PEER.value:
@@ -151,15 +159,19 @@ def measured(length: int) -> dict[str, Any]:
 def _training(method: str, length: int) -> measure.TrainingRounds:
     config = copy.deepcopy(_CONFIG.value)
     method = conditioning.short_name(method)
-    config.model.method, config.data.name = method, "benchmark"
-    sizes = workload.Sizes(_ITEMS.value, _CONTEXT.value, length)
+    config.model.method = method
+    sizes = None
+    if not _PREPARED.value:
+        config.data.name = "benchmark"
+        sizes = workload.Sizes(_ITEMS.value, _CONTEXT.value, length)
     return measure.TrainingRounds(config, sizes, _STEPS.value, _SEEDS.value)
 
 
 def format_points(points: list[dict[str, Any]]) -> str:
     """Tables of the methods and of the ratios to the peer, with a row for each length."""
     several = len(points) > 1
-    rows = [["", "examples/s", "ms a step", "host", "of matmul peak", "compile s"]]
+    heading = ["", "examples/s", "tokens/s", "padding", "ms a step", "host"]
+    rows = [[*heading, "of matmul peak", "compile s"]]
     for point in points:
         for method in point["methods"]:
             compiled = method["compile_s"]
@@ -167,6 +179,8 @@ def format_points(points: list[dict[str, Any]]) -> str:
                 [
                     _label(method["method"], point, several),
                     _rate(method["examples_per_second"]),
+                    _rate(method["tokens_per_second"]),
+                    f"{method['padding']:.1%}",
                     f"{method['step_ms']:.1f}",
                     f"{method['host_fraction']:.2%}",
                     f"{method['of_peak']:.1%}",

@@ -9,12 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cbert import processes
+from cbert import processes, tasks
 from cbert.benchmark import peer, scaling, workload
+from cbert.data.batching import Batches
 from cbert.errors import UserError
 from cbert.model import attention, contextual_bert
 from cbert.model.conditioning import NAMES, PAPER
-from configs import stylist
+from configs import stylist, text
+from tests import text_data
 from tests.conftest import refused, run, some
 
 
@@ -62,6 +64,82 @@ def test_the_workload_has_the_papers_sizes():
     assert np.mean(sizes.lengths()) == pytest.approx(5.0, abs=0.05)
     schema = workload.make_schema(stylist.get_config(), sizes)
     assert (schema.context_width, len(schema.items), schema.max_items) == (736, 30_000, 8)
+
+
+def text_config(task):
+    config = text.get_config(f"{task},tiny")
+    config.train.batch_size = 4
+    config.model.update({"dropout": 0.0, "attention_dropout": 0.0})
+    return config
+
+
+@pytest.mark.parametrize("task", ["masked_language", "classification"])
+def test_operations_are_those_of_the_traced_text_model(task):
+    """All positions are traced but those that the last block leaves out."""
+    config, sizes = text_config(task), workload.Sizes(items=200, length=40)
+    schema = workload.make_schema(config, sizes)
+    made = tasks.create(config, workload.config_lib.build_model(config, schema), schema)
+    split = workload.make_split(config, sizes, schema)
+    shapes = contextual_bert.shapes(made.model)
+    columns = {name: column[:4] for name, column in split.columns.items() if name != "context"}
+    masked = jnp.zeros((4, 6), jnp.int32)  # 15 % of 40.
+
+    def forward(params):
+        outputs = made.outputs(params, {**columns, "context": {}}, masked)
+        return outputs.vectors @ outputs.table.T if task == "masked_language" else outputs
+
+    traced = multiply_adds(jax.make_jaxpr(forward)(shapes).jaxpr)
+    assert workload.operations(config, schema, 40) == 6 * traced / 4
+
+
+def test_the_peer_gets_our_batches():
+    """Of sets of four to eight items, and of texts."""
+    config, sizes = stylist.get_config(), workload.Sizes(items=60, context=10)
+    schema = workload.make_schema(config, sizes)
+    split = workload.make_split(config, sizes, schema)
+    batches = Batches(split.lengths, 256, 0, config.train.length_buckets)
+    ours = collections.Counter(batches(step)[1] for step in range(32))
+    chosen = peer.choose_batches(config, split, schema, batches, 32)
+    theirs = collections.Counter(batch["codes"].shape[1] for batch in chosen)
+    assert len(chosen) == 8
+    assert all(abs(4 * theirs[length] - ours[length]) <= 4 for length in ours)
+    for batch in chosen:
+        at_masks = np.take_along_axis(batch["codes"], batch["positions"], axis=1)
+        assert batch["positions"].shape == (256, 1)
+        assert (at_masks == 60).all()
+        assert ((batch["codes"] == 60).sum(axis=1) == 1).all()
+        assert np.take_along_axis(batch["mask"], batch["positions"], axis=1).all()
+    config, sizes = text_config("masked_language"), workload.Sizes(items=60, length=40)
+    schema = workload.make_schema(config, sizes)
+    split = workload.make_split(config, sizes, schema)
+    [batch] = peer.choose_batches(config, split, schema, Batches(split.lengths, 4, 0), 1)
+    assert batch["targets"].shape == (4, 6)
+    assert (batch["codes"][:, 0] == schema.codes["[CLS]"]).all()
+    assert ((batch["codes"] == schema.codes["[MASK]"]).sum(axis=1) == 6).all()
+
+
+def test_texts_are_for_two_tasks_alone():
+    with pytest.raises(UserError, match=r"'tagging'.*masked_language and classification"):
+        workload.make_schema(text_config("tagging"), workload.Sizes())
+
+
+@pytest.mark.soak
+def test_prepared_texts(tmp_path):
+    """An epoch of texts of different lengths: what is padding is counted."""
+    text_data.prepare_texts(tmp_path, "label")
+    split, _ = text_data.load(tmp_path, "label")
+    done = run(
+        *("benchmark", "--prepared", "--json", "--rounds=2"),
+        "--config=configs/text.py:masked_language,tiny",
+        f"--config.data.dir={tmp_path}",
+        *("--config.data.name=texts_label", "--config.train.length_buckets=1"),
+        *("--config.train.batch_size=32", "--config.model.layers=1"),
+    )
+    [method] = json.loads(done.stdout)["methods"]
+    padding = 1 - split.lengths.mean() / split.lengths.max()
+    assert method["padding"] == pytest.approx(padding, abs=0.01)
+    mean = method["tokens_per_second"] / method["examples_per_second"]
+    assert mean == pytest.approx(split.lengths.mean(), rel=0.02)
 
 
 SMALL = (

@@ -93,9 +93,10 @@ def test_both_dropouts_keep_the_mean_and_drop_the_rate():
         assert 0.4 < float((one != other).mean()) < 0.44  # 2 * 0.3 * 0.7
 
 
-def test_attention_dropout_drops_weights_only_with_a_key():
+@pytest.mark.parametrize("kernels", ["plain", "fast"])
+def test_attention_dropout_drops_weights_only_with_a_key(kernels):
     one_head = dataclasses.replace(SMALL, heads=1)
-    config = dataclasses.replace(one_head, attention_dropout=0.5, kernels="plain")
+    config = dataclasses.replace(one_head, attention_dropout=0.5, kernels=kernels)
     x, mask = jnp.ones((2, 6, 16)), jnp.ones((2, 6), bool)
     module, without = Attention(config), Attention(one_head)
     params = module.init(jax.random.key(0), x, x, mask)

@@ -45,10 +45,14 @@ def test_packed_and_plain_optimizers_take_equal_steps(schema, monkeypatch):
     params = ones(config_lib.build_model(small(), schema))
     numbers = np.random.default_rng(0)
     results = {}
-    gradients = [
-        jax.tree.map(lambda leaf: jnp.asarray(numbers.normal(size=leaf.shape)), params)
-        for _ in range(3)
-    ]
+
+    def draw(deviation):
+        return jax.tree.map(
+            lambda leaf: jnp.asarray(numbers.normal(0, deviation, leaf.shape)), params
+        )
+
+    gradients = [draw(1), draw(1e-4), draw(1)]  # The second one is not clipped.
+    assert optax.tree.norm(gradients[1]) < 1 < optax.tree.norm(gradients[0])
     for packs in (True, False):
         made = optimizer.make_optimizer(lambda step: 0.1, 0.5, 1.0, 0.9, 0.999, packs)
         state, own = made.init(params), params

@@ -41,12 +41,16 @@ class TrainingRounds:
     def __init__(
         self,
         config: ml_collections.ConfigDict,
-        sizes: workload.Sizes,
+        sizes: workload.Sizes | None,
         steps: int = 0,
         seeds: int = 1,
     ) -> None:
+        """Compiles the steps on random examples of the given sizes, or on prepared data."""
         start = time.perf_counter()
-        self.run, self.split = workload.make_run(config, sizes, seeds)
+        if sizes is None:
+            self.run, self.split = workload.prepared_run(config, seeds)
+        else:
+            self.run, self.split = workload.make_run(config, sizes, seeds)
         self.config, self.seeds = config, seeds
         self.steps = steps or self.run.batches[0].steps_per_epoch
         self.timing = Timing()
@@ -63,6 +67,16 @@ class TrainingRounds:
     def host_fraction(self) -> float:
         """The fraction of the time that the host spent on making batches."""
         return float(np.sum(self._host_seconds) / np.sum(self.timing.seconds))
+
+    def tokens(self) -> tuple[int, int]:
+        """The tokens of a round that are not padding, and all of them with the padding."""
+        real, padded = 0, 0
+        for batches in self.run.batches:
+            for step in range(self.steps):
+                rows, length = batches(step)
+                real += int(self.split.lengths[rows].sum())
+                padded += len(rows) * length
+        return real, padded
 
     def _compile(self) -> list[float]:
         """The seconds that the first step of each padded length takes."""
@@ -168,9 +182,12 @@ def peak_memory_mb() -> float:
 def summarize(training: TrainingRounds, peak: MatmulPeak) -> dict[str, Any]:
     """The speed of one method, from its rounds."""
     useful = training.operations() / np.array(training.timing.seconds)
+    real, padded = training.tokens()
     return {
         "method": training.config.model.method,
         "examples_per_second": training.examples / training.timing.median,
+        "tokens_per_second": real / training.timing.median,
+        "padding": 1 - real / padded,
         "step_ms": 1000 * training.timing.median / training.steps,
         "host_fraction": training.host_fraction,
         "set_up_s": training.set_up_seconds,

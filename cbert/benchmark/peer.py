@@ -4,6 +4,8 @@ What is compared is described in `torch_peer.py`, which runs in a process of its
 threads and the memory that it would have alone, and waits while ours works. It knows no
 context. It is run by the Python that the environment variable `PEER_PYTHON` names, by default
 by this one, which then needs the optional extra `bench`.
+
+Legend: B examples, L positions, P masked positions.
 """
 
 import contextlib
@@ -15,13 +17,17 @@ import sys
 import tempfile
 from typing import Any
 
+import ml_collections
 import numpy as np
 
 from cbert.benchmark import measure
-from cbert.data.batching import BLOCK
+from cbert.data.batching import BLOCK, Batches
+from cbert.data.columns import Split
 from cbert.errors import UserError
-from cbert.schema import TEXT
+from cbert.schema import TEXT, Schema
+from cbert.schema.target import LABEL
 from cbert.schema.tokenizer import MASK
+from cbert.tasks import task_class
 
 PROGRAM = pathlib.Path(__file__).with_name("torch_peer.py")
 # Each ratio is to the fastest of these forms.
@@ -53,9 +59,23 @@ class Process:
     """The peer's process, which runs a round for each line that it reads."""
 
     def __init__(self, training: measure.TrainingRounds) -> None:
+        batches = choose_batches(
+            training.config,
+            training.split,
+            training.run.task.schema,
+            training.run.batches[0],
+            training.steps,
+        )
+        self.count, self.size = len(batches), training.config.train.batch_size
         with tempfile.NamedTemporaryFile(suffix=".npz") as file:
-            batches, setting = _batches(training)
-            np.savez(file, **batches)
+            np.savez(
+                file,
+                **{
+                    f"{name}_{number}": array
+                    for number, batch in enumerate(batches)
+                    for name, array in batch.items()
+                },
+            )
             file.flush()
             self._process = subprocess.Popen(
                 [python(), str(PROGRAM)],
@@ -63,9 +83,7 @@ class Process:
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            self._call({**setting, "batches": file.name})
-        self.size = training.config.train.batch_size
-        self.count = setting["count"]
+            self._call({**_setting(training), "count": self.count, "batches": file.name})
 
     def _call(self, request: Any) -> float | None:
         reply = ""
@@ -90,46 +108,68 @@ class Process:
         self._process.wait()
 
 
-def _batches(training: measure.TrainingRounds) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Up to `BLOCK` of our own batches, of the lengths that a round has, and all else.
+def choose_batches(
+    config: ml_collections.ConfigDict,
+    split: Split,
+    schema: Schema,
+    batches: Batches,
+    steps: int,
+) -> list[dict[str, np.ndarray]]:
+    """Up to `BLOCK` of the batches of so many steps, of their padded lengths in proportion.
 
-    Our masks are drawn on the device, so the peer is given some of its own, as many of them.
+    Our own masks are drawn on the device, so the peer is given others, of as many positions.
+
+    Returns:
+      For each batch `codes` and `mask` `int64 [B, L]`, `positions` `int64 [B, P]`, and
+      `targets`, `int64 [B, P]` or of classification `[B]`.
     """
-    config, split, task = training.config, training.split, training.run.task
-    steps = [training.run.batches[0](step) for step in range(training.steps)]
-    steps.sort(key=lambda step: step[1])
-    stride = -(-len(steps) // BLOCK)
-    chosen = steps[stride // 2 :: stride]
-    is_text = task.schema.kind == TEXT
-    mask_code = task.schema.codes[MASK] if is_text else len(task.schema.items)
-    arrays: dict[str, np.ndarray] = {}
-    for number, (rows, length) in enumerate(chosen):
-        codes, real = split.items[rows, :length].astype(np.int64), split.lengths[rows]
-        masked, _ = task.scored(config, task.schema, length)
-        # A text begins with [CLS], and all have one length; of a set one item is masked.
-        random = np.random.default_rng(number)
-        order = random.random(codes.shape)
-        order[np.arange(length) >= real[:, None]] = 2
-        order[:, 0] += is_text
-        positions = order.argsort(axis=1)[:, :masked]
+    each = sorted((batches(step) for step in range(steps)), key=lambda step: step[1])
+    stride = -(-steps // BLOCK)
+    chosen = each[(stride - 1) // 2 :: stride]
+    return [
+        _peer_batch(config, split, schema, rows, length, np.random.default_rng(number))
+        for number, (rows, length) in enumerate(chosen)
+    ]
+
+
+def _peer_batch(
+    config: ml_collections.ConfigDict,
+    split: Split,
+    schema: Schema,
+    rows: np.ndarray,
+    length: int,
+    random: np.random.Generator,
+) -> dict[str, np.ndarray]:
+    is_text = schema.kind == TEXT
+    codes = np.maximum(split.items[rows, :length], 0).astype(np.int64)
+    shown = np.arange(length) < split.lengths[rows][:, None]
+    masked, _ = task_class(config).scored(config, schema, length)
+    # The last in order are padding and [CLS], the first position of a text.
+    order = np.where(shown, random.random(codes.shape), 2)
+    order[:, 0] += is_text
+    positions = order.argsort(axis=1)[:, :masked]
+    if LABEL in split.targets:
+        targets = split.targets[LABEL][rows].astype(np.int64)
+    else:
         targets = np.take_along_axis(codes, positions, axis=1)
-        if config.task.name == "classification":
-            targets = split.targets["label"][rows].astype(np.int64)
-        else:
-            np.put_along_axis(codes, positions, mask_code, axis=1)
-        arrays[f"codes_{number}"] = np.maximum(codes, 0)
-        arrays[f"mask_{number}"] = (np.arange(length) < real[:, None]).astype(np.int64)
-        arrays[f"positions_{number}"], arrays[f"targets_{number}"] = positions, targets
-    target = task.schema.target
-    return arrays, {
+        mask_code = schema.codes[MASK] if is_text else len(schema.items)
+        np.put_along_axis(codes, positions, mask_code, axis=1)
+    mask = shown.astype(np.int64)
+    return {"codes": codes, "mask": mask, "positions": positions, "targets": targets}
+
+
+def _setting(training: measure.TrainingRounds) -> dict[str, Any]:
+    """All that the peer's process is told but the batches."""
+    config, schema = training.config, training.run.task.schema
+    return {
         "task": config.task.name,
         "model": config.model.to_dict(),
         "optimizer": config.optimizer.to_dict(),
-        "items": len(task.schema.items),
-        "vocabulary": len(task.schema.items) + (0 if is_text else 3),
-        "labels": len(target.values) if target else 2,
-        "longest": int(split.lengths.max()),
-        "count": len(chosen),
+        "items": len(schema.items),
+        # A set's padding, unknown items and masks have codes of their own.
+        "vocabulary": len(schema.items) + (0 if schema.kind == TEXT else 3),
+        "labels": len(schema.target.values) if schema.target else 2,
+        "longest": int(training.split.lengths.max()),
     }
 
 

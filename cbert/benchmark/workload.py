@@ -9,6 +9,7 @@ import ml_collections
 import numpy as np
 
 from cbert.benchmark import text_workload
+from cbert.data import prepared
 from cbert.data.columns import Split
 from cbert.model import conditioning, cost
 from cbert.schema import PAD_ITEM, SET, Categorical, Feature, Schema
@@ -113,6 +114,17 @@ def make_run(
     schema = make_schema(config, sizes)
     split = make_split(config, sizes, schema)
     validation = first_examples(split, min(len(split), config.train.batch_size))
+    return assemble(config, schema, split, validation, range(seeds)), split
+
+
+def prepared_run(config: ml_collections.ConfigDict, seeds: int = 1) -> tuple[Run, Split]:
+    """A training run on the config's prepared data, and the split that it trains on."""
+    config_lib.check(config)
+    data = config.data
+    schema = prepared.load_schema(data.dir, data.name)
+    split, validation = (
+        prepared.load(data.dir, data.name, name, schema) for name in ("train", "validation")
+    )
     return assemble(config, schema, split, validation, range(seeds)), split
 
 
