@@ -1,5 +1,7 @@
 """A predictor of texts: its numbers are the model's, whatever text it is given."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -222,18 +224,24 @@ NASTY = [
 @pytest.mark.parametrize("task", ["classification", "tagging", "masked_language", "span"])
 def test_nasty_texts_give_a_result_or_one_line(task):
     predictor = assemble(task)
-    outcomes = []
-    for text in NASTY:
-        for text_b in (None, "red [MASK]"):
-            try:
-                result = predictor.predict(text, text_b=None if task == "tagging" else text_b)
-                result.to_dict()
-                outcomes.append(True)
-            except UserError as error:
-                outcomes.append(False)
-                assert str(error).isprintable()
-    assert True in outcomes
-    assert False in outcomes
+    queries = [
+        TextQuery(text, text_b=text_b)
+        for text in NASTY
+        for text_b in (None, *([] if task == "tagging" else ["red [MASK]"]))
+    ]
+    encoded, refusals = [], []
+    for query in queries:
+        try:
+            encoded.append(predictor.check(query))
+        except UserError as error:
+            refusals.append(str(error))
+    results = predictor.predict_checked(encoded)
+    assert len(results) + len(refusals) == len(queries)
+    assert all(json.dumps(result.to_dict()) for result in results)
+    assert results
+    assert all(line.isprintable() for line in refusals)
+    assert any("is empty" in line for line in refusals)
+    assert any("is not valid Unicode" in line for line in refusals)
 
 
 REFUSALS = [

@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from cbert.inference import text_functions
@@ -12,6 +13,9 @@ from cbert.model import contextual_bert
 from cbert.schema import TEXT, Categorical, Numerical, Schema, Target
 from cbert.schema.tokenizer import SPECIAL_TOKENS, TokenizerOptions
 from cbert.training import config as config_lib
+from cbert.training.checkpoint import Checkpoints
+from cbert.training.state import Progress, TrainState
+from cbert.training.workdir import initialise_workdir
 from tests.text_data import small_text
 
 WORDS = ("a", "blue", "is", "please", "red", "seat", "table", "##s", "?", "'", "7", "8", "é")
@@ -52,3 +56,13 @@ def assemble(task, method="gs", max_length=12, context_features=True, **override
     )
     functions = text_functions.functions(model, config, of_task)
     return TextPredictor(of_task, config, 3, TextProgram(functions, params, of_task, (4,)))
+
+
+def save(predictor, workdir):
+    """A run's work directory with the predictor's parameters as its last checkpoint."""
+    initialise_workdir(predictor.config, predictor.schema, workdir)
+    state = TrainState(
+        jnp.asarray(predictor.step), predictor.program.params, {"count": jnp.zeros(())}
+    )
+    with Checkpoints(workdir) as checkpoints:
+        checkpoints.save(state, Progress())
