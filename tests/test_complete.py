@@ -32,6 +32,8 @@ def test_the_command(trained, predictor):
     assert "--context is '{age: 3}', not JSON" in refused(
         "complete", f"--workdir={trained}", "--items=[]", "--context={age: 3}"
     )
+    line = refused("predict", f"--workdir={trained}", "--text=a")
+    assert line == f"error: {trained} is a run of sets; use experiments.complete\n"
 
 
 def test_a_file_of_queries(predictor, tmp_path, monkeypatch):

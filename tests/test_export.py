@@ -14,7 +14,7 @@ import cbert
 from cbert.errors import UserError
 from cbert.evaluation import evaluate
 from cbert.evaluation.evaluate import EvaluationOptions
-from cbert.inference import card, exported_functions, stablehlo
+from cbert.inference import card, exported_functions, huggingface_export, stablehlo
 from cbert.inference.queries import Query
 from tests.conftest import ROOT
 
@@ -171,4 +171,6 @@ def test_an_export_is_whole_or_not_there(predictor, tmp_path):
         stablehlo.write(predictor, tmp_path / "mine", {})
     with pytest.raises(TypeError):
         stablehlo.write(predictor, tmp_path / "new", {"not": {"JSON"}})
+    with pytest.raises(UserError, match="completes sets, and transformers has none such"):
+        huggingface_export.write(predictor, tmp_path / "hf")
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -55,13 +55,11 @@ def test_the_command_predicts_a_file_and_the_loaded_run_gives_the_same(workdir, 
             assert one.probability == pytest.approx(other["probability"], abs=1e-5)
 
 
-def test_refusals(workdir, trained, tmp_path):
+def test_refusals(workdir, tmp_path):
     line = refused("complete", f"--workdir={workdir}", "--checkpoint=last", "--items=[]")
     assert line == (
         f"error: {workdir} is a run of texts (classification); use experiments.predict\n"
     )
-    line = refused("predict", f"--workdir={trained}", "--text=a")
-    assert line == f"error: {trained} is a run of sets; use experiments.complete\n"
     line = refused("predict", f"--workdir={workdir}")
     assert line == "error: give one of --text=TEXT and --input=FILE\n"
     predictor = assemble("classification")

@@ -71,9 +71,10 @@ CASES = [(task, method) for task in TARGETS for method in conditioning.NAMES]
 
 
 @pytest.mark.parametrize(
-    ("task", "method"), some(CASES, ("masked_language", "gs"), ("classification", "none"))
+    "case", some(CASES, ("masked_language", "gs"), ("classification", "none"))
 )
-def test_onnx_gives_the_outputs_of_the_predictor(task, method, tmp_path):
+def test_onnx_gives_the_outputs_of_the_predictor(case, tmp_path):
+    task, method = case
     predictor = assemble(task, method)
     onnx_export.write(predictor, tmp_path / "onnx", {})
     card = json.loads((tmp_path / "onnx" / "card.json").read_text())
@@ -124,9 +125,7 @@ def test_a_folder_of_transformers_holds_the_model_and_its_vocabulary(tmp_path):
     assert (options["do_lower_case"], options["strip_accents"]) == (True, False)
 
 
-def test_a_folder_of_transformers_is_refused_where_it_cannot_be_exact(predictor, tmp_path):
+def test_a_folder_of_transformers_is_refused_where_it_cannot_be_exact(tmp_path):
     with pytest.raises(UserError, match="BERT of transformers reads no context"):
         huggingface_export.write(assemble("classification"), tmp_path / "hf")
-    with pytest.raises(UserError, match="transformers has none such"):
-        huggingface_export.write(predictor, tmp_path / "hf")
     assert not (tmp_path / "hf").exists()
