@@ -239,7 +239,7 @@ class MaskedItem:
         self, predictions: dict[str, np.ndarray], queries: ItemQueries
     ) -> CorpusMetrics:
         """There are none."""
-        return no_corpus_metrics
+        return no_corpus_metrics(len(queries))
 
     def prediction_columns(
         self, predictions: dict[str, np.ndarray], queries: ItemQueries

@@ -245,10 +245,10 @@ class MaskedLanguage(TextTask):
         """exp of the mean cross-entropy."""
         nats = -predictions["log_probability"].astype(np.float64)
 
-        def perplexity(weights: np.ndarray) -> dict[str, float]:
-            return {"pseudo_perplexity": float(np.exp(nats @ weights / weights.sum()))}
+        def perplexity(sums: np.ndarray) -> dict[str, np.ndarray]:
+            return {"pseudo_perplexity": np.exp(sums[..., 0] / sums[..., 1])}
 
-        return perplexity
+        return CorpusMetrics(np.stack([nats, np.ones_like(nats)], axis=1), perplexity)
 
     def table(self, split: Split, queries: ItemQueries) -> dict[str, Any]:
         """The masked position, its token, and how many tokens the text has."""

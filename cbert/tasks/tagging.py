@@ -4,7 +4,6 @@ Legend: B examples, L positions, Q queries, T tags.
 """
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -143,7 +142,7 @@ class Tagging(TextTask):
             self._names(starts, tags), self._names(starts, predictions["tags"]), strict=True
         )
         counts = np.array([spans.count(truth, predicted) for truth, predicted in pairs])
-        return functools.partial(spans.scores, counts)
+        return CorpusMetrics(counts.astype(np.float64), spans.scores)
 
     def _names(self, word_starts: np.ndarray, tags: np.ndarray) -> list[list[str]]:
         """The tags of each sentence's words."""

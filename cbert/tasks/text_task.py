@@ -197,7 +197,7 @@ class TextTask:
 
     def corpus_metrics(self, predictions: dict[str, np.ndarray], queries: Any) -> CorpusMetrics:
         """There are none."""
-        return no_corpus_metrics
+        return no_corpus_metrics(len(queries))
 
     def prediction_columns(
         self, predictions: dict[str, np.ndarray], queries: Any
