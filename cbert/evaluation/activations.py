@@ -166,7 +166,7 @@ def _of_shard(
         compute(params, data, parallel.split_local(indices), {}, length)
         for length, indices, _ in batches
     ]
-    rows: dict[int, list[np.ndarray]] = {layer: [None] * len(lengths) for layer in results[0]}
+    rows: dict[int, list[Any]] = {layer: [None] * len(lengths) for layer in results[0]}
     for (_, indices, count), of_batch in zip(batches, results, strict=True):
         for layer, values in of_batch.items():
             for index, row in zip(indices[:count], _fetch(values), strict=False):

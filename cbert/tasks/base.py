@@ -64,6 +64,23 @@ class Metric:
         """The heading of a column, with the unit."""
         return f"{self.heading} %" if self.percent else self.heading
 
+    @property
+    def unit(self) -> str:
+        """The unit, empty where there is none."""
+        if self.percent:
+            return "%"
+        return "nats" if self.name == "cross_entropy" else ""
+
+    @property
+    def scale(self) -> int:
+        """What values are multiplied by to be shown."""
+        return 100 if self.percent else 1
+
+    @property
+    def digits(self) -> int:
+        """The digits after the point that are shown."""
+        return 2 if self.percent else 4
+
     def text(self, value: float) -> str:
         """The value as a person reads it."""
         return f"{value:.2%}" if self.percent else f"{value:.4f}"
@@ -221,4 +238,18 @@ class Task(Protocol):
 
     def table(self, split: Any, queries: Any) -> dict[str, Any]:
         """The columns of an evaluation's table that say what each query asked."""
+        ...
+
+    def read_queries(self, columns: Mapping[str, np.ndarray]) -> Queries:
+        """The queries of an evaluation's table, as far as metrics need them."""
+        ...
+
+    def read_predictions(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The predictions of an evaluation's table, as far as metrics need them."""
+        ...
+
+    def calibration(
+        self, predictions: dict[str, np.ndarray], queries: Any
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """What is right or not, and its probability; None where calibration is not measured."""
         ...

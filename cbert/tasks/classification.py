@@ -19,7 +19,7 @@ from cbert.schema import Schema
 from cbert.schema.target import LABEL
 from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics
 from cbert.tasks.label_metrics import calibration_error, macro_f1
-from cbert.tasks.text_task import ExampleQueries, TextTask, query_known, texts
+from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
 Array = jax.Array
 
@@ -118,3 +118,16 @@ class Classification(TextTask):
             **texts(split, queries.rows),
             "label": [self.schema.target.values[n] for n in queries.targets["label"]],
         }
+
+    def read_queries(self, columns: Mapping[str, np.ndarray]) -> ExampleQueries:
+        """The queries of an evaluation's table."""
+        return all_queries({"label": self._codes(columns["label"])})
+
+    def read_predictions(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Log-probability, the predicted label, and its probability."""
+        read = {name: columns[name] for name in ("log_probability", "probability")}
+        return {**read, "prediction": self._codes(columns["prediction"])}
+
+    def _codes(self, names: np.ndarray) -> np.ndarray:
+        assert self.schema.target is not None
+        return self.schema.target.encode_labels(list(names))

@@ -261,6 +261,24 @@ class MaskedItem:
             "visible_items": split.lengths[queries.rows] - 1,
         }
 
+    def read_queries(self, columns: Mapping[str, np.ndarray]) -> ItemQueries:
+        """The queries of an evaluation's table."""
+        return read_queries(columns, "item", self.schema)
+
+    def read_predictions(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Log-probability and rank."""
+        return {name: columns[name] for name in ("log_probability", "rank")}
+
+    def calibration(self, predictions: dict[str, np.ndarray], queries: ItemQueries) -> None:
+        """It is not measured."""
+
+
+def read_queries(columns: Mapping[str, np.ndarray], name: str, schema: Schema) -> ItemQueries:
+    """The queries of an evaluation's table, whose column `name` has the masked items."""
+    items = np.array([schema.codes[item] for item in columns[name]], np.int32)
+    rows = np.arange(len(items), dtype=np.int32)
+    return ItemQueries(rows, columns["position"], items, 0)
+
 
 def query_each(split: Split) -> ItemQueries:
     """Every real item of every example is masked once."""

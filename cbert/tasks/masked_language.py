@@ -33,7 +33,7 @@ from cbert.schema import Schema
 from cbert.schema.target import LABEL
 from cbert.schema.tokenizer import CLS, MASK, PAD, SEP
 from cbert.tasks.base import Batch, CorpusMetrics, Examples, Metric, Metrics
-from cbert.tasks.masked_item import EACH, ItemQueries
+from cbert.tasks.masked_item import EACH, ItemQueries, read_queries
 from cbert.tasks.text_task import TextTask
 
 Array = jax.Array
@@ -257,6 +257,15 @@ class MaskedLanguage(TextTask):
             "token": [self.schema.items[token] for token in queries.items],
             "tokens": split.lengths[queries.rows],
         }
+
+    def read_queries(self, columns: Mapping[str, np.ndarray]) -> ItemQueries:
+        """The queries of an evaluation's table."""
+        return read_queries(columns, "token", self.schema)
+
+    def read_predictions(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Log-probability, rank, and whether pairs were known, which baselines do not say."""
+        names = ("log_probability", "rank", "next_sentence_correct")
+        return {name: columns[name] for name in names if name in columns}
 
 
 def eligible(codes: Any, schema: Schema) -> Any:

@@ -19,7 +19,7 @@ from cbert.schema import Schema
 from cbert.schema.target import LABELS
 from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics
 from cbert.tasks.label_metrics import calibration_error, fraction, mean_f1
-from cbert.tasks.text_task import ExampleQueries, TextTask, query_known, texts
+from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
 Array = jax.Array
 
@@ -139,3 +139,14 @@ class MultiLabel(TextTask):
             **texts(split, queries.rows),
             "labels": self._names(queries.targets["labels"] > 0),
         }
+
+    def read_queries(self, columns: Mapping[str, np.ndarray]) -> ExampleQueries:
+        """The queries of an evaluation's table."""
+        assert self.schema.target is not None
+        lists = [list(labels) for labels in columns["labels"]]
+        return all_queries({"labels": self.schema.target.encode_label_lists([*lists])})
+
+    def read_predictions(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The labels' log-probability, and each label's probability."""
+        probability = np.stack(list(columns["probability"]))
+        return {"log_probability": columns["log_probability"], "probability": probability}

@@ -18,7 +18,7 @@ from cbert.schema import Schema
 from cbert.schema.target import NUMBER
 from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics
 from cbert.tasks.label_metrics import fraction
-from cbert.tasks.text_task import ExampleQueries, TextTask, query_known, texts
+from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
 Array = jax.Array
 
@@ -104,6 +104,14 @@ class Regression(TextTask):
     def table(self, split: Split, queries: ExampleQueries) -> dict[str, Any]:
         """The text and its number."""
         return {**texts(split, queries.rows), "number": queries.targets["number"]}
+
+    def read_queries(self, columns: Mapping[str, np.ndarray]) -> ExampleQueries:
+        """The queries of an evaluation's table."""
+        return all_queries({"number": columns["number"]})
+
+    def read_predictions(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The predicted number."""
+        return {"prediction": columns["prediction"]}
 
 
 def _standardised(column: np.ndarray) -> np.ndarray:
