@@ -83,12 +83,12 @@ def main() -> None:
 
 def _frozen() -> tuple[FrozenModel, str, str]:
     """The model, and the directory and the name of the data."""
-    if (_WORKDIR.value is None) == (_INIT_FROM.value is None):
-        raise UserError("give one of --workdir=RUN and --init_from=hf:DIR")
-    if _WORKDIR.value is not None:
+    if _WORKDIR.value is not None and _INIT_FROM.value is None:
         data = config_lib.load(pathlib.Path(_WORKDIR.value).expanduser()).data
         frozen = activations.of_run(_WORKDIR.value, _CHECKPOINT.value)
         return frozen, _DATA_DIR.value or data.dir, _DATA.value or data.name
+    if _WORKDIR.value is not None or _INIT_FROM.value is None:
+        raise UserError("give one of --workdir=RUN and --init_from=hf:DIR")
     if not _DATA.value:
         raise UserError("--init_from needs --data=NAME, a prepared data set")
     data_dir = _DATA_DIR.value or config_lib.default().data.dir

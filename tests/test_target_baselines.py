@@ -1,4 +1,4 @@
-"""Baselines of tagging, spans, numbers and several labels, by hand and where a context decides."""
+"""Baselines of tags, spans, numbers and several labels, by hand and where a context decides."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def predicted(task_class, directory, target):
 
 
 def test_tags_are_known_by_their_word_and_by_what_was_asked_for(directory):
-    split, queries, found, values = predicted(Tagging, directory, "tags")
+    _, queries, found, values = predicted(Tagging, directory, "tags")
     assert list(found) == ["frequent tag", "frequent tag given context"]
     # Each text has one number, whose tag is one of two by what was asked for.
     alone, given = values.values()
@@ -73,7 +73,7 @@ def test_the_tag_of_a_word_by_hand(directory):
 
 
 def test_no_answer_and_the_first_tokens(directory):
-    split, queries, found, values = predicted(Span, directory, "answer")
+    _, queries, found, values = predicted(Span, directory, "answer")
     true = queries.targets["answer"]
     none = np.mean([answer is None for answer in true])
     assert values["no answer"]["exact_match"] == pytest.approx(none)
@@ -107,7 +107,7 @@ def test_the_mean_given_the_context(directory):
 
 
 def test_the_frequency_of_labels(directory):
-    split, queries, found, values = predicted(MultiLabel, directory, "labels")
+    _, queries, found, _ = predicted(MultiLabel, directory, "labels")
     labels = load(directory, "labels")[0].targets["labels"]
     expected = (labels.sum(axis=0) + 0.5) / (len(labels) + 1)
     np.testing.assert_allclose(found["label frequency"]["probability"][3], expected)

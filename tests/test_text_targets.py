@@ -99,11 +99,13 @@ def test_answers_are_cut_out_of_the_passage(tmp_path):
         },
         {"id": "2", "text": "who", "text_b": passage, "answer": None},
     ]
-    read = [records.Validator("text")(row, line) for line, row in enumerate(rows, 1)]
+    rows = [{**row, "split": "train"} for row in rows]
+    rows.append({**rows[0], "id": "3", "split": "validation"})
+    validator = records.Validator("text")
+    read = [validator(row, line) for line, row in enumerate(rows, 1)]
     options = prepare.Options(
         kind="text",
         text=TextOptions(vocabulary_size=100, max_length=60, target="answer"),
-        split_weights=(1, 0, 0),
     )
     prepare.prepare(read, tmp_path, "two", options)
     schema = prepared.load_schema(str(tmp_path), "two")
