@@ -56,7 +56,7 @@ def methods(
 ) -> Plot:
     """The variants with error bars over seeds, and the baselines as lines."""
     labels = list(data.variants)
-    metrics = [data.metric, _second_metric(data)]
+    metrics = [data.metric, _second_metric(data, results)]
 
     def paint(figure: "Figure") -> None:
         for axes, metric in zip(figure.subplots(2, 1), metrics, strict=True):
@@ -96,9 +96,9 @@ def methods(
     )
 
 
-def _second_metric(data: ReportData) -> Metric:
-    """The last of the metrics that are shown after a validation."""
-    shown = data.queries.run.task.shown
+def _second_metric(data: ReportData, results: dict[str, dict[str, Mean]]) -> Metric:
+    """The last of the metrics that are shown after a validation and that baselines have."""
+    shown = {*data.queries.run.task.shown}.intersection(*results.values())
     return [metric for metric in data.metrics if metric.name in shown][-1]
 
 

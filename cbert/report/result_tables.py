@@ -8,11 +8,14 @@ from cbert.report.report_data import ReportData
 from cbert.report.statistics import Difference, Mean
 from cbert.report.tables import Table
 from cbert.tasks.base import Metric
+from cbert.tasks.masked_item import MaskedItem
 
 _PERTURBATIONS = {
     PERMUTED: "The values of one feature are permuted between groups",
     DROPPED: "One feature is dropped, for models that were trained with features dropped",
 }
+
+_PAPER = {MaskedItem.name: "; the paper's own numbers are of its validation split"}
 
 
 def cell(mean: Mean | None, metric: Metric, sign: str = "") -> str:
@@ -55,13 +58,13 @@ def main_table(data: ReportData, results: dict[str, dict[str, Mean]]) -> Table:
         rows.append((label, *cells, "", _error_over(next(iter(means.values()))), ""))
     titles = (metric.title for metric in data.metrics)
     units = "Cross-entropy is in nats. " if data.metric.unit == "nats" else ""
+    task = data.queries.run.task.name
     return Table(
         f"{data.settings['data']}, {data.split} split: mean ± standard error. Errors of "
         "variants are over seeds, errors of baselines over groups. "
         f"{units}Parameters are counted as in the paper, without context embeddings and the "
         "last dense layer. The last column is measured on the validation split at the best "
-        "step, with one query an example and errors over seeds; the paper's own numbers are of "
-        "its validation split.",
+        f"step, with one query an example and errors over seeds{_PAPER.get(task, '')}.",
         ("", *titles, "parameters", "± over", f"validation {data.metric.heading}"),
         rows,
         sorted(set(rules)),
