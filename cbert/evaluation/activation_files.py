@@ -29,6 +29,8 @@ DESCRIPTION = "features.json"
 
 def check_directory(directory: pathlib.Path) -> None:
     """Raises `UserError` where a directory is in use for something else."""
+    if directory.is_dir() and not any(directory.iterdir()):
+        return
     if directory.exists() and not (directory / DESCRIPTION).is_file():
         raise UserError(f"{directory} exists and holds no features; give a new directory")
 

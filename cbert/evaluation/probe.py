@@ -84,7 +84,8 @@ def fit(
       count: T.
       start: The weights to begin with, such as those of another strength; None for zeros.
     """
-    mean, deviation = x.mean(axis=0), x.std(axis=0)
+    mean = x.mean(axis=0, dtype=np.float64).astype(np.float32)
+    deviation = x.std(axis=0, dtype=np.float64).astype(np.float32)
     scale = np.where(deviation > 0, deviation, 1).astype(np.float32)
     standardised, targets = jnp.asarray((x - mean) / scale), jnp.asarray(labels)
     shape = x.shape[1] + 1, count
