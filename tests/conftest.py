@@ -42,7 +42,10 @@ LONG = ("test_sweep", "test_stopping", "test_commands")
 # The test files of one group share a fixture that takes long to make, and run in one process.
 SHARED_FIXTURES = {
     **dict.fromkeys(
-        ("complete", "export", "page", "predict", "serving", "serving_limits"),
+        (
+            *("complete", "export", "features_command", "page", "predict"),
+            *("serving", "serving_limits"),
+        ),
         "a trained model",
     ),
     **dict.fromkeys(

@@ -22,6 +22,7 @@ SCHEMA = Schema(
 )
 EXAMPLES, ITEMS = 80, 2
 STEPS = (3, 6)
+BASELINES = ("popularity", "popularity given context", "Bayes-optimal")
 
 
 def queries(split: str = "test") -> dict[str, list]:
@@ -74,6 +75,7 @@ def write_run(
             **{"method": method, "step": 6, "split": split, "masking": "each", "seed": seed},
             **{"checkpoint": "best", "data": config.data.name, "skipped": 2},
             **{"queries": count, "groups": groups},
+            "results": {name: {} for name in ("model", *BASELINES[: 2 + bayes_optimal])},
             **(settings or {}),
         }
         if feature_importance is not None:

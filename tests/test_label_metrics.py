@@ -5,7 +5,8 @@ import pytest
 
 from cbert.evaluation import metrics
 from cbert.tasks import spans
-from cbert.tasks.label_metrics import expected_calibration_error, macro_f1
+from cbert.tasks.base import CorpusMetrics
+from cbert.tasks.label_metrics import calibration_error, macro_f1, reliability
 
 
 def test_macro_f1_by_hand():
@@ -13,15 +14,15 @@ def test_macro_f1_by_hand():
     predicted = np.array([0, 0, 1, 1, 2, 0])
     # F1: label 0 4/6, label 1 2/4, label 2 0/1 (only predicted), label 3 0/1 (never predicted).
     expected = (4 / 6 + 2 / 4 + 0 + 0) / 4
-    assert macro_f1(labels, predicted, np.ones(6)) == pytest.approx(expected)
+    measured = macro_f1(labels, predicted)
+    assert measured(np.ones(6)) == {"macro_f1": pytest.approx(expected)}
     # Without the last two, labels 2 and 3 neither occur nor are predicted.
     weights = np.array([1, 1, 1, 1, 0, 0.0])
-    assert macro_f1(labels, predicted, weights) == pytest.approx((4 / 5 + 2 / 3) / 2)
+    assert measured(weights)["macro_f1"] == pytest.approx((4 / 5 + 2 / 3) / 2)
     twice = np.array([1, 1, 2, 1, 1, 1.0])
     repeated = np.array([0, 1, 2, 2, 3, 4, 5])
-    assert macro_f1(labels, predicted, twice) == pytest.approx(
-        macro_f1(labels[repeated], predicted[repeated], np.ones(7))
-    )
+    one, other = measured(twice), macro_f1(labels[repeated], predicted[repeated])(np.ones(7))
+    assert one == pytest.approx(other)
 
 
 def test_calibration_error_by_hand():
@@ -29,10 +30,32 @@ def test_calibration_error_by_hand():
     probability = np.array([0.95, 0.99, 0.5, 1 / 15])
     correct = np.array([True, False, True, False])
     expected = (abs(1 - 1.94) + abs(1 - 0.5) + 1 / 15) / 4
-    found = expected_calibration_error(correct, probability, np.ones(4))
-    assert found == pytest.approx(expected)
-    half = expected_calibration_error(correct, probability, np.array([1.0, 0, 0, 0]))
-    assert half == pytest.approx(0.05)
+    measured = calibration_error(correct, probability)
+    assert measured(np.ones(4)) == {"calibration_error": pytest.approx(expected)}
+    assert measured(np.array([1.0, 0, 0, 0]))["calibration_error"] == pytest.approx(0.05)
+    counts, right, summed = reliability(correct, probability)
+    assert counts.tolist() == [1] + [0] * 6 + [1] + [0] * 6 + [2]
+    assert (right[[0, 7, 14]].tolist(), summed[14]) == ([0, 1, 1], pytest.approx(1.94))
+
+
+def test_calibration_error_of_several_labels_by_hand():
+    # The pairs of a text and a label: .2 and .2 share the third bin and .7 is in the eleventh.
+    holds = np.array([[True, False], [True, True]])
+    probability = np.array([[0.2, 0.2], [0.7, 1.0]])
+    measured = calibration_error(holds, probability)
+    assert measured(np.ones(2))["calibration_error"] == pytest.approx((0.6 + 0.3 + 0) / 4)
+    assert measured(np.array([0.0, 3.0]))["calibration_error"] == pytest.approx(0.3 / 2)
+
+
+def test_metrics_of_two_kinds_are_measured_together():
+    f1 = macro_f1(np.array([0, 1]), np.array([0, 0]))
+    error = calibration_error(np.array([True, False]), np.array([0.5, 0.5]))
+    weights = np.array([[1.0, 1.0], [1.0, 0.0]])
+    both = f1 + error
+    together = both.measure(weights @ both.statistics)
+    for row, one in enumerate(weights):
+        expected = {**f1(one), **error(one)}
+        assert {name: values[row] for name, values in together.items()} == expected
 
 
 @pytest.mark.parametrize(
@@ -56,11 +79,11 @@ def test_span_scores_by_hand():
     predicted = [["B-x", "I-x", "O", "B-x"], ["O", "B-x"], ["B-y", "O"]]
     counts = np.array([spans.count(*pair) for pair in zip(truth, predicted, strict=True)])
     assert counts.tolist() == [[1, 2, 2], [1, 1, 1], [0, 1, 0]]
-    scores = spans.scores(counts, np.ones(3))
+    scores = spans.scores(np.ones(3) @ counts)
     assert scores == pytest.approx(
         {"span_precision": 2 / 4, "span_recall": 2 / 3, "span_f1": 4 / 7}
     )
-    only_last = spans.scores(counts, np.array([0, 0, 1.0]))
+    only_last = spans.scores(np.array([0, 0, 1.0]) @ counts)
     assert only_last == {"span_precision": 0.0, "span_recall": 0.0, "span_f1": 0.0}
 
 
@@ -79,9 +102,8 @@ def test_the_error_of_a_corpus_metric_is_that_of_the_mean():
     values = random.normal(size=200)[groups]
     inside = groups < 150
 
-    def mean(weights):
-        return {"mean": float(values @ weights / weights.sum())}
-
+    statistics = np.stack([values, np.ones(600)], axis=1)
+    mean = CorpusMetrics(statistics, lambda sums: {"mean": sums[..., 0] / sums[..., 1]})
     found = metrics.summarize_corpus(mean, groups, inside, draws=1000)["mean"]
     whole, error = metrics.mean_and_error(values[inside], groups[inside])
     assert found["mean"] == pytest.approx(whole)

@@ -11,6 +11,7 @@ from cbert.evaluation import metrics
 from cbert.report import report_data, slices, statistics, tables, variants, writers
 from cbert.report.sections import Section
 from cbert.schema import Schema
+from cbert.tasks import ranking
 from tests.conftest import small
 from tests.report_runs import SCHEMA, TIME, queries, write_run
 
@@ -42,6 +43,7 @@ def test_standard_error_over_seeds_by_hand():
     ],
 )
 def test_better_needs_the_interval_and_every_seed(metric, low, high, by_seed, sign):
+    (metric,) = [one for one in ranking.METRICS if one.name == metric]
     assert statistics.better(metric, low, high, by_seed) == sign
 
 
@@ -207,7 +209,7 @@ def test_what_is_missing_is_listed_and_not_averaged(tmp_path):
     write_run(tmp_path, "gsu", 0, evaluated=False)
     (tmp_path / "np-0").mkdir()
     data = report_data.load(tmp_path, "test", "none")
-    assert {label: list(v.values) for label, v in data.variants.items()} == {
+    assert {label: list(v.measured) for label, v in data.variants.items()} == {
         "none": [0, 1],
         "gs": [0],
     }
@@ -234,7 +236,7 @@ def test_identical_predictions_are_never_better(tmp_path):
     table = (tmp_path / "none-0" / "eval" / "test.parquet").read_bytes()
     (tmp_path / "c-0" / "eval" / "test.parquet").write_bytes(table)
     differences = {
-        (one.base, one.other, one.metric): one
+        (one.base, one.other, one.metric.name): one
         for one in statistics.pairs(report_data.load(tmp_path, "test", "none"))
     }
     same = differences["none", "c", "cross_entropy"]

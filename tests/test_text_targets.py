@@ -4,9 +4,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cbert.data import prepare, prepared, records
+from cbert.data.prepare_text import TextOptions
+from cbert.tasks import answers
 from cbert.tasks.multi_label import MultiLabel
 from cbert.tasks.regression import Regression
-from cbert.tasks.span import best_span, token_f1
+from cbert.tasks.span import Span, best_span
 from cbert.tasks.text_task import ExampleQueries
 from tests.test_text_tasks import LEARNS, evaluated
 from tests.text_data import prepare_texts, small_text
@@ -26,7 +29,8 @@ def test_f1_of_several_labels_by_hand():
     }
     # Two hits, one false alarm, one miss; the third label neither occurs nor is predicted.
     measured = task.corpus_metrics(predictions, true)(np.ones(3))
-    assert measured == pytest.approx({"micro_f1": 4 / 6, "macro_f1": (1 + 0) / 2})
+    assert measured["micro_f1"] == pytest.approx(4 / 6)
+    assert measured["macro_f1"] == pytest.approx((1 + 0) / 2)
     assert task.metric_values(predictions, true)["exact_match"].tolist() == [0, 0, 1]
 
 
@@ -65,16 +69,63 @@ def test_the_best_span_is_that_of_all_pairs():
         assert score[row] == pytest.approx(pairs[best], rel=1e-5)
 
 
-def test_token_f1_by_hand():
-    cases = [
-        ((0, 0), (0, 0), 1),  # No answer, rightly.
-        ((0, 0), (3, 5), 0),
-        ((3, 5), (3, 5), 1),
-        ((3, 5), (5, 6), 2 / 5),
-        ((3, 3), (5, 6), 0),
+@pytest.mark.parametrize(
+    ("answer", "true", "same", "score"),
+    [
+        ("The  Eiffel-Tower!", "eiffeltower", 1, 1),
+        ("in Paris, France", "the Paris", 0, 2 * 1 / (3 + 1)),
+        ("a b b c", "b b d", 0, 2 * 2 / (3 + 3)),  # One article goes, two words agree.
+        ("Rome", "Paris", 0, 0),
+        (None, None, 1, 1),
+        (None, "Paris", 0, 0),
+        ("Paris", None, 0, 0),
+        ("an", None, 1, 1),  # Nothing is left of it.
+        ("another", "other", 0, 0),
+    ],
+)
+def test_answers_are_compared_as_by_squad(answer, true, same, score):
+    assert answers.exact_match(answer, true) == same
+    assert answers.f1(answer, true) == pytest.approx(score)
+
+
+def test_answers_are_cut_out_of_the_passage(tmp_path):
+    passage = "It's in the OLD town, near Café-Rouge (the red one)."
+    rows = [
+        {
+            "id": "1",
+            "text": "where",
+            "text_b": passage,
+            "answer": {"text": "OLD town", "start": 12},
+        },
+        {"id": "2", "text": "who", "text_b": passage, "answer": None},
     ]
-    one, other = (np.array([case[side] for case in cases]).T for side in (0, 1))
-    assert token_f1(*one, *other).tolist() == pytest.approx([case[2] for case in cases])
+    rows = [{**row, "split": "train"} for row in rows]
+    rows.append({**rows[0], "id": "3", "split": "validation"})
+    validator = records.Validator("text")
+    read = [validator(row, line) for line, row in enumerate(rows, 1)]
+    options = prepare.Options(
+        kind="text",
+        text=TextOptions(vocabulary_size=100, max_length=60, target="answer"),
+    )
+    prepare.prepare(read, tmp_path, "two", options)
+    schema = prepared.load_schema(str(tmp_path), "two")
+    split = prepared.load(str(tmp_path), "two", "train", schema)
+    order = [split.ids[row] for row in range(2)]
+    task = Span(None, schema)
+    true = task.queries(split, "")
+    start, end = (true.targets[name].copy() for name in ("start", "end"))
+    columns = task.prediction_columns({"start": start, "end": end}, true)
+    assert dict(zip(order, columns["prediction"], strict=True)) == {"1": "OLD town", "2": None}
+    assert list(true.targets["answer"]) == columns["prediction"]
+    # The next token is a comma, which does not count.
+    answered = order.index("1")
+    end[answered] += 1
+    longer = task.prediction_columns({"start": start, "end": end}, true)["prediction"]
+    assert longer[answered] == "OLD town,"
+    values = task.metric_values({"start": start, "end": end}, true)
+    assert values["exact_match"].tolist() == values["f1"].tolist() == [1, 1]
+    assert values["answerable_accuracy"].tolist() == [1, 1]
+    assert "cross_entropy" not in values
 
 
 @pytest.mark.parametrize(

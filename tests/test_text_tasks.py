@@ -16,7 +16,6 @@ from cbert.evaluation import compare
 from cbert.evaluation import evaluate as evaluate_lib
 from cbert.evaluation.text_baselines import Bigram
 from cbert.model import conditioning, contextual_bert
-from cbert.report import run_directory
 from cbert.schema import PAD_ITEM
 from cbert.tasks.base import Examples
 from cbert.tasks.masked_language import eligible, query_tokens
@@ -180,12 +179,6 @@ def test_classification_needs_the_context(directory, tmp_path):
     assert majority["accuracy"]["mean"] == pytest.approx(blue)
     assert majority["cross_entropy"]["mean"] == pytest.approx(1.5 * np.log(2), abs=0.1)
     assert given["cross_entropy"]["mean"] == pytest.approx(np.log(2), abs=0.1)
-
-
-def test_what_is_made_for_items_refuses_a_run_of_texts(directory, tmp_path):
-    loop.train(small_text("classification", directory, train__steps=2), tmp_path / "run")
-    with pytest.raises(UserError, match="is a run of the task classification, and a"):
-        run_directory.read(tmp_path / "run", "test")
 
 
 @pytest.mark.soak

@@ -13,7 +13,7 @@ import numpy as np
 from cbert.data.padding import joined, padded_batches
 from cbert.data.prepared import Split
 from cbert.model.cross_entropy import score
-from cbert.schema import Schema
+from cbert.schema import Feature, Schema
 from cbert.tasks.base import Queries, Task
 from cbert.tasks.masked_item import ItemQueries, MaskedItem, query_each, query_one
 
@@ -136,13 +136,15 @@ class GivenContext:
     def log_probabilities(self, split: Split, rows: np.ndarray) -> np.ndarray:
         """log p(i | c) of every item given the context of each row, `float32 [Q, V]`."""
         table = self.exponent * self._log_ratios(self.smoothing)
-        logits = self._indicator(split)(rows) @ table + self._log_popularity
+        logits = indicator(self._features, split)(rows) @ table + self._log_popularity
         return logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
 
     def predict(self, split: Split, queries: ItemQueries) -> tuple[np.ndarray, np.ndarray]:
         """The log-probability (nats) `float32 [Q]` and rank `int32 [Q]` of each query."""
         table = self.exponent * self._log_ratios(self.smoothing)
-        return predict_linear(self._indicator(split), table, self._log_popularity, queries)
+        return predict_linear(
+            indicator(self._features, split), table, self._log_popularity, queries
+        )
 
     def _tune(self, validation: Split) -> None:
         queries = self._tuned(validation)
@@ -150,13 +152,13 @@ class GivenContext:
         queries = ItemQueries(
             queries.rows[first], queries.positions[first], queries.items[first], 0
         )
-        indicator = self._indicator(validation)
+        indicate = indicator(self._features, validation)
         best = np.inf
         for smoothing in SMOOTHINGS:
             ratios = self._log_ratios(smoothing)
             for exponent in EXPONENTS:
                 log_probability, _ = predict_linear(
-                    indicator, exponent * ratios, self._log_popularity, queries
+                    indicate, exponent * ratios, self._log_popularity, queries
                 )
                 if -log_probability.mean() < best:
                     best = -log_probability.mean()
@@ -170,7 +172,7 @@ class GivenContext:
         """n_iv and n_i N_v / N, each `float32 [K, V]`."""
         rows, items, vocabulary = queries.rows, queries.items, len(self._log_popularity)
         tables = [np.zeros((0, vocabulary), np.float32)]
-        for values, size in self._observed(train):
+        for values, size in _observed(self._features, train):
             table = np.zeros((size + 1) * vocabulary, np.float32)
             for column in values.T.astype(np.int64):
                 table += np.bincount(column[rows] * vocabulary + items, minlength=table.size)
@@ -180,26 +182,28 @@ class GivenContext:
         fraction = counts.sum(axis=1, keepdims=True) / len(items)
         return counts, (fraction * totals).astype(np.float32)
 
-    def _observed(self, split: Split) -> list[tuple[np.ndarray, int]]:
-        """The levels that examples show, and their number, for each feature."""
-        return [
-            feature.levels(split.context[feature.name], MOST_VALUES)
-            for feature in self._features
-        ]
 
-    def _indicator(self, split: Split) -> Callable[[np.ndarray], np.ndarray]:
-        """A function from rows of the split to `float32 [rows, K]`, 1 for observed values."""
-        observed = self._observed(split)
+def _observed(features: Sequence[Feature], split: Split) -> list[tuple[np.ndarray, int]]:
+    """The levels that examples show, and their number, for each feature."""
+    return [feature.levels(split.context[feature.name], MOST_VALUES) for feature in features]
 
-        def indicate(rows: np.ndarray) -> np.ndarray:
-            parts = [np.zeros((len(rows), 0), np.float32)]
-            for values, size in observed:
-                part = np.zeros((len(rows), size + 1), np.float32)
-                np.put_along_axis(part, values[rows], 1.0, axis=1)
-                parts.append(part[:, 1:])
-            return np.concatenate(parts, axis=1)
 
-        return indicate
+def indicator(features: Sequence[Feature], split: Split) -> Callable[[np.ndarray], np.ndarray]:
+    """A function from rows of the split to `float32 [rows, K]`, 1 for observed values.
+
+    The features are discrete.
+    """
+    observed = _observed(features, split)
+
+    def indicate(rows: np.ndarray) -> np.ndarray:
+        parts = [np.zeros((len(rows), 0), np.float32)]
+        for values, size in observed:
+            part = np.zeros((len(rows), size + 1), np.float32)
+            np.put_along_axis(part, values[rows], 1.0, axis=1)
+            parts.append(part[:, 1:])
+        return np.concatenate(parts, axis=1)
+
+    return indicate
 
 
 _score = jax.jit(score)
@@ -215,8 +219,8 @@ def predict_linear(
     weights, offsets = jnp.asarray(table.T, jnp.float32), jnp.asarray(bias)
 
     def scored(indices: np.ndarray) -> tuple[jax.Array, jax.Array]:
-        indicator = indicate(queries.rows[indices])
-        return _score(indicator, weights, offsets, queries.items[indices])
+        x = indicate(queries.rows[indices])
+        return _score(x, weights, offsets, queries.items[indices])
 
     batches = padded_batches(len(queries), [256])
     return joined((scored(indices), count) for indices, count in batches)

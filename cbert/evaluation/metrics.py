@@ -5,9 +5,13 @@ A query is what an evaluation asks about one example; a task says what its metri
 Legend: Q queries, G groups, K columns.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import scipy.sparse
+
+from cbert.tasks.base import CorpusMetrics
 
 
 def group_codes(groups: Sequence[str] | np.ndarray) -> np.ndarray:
@@ -65,16 +69,27 @@ def bootstrap_means(
       seed: It decides which groups are drawn; they are the same for all columns.
       draws: How many times the groups are drawn.
     """
+    return np.concatenate(
+        [
+            (weights @ sums) / (weights @ counts)[:, None]
+            for weights in bootstrap_weights(len(counts), seed, draws)
+        ]
+    )
+
+
+def bootstrap_weights(size: int, seed: int, draws: int) -> Iterator[np.ndarray]:
+    """How often each of G groups is drawn, when as many are drawn with replacement.
+
+    Yields:
+      `float64 [some, G]`, a few draws at a time.
+    """
     random = np.random.default_rng(seed)
-    size, means = len(counts), []
     chunk = max(1, 2**20 // size)
     for start in range(0, draws, chunk):
         some = min(chunk, draws - start)
         chosen = random.integers(size, size=(some, size)) + size * np.arange(some)[:, None]
         weights = np.bincount(chosen.ravel(), minlength=some * size).reshape(some, size)
-        weights = weights.astype(np.float64)
-        means.append((weights @ sums) / (weights @ counts)[:, None])
-    return np.concatenate(means)
+        yield weights.astype(np.float64)
 
 
 def summarize(
@@ -92,7 +107,7 @@ def summarize(
 
 
 def summarize_corpus(
-    function: Callable[[np.ndarray], dict[str, float]],
+    corpus: CorpusMetrics,
     groups: np.ndarray,
     inside: np.ndarray,
     draws: int = 200,
@@ -100,26 +115,42 @@ def summarize_corpus(
     """Metrics that are no means, with standard errors over groups drawn with replacement.
 
     Args:
-      function: How often each query counts, `[Q]`, to the metrics.
+      corpus: The metrics.
       groups: `int [Q]`.
       inside: `bool [Q]`, the queries to take.
       draws: How many times the groups are drawn; a single group has no error.
     """
-    whole = function(inside.astype(np.float64))
-    present, codes = np.unique(groups[inside], return_inverse=True)
+    whole = corpus(inside.astype(np.float64))
     errors: dict[str, float | None] = dict.fromkeys(whole)
-    if whole and len(present) > 1:
-        random, drawn = np.random.default_rng(0), []
-        for _ in range(draws):
-            chosen = random.integers(len(present), size=len(present))
-            counts = np.zeros(len(groups))
-            counts[inside] = np.bincount(chosen, minlength=len(present))[codes]
-            drawn.append(list(function(counts).values()))
-        deviations = np.std(drawn, axis=0, ddof=1)
-        errors = dict(zip(whole, map(float, deviations), strict=True))
+    sums = corpus_sums(corpus, groups, inside)
+    if whole and sums.shape[0] > 1:
+        drawn = [
+            corpus.measure(weights @ sums)
+            for weights in bootstrap_weights(sums.shape[0], 0, draws)
+        ]
+        for name in whole:
+            values = np.concatenate([measured[name] for measured in drawn])
+            errors[name] = float(np.std(values, ddof=1))
     return {
         name: {"mean": value, "standard_error": errors[name]} for name, value in whole.items()
     }
+
+
+def corpus_sums(
+    corpus: CorpusMetrics, groups: np.ndarray, inside: np.ndarray | None = None
+) -> Any:
+    """The sums of a metric's statistics over each group that has queries, `float64 [G, K]`.
+
+    Args:
+      corpus: The metrics.
+      groups: `int [Q]`.
+      inside: `bool [Q]`, the queries to take; None for all.
+    """
+    rows = np.arange(len(groups)) if inside is None else np.nonzero(inside)[0]
+    codes = np.unique(groups[rows], return_inverse=True)[1]
+    shape = int(codes.max(initial=-1)) + 1, len(groups)
+    indicator = scipy.sparse.csr_array((np.ones(len(rows)), (codes, rows)), shape=shape)
+    return indicator @ corpus.statistics
 
 
 def group_sums(

@@ -15,8 +15,8 @@ from cbert.evaluation.baselines import (
     GivenContext,
     log_fractions,
     predict_fractions,
-    predictions,
 )
+from cbert.evaluation.target_baselines import predictions
 from cbert.schema import PAD_ITEM, Schema
 from cbert.tasks.classification import Classification
 from cbert.tasks.masked_item import EACH, ONE, ItemQueries

@@ -69,6 +69,11 @@ class ContextualBert(nn.Module):
         x = self.encoder(x, codes != PAD_ITEM, context, queries)
         return self.head(x), table, self.encoder.embedding.bias
 
+    def hidden_states(self, codes: Array, context: dict[str, Array]) -> Array:
+        """The encoder's output at all positions, `[B, L, D]`; nothing is masked."""
+        x, _ = self.encoder.embedding(codes)
+        return self.encoder(x, codes != PAD_ITEM, context)
+
     def smallest_inputs(self) -> tuple[Any, ...]:
         """Arguments of a call, which initialise the parameters."""
         codes = jnp.zeros((1, 2), jnp.int32)

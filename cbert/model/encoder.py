@@ -18,6 +18,10 @@ from cbert.model.context import Context, ContextEncoder
 from cbert.model.layers import FNN, AddAndNorm, Array, Dropout
 from cbert.schema import Feature
 
+# What `__call__` sows into the collection `intermediates`: the input of the first block, then
+# each block's output, `[B, L, D]` with the positions that the method added at their end.
+HIDDEN_STATES = "hidden_states"
+
 
 class Block(nn.Module):
     """One block; the method decides how its two sub-layers are added and normalised."""
@@ -86,11 +90,13 @@ class Encoder(nn.Module):
         length = x.shape[1]
         x = self.dropout(x)
         x, mask, state = self.conditioning.begin(x, mask, self.embed_context(context))
+        self.sow("intermediates", HIDDEN_STATES, x)
         run_block = Encoder._run_block
         if self.config.remat:
             run_block = nn.remat(run_block, static_argnums=(1, 2))
         for layer in range(self.config.layers):
             x, state = run_block(self, layer, length, x, mask, state, queries)
+            self.sow("intermediates", HIDDEN_STATES, x)
         return self.conditioning.finish(x, state)
 
     def _run_block(

@@ -70,6 +70,13 @@ class TextBert(nn.Module):
             x = x[:, 1:]
         return head(first, x, table)
 
+    def hidden_states(
+        self, tokens: Array, segments: Array, mask: Array, context: dict[str, Array]
+    ) -> Array:
+        """The encoder's output at all positions, `[B, L, D]`; the head reads nothing."""
+        x, _ = self.encoder.embedding(tokens, segments)
+        return self.encoder(x, mask, context)
+
     def smallest_inputs(self) -> tuple[Any, ...]:
         """Arguments of a call, which initialise the parameters."""
         tokens = jnp.zeros((1, 2), jnp.int32)

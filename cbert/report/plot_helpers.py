@@ -91,12 +91,16 @@ def lines(
     series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
     bands: dict[str, list[tuple[float, float]]],
     styles: dict[str, Style],
+    markers: bool = False,
 ) -> None:
-    """Draws a line for each variant, with a band from low to high where it has one."""
+    """Draws a line for each variant, with a band from low to high where it has one.
+
+    A line of many points has no markers, unless `markers` is set.
+    """
     axes.grid(color=FAINT, linewidth=0.6)
     for label, (x, y) in series.items():
         options = styles[label].options()
-        if len(x) > MOST_MARKERS:
+        if len(x) > MOST_MARKERS and not markers:
             options["marker"] = ""
         axes.plot(x, y, linewidth=1.6, label=short(label), **options)
         if label in bands:

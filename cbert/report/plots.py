@@ -2,25 +2,26 @@
 
 from typing import TYPE_CHECKING
 
-from cbert.evaluation.baselines import BAYES_OPTIMAL, GIVEN_CONTEXT, POPULARITY
 from cbert.evaluation.feature_importance import PERMUTED
 from cbert.report import plot_helpers
 from cbert.report.plot_helpers import Plot, Style
 from cbert.report.report_data import ReportData
+from cbert.report.result_tables import with_unit
 from cbert.report.slices import Gains, Importance
 from cbert.report.statistics import Mean
+from cbert.tasks.base import Metric
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # So many standard errors of a normal distribution to both sides hold 95 % of it.
 INTERVAL = 1.96
-_LINE_STYLES = {POPULARITY: ":", GIVEN_CONTEXT: "--", BAYES_OPTIMAL: "-."}
+_LINE_STYLES = (":", "--", "-.", (0, (6, 2)))  # One for each baseline, in their order.
 
 
 def learning_curves(data: ReportData, styles: dict[str, Style]) -> Plot | None:
-    """Validation cross-entropy against the step, at the steps that all seeds have."""
-    series, bands = {}, {}
+    """The deciding metric on the validation split, at the steps that all seeds have."""
+    series, bands, metric = {}, {}, data.metric
     for label, variant in data.variants.items():
         curves = [run.curve for run in variant.runs.values()]
         steps = sorted(set.intersection(*(set(curve) for curve in curves)))
@@ -35,16 +36,16 @@ def learning_curves(data: ReportData, styles: dict[str, Style]) -> Plot | None:
     def paint(figure: "Figure") -> None:
         axes = figure.subplots()
         plot_helpers.lines(axes, series, bands, styles)
-        axes.set(xlabel="step", ylabel="validation cross-entropy (nats)")
+        axes.set(xlabel="step", ylabel=f"validation {with_unit(metric)}")
         axes.xaxis.set_major_formatter("{x:,.0f}")
         plot_helpers.legend(figure, axes)
 
     ends = "; ".join(f"{label} {y[-1]:.4f}" for label, (_, y) in series.items())
     return Plot(
         "learning_curves",
-        "Learning curves: validation cross-entropy, mean over seeds. The band reaches from the "
-        "lowest to the highest seed; a variant with one seed has none.",
-        f"Validation cross-entropy against step. At the last step it is: {ends}.",
+        f"Learning curves: validation {metric.heading}, mean over seeds. The band reaches from "
+        "the lowest to the highest seed; a variant with one seed has none.",
+        f"Validation {metric.heading} against step. At the last step it is: {ends}.",
         3.9,
         paint,
     )
@@ -55,23 +56,24 @@ def methods(
 ) -> Plot:
     """The variants with error bars over seeds, and the baselines as lines."""
     labels = list(data.variants)
-    metrics = {"cross_entropy": ("cross-entropy (nats)", 1), "recall@5": ("r@5 (%)", 100)}
+    metrics = [data.metric, _second_metric(data, results)]
 
     def paint(figure: "Figure") -> None:
-        for axes, (name, (title, scale)) in zip(
-            figure.subplots(2, 1), metrics.items(), strict=True
-        ):
+        for axes, metric in zip(figure.subplots(2, 1), metrics, strict=True):
+            name, scale = metric.name, metric.scale
             for number, (label, variant) in enumerate(data.variants.items()):
-                each = [scale * values[name].mean() for values in variant.values.values()]
+                each = [scale * one.whole()[name] for one in variant.measured.values()]
                 colour = styles[label].color
                 axes.plot(each, [number] * len(each), ".", color=colour, alpha=0.45, zorder=1)
             series = {label: {label: _scaled(results[label][name], scale)} for label in labels}
             plot_helpers.dots(axes, labels, series, styles, 1.0, spread=0.0)
-            for baseline in data.queries.baselines:
-                line = {"linestyle": _LINE_STYLES[baseline], "linewidth": 1, "zorder": 0}
-                mean = scale * results[baseline][name].mean
-                axes.axvline(mean, label=baseline, color=plot_helpers.INK, **line)
-            axes.set_xlabel(title)
+            for baseline, style in zip(data.queries.baselines, _LINE_STYLES, strict=False):
+                line = {"linestyle": style, "linewidth": 1, "zorder": 0}
+                if name in results[baseline]:
+                    mean = scale * results[baseline][name].mean
+                    axes.axvline(mean, label=baseline, color=plot_helpers.INK, **line)
+            axes.set_xlabel(with_unit(metric))
+        # The second metric is one that every baseline has.
         handles, names = axes.get_legend_handles_labels()
         lines = [
             (handle, name)
@@ -81,16 +83,23 @@ def methods(
         if lines:
             figure.legend(*zip(*lines, strict=True), loc="outside lower center", ncols=2)
 
-    shown = "; ".join(f"{label} {results[label]['cross_entropy'].mean:.4f}" for label in labels)
+    name, headings = data.metric.name, " and ".join(one.heading for one in metrics)
+    shown = "; ".join(f"{label} {results[label][name].mean:.4f}" for label in labels)
     return Plot(
         "methods",
         "The variants: mean over seeds. Bars reach one standard error over seeds to both sides "
         "(a variant with one seed has none), and each seed is a small dot. Baselines and "
         "Bayes-optimal are lines.",
-        f"Cross-entropy and recall at rank 5 of each variant. The cross-entropy is: {shown}.",
+        f"{headings} of each variant. The first is: {shown}.",
         1.5 + 0.5 * len(labels),
         paint,
     )
+
+
+def _second_metric(data: ReportData, results: dict[str, dict[str, Mean]]) -> Metric:
+    """The last of the metrics that are shown after a validation and that baselines have."""
+    shown = {*data.queries.run.task.shown}.intersection(*results.values())
+    return [metric for metric in data.metrics if metric.name in shown][-1]
 
 
 def _scaled(mean: Mean, scale: float) -> Mean:
@@ -123,8 +132,8 @@ def gain_by_visible_items(data: ReportData, gains: Gains, styles: dict[str, Styl
 
     return Plot(
         "gain_by_visible_items",
-        f"Gain over {data.base} by number of visible items: the cross-entropy saved, over the "
-        "seeds that both have. Bars are 95 % intervals over groups (1.96 standard errors).",
+        f"Gain over {data.base} by number of visible items: {data.metric.heading} saved, over "
+        "the seeds that both have. Bars are 95 % intervals over groups (1.96 standard errors).",
         _alt(gains),
         3.9,
         paint,
@@ -155,7 +164,8 @@ def gain_by_feature(
 
 
 def _gain_label(data: ReportData) -> str:
-    return f"gain over {plot_helpers.short(data.base)} (nats)"
+    unit = f" ({data.metric.unit})" if data.metric.unit else ""
+    return f"gain over {plot_helpers.short(data.base)}{unit}"
 
 
 def _alt(gains: Gains) -> str:
@@ -168,20 +178,20 @@ def _alt(gains: Gains) -> str:
             ranges.append(
                 f"{label} from {means[low].mean:.3f} ({low}) to {means[high].mean:.3f} ({high})"
             )
-    return f"Gain in nats by {gains.title}: {'; '.join(ranges)}."
+    return f"Gain by {gains.title}: {'; '.join(ranges)}."
 
 
 def feature_importance(
-    importance: Importance, features: list[str], styles: dict[str, Style]
+    metric: Metric, importance: Importance, features: list[str], styles: dict[str, Style]
 ) -> Plot:
-    """The rise in cross-entropy without each feature, in the order of `features`."""
+    """The rise in the deciding metric without each feature, in the order of `features`."""
 
     def paint(figure: "Figure") -> None:
         panels = figure.subplots(len(importance), 1, squeeze=False)[:, 0]
         for axes, (perturbation, series) in zip(panels, importance.items(), strict=True):
             plot_helpers.zero(axes, "x")
             plot_helpers.dots(axes, features, series, styles, 1.0)
-            axes.set_xlabel(f"rise in cross-entropy (nats), {perturbation}")
+            axes.set_xlabel(f"rise in {with_unit(metric)}, {perturbation}")
         plot_helpers.legend(figure, panels[0])
 
     largest = "; ".join(
@@ -198,10 +208,10 @@ def feature_importance(
     errors = " or, where there is one seed, over ".join(sorted(over, reverse=True))
     return Plot(
         "feature_importance",
-        "Feature importance: the rise in cross-entropy when the values of a feature are "
+        f"Feature importance: the rise in {metric.heading} when the values of a feature are "
         "permuted between groups, and when the feature is dropped from a model trained with "
         f"features dropped. Bars are one standard error over {errors}.",
-        f"Rise in cross-entropy by feature. The largest rise when permuted: {largest}.",
+        f"Rise in {metric.heading} by feature. The largest rise when permuted: {largest}.",
         0.9 + len(importance) * (0.6 + row * len(features)),
         paint,
     )

@@ -1,11 +1,11 @@
 """The queries of an evaluation and their metrics, read from `eval/<split>.parquet`.
 
-A query is one masked item of one example.
-
-Legend: Q queries, M examples.
+Legend: Q queries, M examples, K sums.
 """
 
 import dataclasses
+import pathlib
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow
@@ -13,21 +13,50 @@ import pyarrow.parquet
 
 from cbert.errors import UserError
 from cbert.evaluation import metrics
-from cbert.evaluation.baselines import (
-    BAYES_OPTIMAL,
-    GIVEN_CONTEXT,
-    POPULARITY,
-    column_prefix,
-)
+from cbert.evaluation.baselines import column_prefix
+from cbert.evaluation.evaluate import MODEL
 from cbert.report.run_directory import RunDirectory
-from cbert.tasks import ranking
+from cbert.tasks.base import CorpusMetrics, Metric, Queries, Task
+from cbert.tasks.label_metrics import reliability
+from cbert.tasks.masked_item import MaskedItem
 
-# The paper's Table 1 has these four.
-TITLES = {metric.name: metric.title for metric in ranking.METRICS[:4]}
-REPORTED_METRICS = tuple(TITLES)
-BASELINES = (POPULARITY, GIVEN_CONTEXT, BAYES_OPTIMAL)
-_KEY = ("id", "group", "position", "item")
+CONTEXT = "context"
 MetricValues = dict[str, np.ndarray]
+
+
+def reported(task: Task) -> tuple[Metric, ...]:
+    """The metrics that a report shows; of masked items those of the paper's Table 1."""
+    return task.metrics[:4] if task.name == MaskedItem.name else task.metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """The metrics of one run, or of a baseline.
+
+    Attributes:
+      values: Each metric that is a mean over queries, `float64 [Q]`.
+      corpus: The metrics that are no means.
+      weights: `float64 [Q]`, what each query weighs in a mean.
+      reliability: See `label_metrics.reliability`; None where calibration is not measured.
+    """
+
+    values: MetricValues
+    corpus: CorpusMetrics
+    weights: np.ndarray
+    reliability: np.ndarray | None = None
+
+    def every(self) -> CorpusMetrics:
+        """All metrics, the means among them, as functions of sums over queries."""
+        columns = [*(self.weights * column for column in self.values.values()), self.weights]
+
+        def means(sums: np.ndarray) -> MetricValues:
+            return {name: sums[..., n] / sums[..., -1] for n, name in enumerate(self.values)}
+
+        return CorpusMetrics(np.stack(columns, axis=1), means) + self.corpus
+
+    def whole(self) -> dict[str, float]:
+        """Each metric over all queries."""
+        return self.every()(np.ones(len(self.weights)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,89 +65,132 @@ class QueryTable:
 
     Attributes:
       run: The run whose table was read.
-      key: `[Q]` rows that identify the queries.
+      key: `[Q]` rows that identify the queries: what each query asked, see `Task.table`.
       groups: `int [Q]`, equal for queries of the same group.
+      weights: `float64 [Q]`, what each query weighs in a mean.
       examples: `int [Q]`, an index into `contexts`.
       contexts: `[M]`, the context of each example as JSON text.
-      visible: `int [Q]`, the number of items that the model saw.
-      baselines: Baseline to metric to `float64 [Q]`.
+      visible: `int [Q]`, the number of items that the model saw; None for texts.
+      baselines: Baseline to its metrics.
     """
 
     run: RunDirectory
     key: pyarrow.Table
     groups: np.ndarray
+    weights: np.ndarray
     examples: np.ndarray
     contexts: list[str]
-    visible: np.ndarray
-    baselines: dict[str, MetricValues]
+    visible: np.ndarray | None
+    baselines: dict[str, Measured]
 
     def __len__(self) -> int:
         return len(self.groups)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Columns(Mapping[str, np.ndarray]):
+    """The columns of a table whose names begin with a prefix; read where they are asked for."""
+
+    table: pyarrow.Table
+    path: pathlib.Path
+    prefix: str = ""
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self:
+            full = repr(self.prefix + name)
+            raise UserError(f"{self.path}: lacks the column {full}; evaluate the run again")
+        return self.table[self.prefix + name].to_numpy()
+
+    def __contains__(self, name: object) -> bool:
+        return f"{self.prefix}{name}" in self.table.column_names
+
+    def __iter__(self) -> Iterator[str]:
+        names = (name for name in self.table.column_names if name.startswith(self.prefix))
+        return (name.removeprefix(self.prefix) for name in names)
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
 def read_queries(run: RunDirectory) -> QueryTable:
     """Reads the queries of one run; raises `UserError` when its table is damaged."""
-    table = _read(run)
+    path, table = _read(run)
     _, first, examples = np.unique(
         _strings(table, "id"), return_index=True, return_inverse=True
     )
+    queries = run.task.read_queries(_Columns(table, path))
+    visible = "visible_items"
+    results = (run.evaluation or {})["results"]
     return QueryTable(
         run=run,
-        key=table.select(_KEY),
+        key=_key(table),
         groups=metrics.group_codes(_strings(table, "group")),
+        weights=queries.weights,
         examples=examples,
-        contexts=table["context"].take(pyarrow.array(first)).to_pylist(),
-        visible=table["visible_items"].to_numpy(),
+        contexts=table[CONTEXT].take(pyarrow.array(first)).to_pylist(),
+        visible=table[visible].to_numpy() if visible in table.column_names else None,
         baselines={
-            name: _metric_values(table, column_prefix(name))
-            for name in BASELINES
-            if f"{column_prefix(name)}rank" in table.column_names
+            name: _measured(run.task, queries, _Columns(table, path, column_prefix(name)))
+            for name in results
+            if name != MODEL
         },
     )
 
 
-def read_metrics(run: RunDirectory, queries: QueryTable) -> MetricValues:
-    """The metrics of each query, `float64 [Q]`.
+def read_metrics(run: RunDirectory, queries: QueryTable) -> Measured:
+    """The metrics of a run.
 
     Raises:
       UserError: the table is damaged, or its queries are not `queries`.
     """
-    table = _read(run)
-    if not table.select(_KEY).equals(queries.key):
+    path, table = _read(run)
+    if not _key(table).equals(queries.key):
         raise UserError(
             f"{queries.run.path} and {run.path} were evaluated on different queries; evaluate "
             "both on the same prepared data"
         )
-    return _metric_values(table, "")
+    columns = _Columns(table, path)
+    return _measured(run.task, run.task.read_queries(columns), columns)
 
 
-def _read(run: RunDirectory) -> pyarrow.Table:
+def _key(table: pyarrow.Table) -> pyarrow.Table:
+    """The columns that come before the context and the predictions."""
+    return table.select(table.column_names[: table.column_names.index(CONTEXT)])
+
+
+def _read(run: RunDirectory) -> tuple[pathlib.Path, pyarrow.Table]:
+    """The file and its content."""
     assert run.evaluation is not None
     name, count = run.evaluation["split"], run.evaluation["queries"]
     path = run.path / "eval" / f"{name}.parquet"
     try:
         table = pyarrow.parquet.read_table(path)
-        needed = (*_KEY, "visible_items", "context", "log_probability", "rank")
-        absent = [name for name in needed if name not in table.column_names]
     except (pyarrow.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())[:80]
         raise UserError(f"{path}: damaged ({reason}); evaluate the run again") from None
-    if absent:
-        raise UserError(f"{path}: lacks the column {absent[0]!r}; evaluate the run again")
     if len(table) != count:
         raise UserError(
             f"{path}: {len(table)} rows where {name}.json says {count} queries; evaluate the "
             "run again"
         )
-    return table
+    for column in ("id", "group", CONTEXT):
+        if column not in table.column_names:
+            raise UserError(f"{path}: lacks the column {column!r}; evaluate the run again")
+    return path, table
 
 
 def _strings(table: pyarrow.Table, name: str) -> np.ndarray:
     return table[name].to_numpy().astype(str)
 
 
-def _metric_values(table: pyarrow.Table, prefix: str) -> MetricValues:
-    values = ranking.metric_values(
-        table[f"{prefix}log_probability"].to_numpy(), table[f"{prefix}rank"].to_numpy()
+def _measured(task: Task, queries: Queries, columns: _Columns) -> Measured:
+    predictions = task.read_predictions(columns)
+    names = {metric.name for metric in reported(task)}
+    values = task.metric_values(predictions, queries)
+    calibration = task.calibration(predictions, queries)
+    return Measured(
+        {name: column for name, column in values.items() if name in names},
+        task.corpus_metrics(predictions, queries),
+        queries.weights,
+        None if calibration is None else reliability(*calibration),
     )
-    return {name: values[name] for name in REPORTED_METRICS}

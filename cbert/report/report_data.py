@@ -9,8 +9,9 @@ from cbert import progress
 from cbert.errors import UserError
 from cbert.model import contextual_bert
 from cbert.report import query_table, run_directory, variants
-from cbert.report.query_table import MetricValues, QueryTable
+from cbert.report.query_table import Measured, QueryTable
 from cbert.report.run_directory import RunDirectory
+from cbert.tasks.base import Metric
 from cbert.training import config as config_lib
 
 
@@ -21,13 +22,13 @@ class Variant:
     Attributes:
       label: The variant's name in the report.
       runs: Seed to run.
-      values: Seed to metric to `float64 [Q]`.
+      measured: Seed to the run's metrics.
       parameters: The number of parameters, counted as in the paper's Table 1.
     """
 
     label: str
     runs: dict[int, RunDirectory]
-    values: dict[int, MetricValues]
+    measured: dict[int, Measured]
     parameters: int
 
 
@@ -40,6 +41,7 @@ class ReportData:
       split: The split that the runs were evaluated on.
       base: The label of the variant with which the others are compared first.
       variants: Label to variant, in the order of the tables.
+      metrics: The metrics of the tables; the first one decides.
       queries: The queries, and the metrics of the baselines.
       settings: The fields named in `run_directory.SETTINGS`.
       missing: One line for each thing that the report lacks.
@@ -49,9 +51,15 @@ class ReportData:
     split: str
     base: str
     variants: dict[str, Variant]
+    metrics: tuple[Metric, ...]
     queries: QueryTable
     settings: dict[str, Any]
     missing: list[str]
+
+    @property
+    def metric(self) -> Metric:
+        """The metric that decides."""
+        return self.metrics[0]
 
 
 def load(directory: str | pathlib.Path, split: str, base: str) -> ReportData:
@@ -81,7 +89,8 @@ def load(directory: str | pathlib.Path, split: str, base: str) -> ReportData:
     evaluation = queries.run.evaluation or {}
     settings = {name: evaluation[name] for name in run_directory.SETTINGS}
     missing = _missing(groups, unusable, others)
-    return ReportData(directory, split, base, loaded, queries, settings, missing)
+    metrics = query_table.reported(queries.run.task)
+    return ReportData(directory, split, base, loaded, metrics, queries, settings, missing)
 
 
 def _check_base(base: str, usable: list[str], labels: list[str]) -> None:
@@ -98,9 +107,9 @@ def _read(
     first = next(run for seeds in usable.values() for run in seeds.values())
     queries, loaded = query_table.read_queries(first), {}
     for label, seeds in progress.bar(usable.items(), desc="reading", unit=" variants"):
-        values = {seed: query_table.read_metrics(run, queries) for seed, run in seeds.items()}
+        measured = {seed: query_table.read_metrics(run, queries) for seed, run in seeds.items()}
         parameters = _parameters(next(iter(seeds.values())))
-        loaded[label] = Variant(label, seeds, values, parameters)
+        loaded[label] = Variant(label, seeds, measured, parameters)
     return queries, loaded
 
 

@@ -4,20 +4,25 @@ from cbert.evaluation.baselines import BAYES_OPTIMAL
 from cbert.evaluation.compare import plus_minus
 from cbert.evaluation.feature_importance import DROPPED, PERMUTED
 from cbert.report import statistics
-from cbert.report.query_table import REPORTED_METRICS, TITLES
 from cbert.report.report_data import ReportData
 from cbert.report.statistics import Difference, Mean
 from cbert.report.tables import Table
+from cbert.tasks.base import Metric
+from cbert.tasks.masked_item import MaskedItem
 
 _PERTURBATIONS = {
     PERMUTED: "The values of one feature are permuted between groups",
     DROPPED: "One feature is dropped, for models that were trained with features dropped",
 }
 
+_PAPER = {MaskedItem.name: "; the paper's own numbers are of its validation split"}
 
-def cell(mean: Mean, metric: str, sign: str = "") -> str:
-    """A mean with its standard error, or alone where it has none."""
-    scale, digits = (1, 4) if metric == "cross_entropy" else (100, 2)
+
+def cell(mean: Mean | None, metric: Metric, sign: str = "") -> str:
+    """A mean with its standard error, or alone where it has none; none is an empty cell."""
+    if mean is None:
+        return ""
+    scale, digits = metric.scale, metric.digits
     if mean.error is None:
         return f"{scale * mean.mean:{sign}.{digits}f}"
     return plus_minus(mean.mean, mean.error, scale, digits, sign)
@@ -38,10 +43,10 @@ def main_table(data: ReportData, results: dict[str, dict[str, Mean]]) -> Table:
         rows.append(
             (
                 label,
-                *(cell(means[name], name) for name in REPORTED_METRICS),
+                *(cell(means[metric.name], metric) for metric in data.metrics),
                 f"{variant.parameters:,}",
-                _error_over(means["cross_entropy"]),
-                cell(validated, "cross_entropy") if validated else "no rows",
+                _error_over(means[data.metric.name]),
+                cell(validated, data.metric) if validated else "no rows",
             )
         )
     rules = [len(rows)] if data.queries.baselines else []
@@ -49,30 +54,33 @@ def main_table(data: ReportData, results: dict[str, dict[str, Mean]]) -> Table:
         if label == BAYES_OPTIMAL:
             rules.append(len(rows))
         means = results[label]
-        cells = (cell(means[name], name) for name in REPORTED_METRICS)
-        rows.append((label, *cells, "", _error_over(means["cross_entropy"]), ""))
-    metrics = (TITLES[name] for name in REPORTED_METRICS)
+        cells = (cell(means.get(metric.name), metric) for metric in data.metrics)
+        rows.append((label, *cells, "", _error_over(next(iter(means.values()))), ""))
+    titles = (metric.title for metric in data.metrics)
+    units = "Cross-entropy is in nats. " if data.metric.unit == "nats" else ""
+    task = data.queries.run.task.name
     return Table(
         f"{data.settings['data']}, {data.split} split: mean ± standard error. Errors of "
-        "variants are over seeds, errors of baselines over groups. Cross-entropy is in nats. "
-        "Parameters are counted as in the paper, without context embeddings and the last dense "
-        "layer. The last column is measured on the validation split at the best step, with one "
-        "query an example and errors over seeds; the paper's own numbers are of its validation "
-        "split.",
-        ("", *metrics, "parameters", "± over", "validation cross-entropy"),
+        "variants are over seeds, errors of baselines over groups. "
+        f"{units}Parameters are counted as in the paper, without context embeddings and the "
+        "last dense layer. The last column is measured on the validation split at the best "
+        f"step, with one query an example and errors over seeds{_PAPER.get(task, '')}.",
+        ("", *titles, "parameters", "± over", f"validation {data.metric.heading}"),
         rows,
         sorted(set(rules)),
     )
 
 
-def comparison_table(data: ReportData, metric: str, differences: list[Difference]) -> Table:
+def comparison_table(data: ReportData, metric: Metric, differences: list[Difference]) -> Table:
     """The differences in one metric, the pairs with the base variant first."""
     of_metric = [one for one in differences if one.metric == metric]
-    unit = " (points)"
-    if metric == "cross_entropy":
-        unit = " (nats; the second is better where it is negative)"
+    notes = ["points" if metric.percent else metric.unit]
+    if metric.best == "min":
+        notes.append("the second is better where it is negative")
+    note = "; ".join(note for note in notes if note)
+    unit = f" ({note})" if note else ""
     return Table(
-        f"{TITLES[metric]}, the second minus the first{unit}; ± standard error over groups",
+        f"{metric.title}, the second minus the first{unit}; ± standard error over groups",
         ("pair", "difference", "95 % interval", "p", "p, Holm", "same sign", "verdict"),
         [_comparison_row(one) for one in of_metric],
         rules=(sum(one.base == data.base for one in of_metric),),
@@ -81,7 +89,7 @@ def comparison_table(data: ReportData, metric: str, differences: list[Difference
 
 
 def _comparison_row(one: Difference) -> tuple[str, ...]:
-    scale, digits = (1, 4) if one.metric == "cross_entropy" else (100, 2)
+    scale, digits = one.metric.scale, one.metric.digits
     mean = Mean(one.mean, one.error, statistics.GROUPS, 0)
     alone = " (one seed)" if len(one.by_seed) == 1 else ""
     same = max(
@@ -100,32 +108,37 @@ def _comparison_row(one: Difference) -> tuple[str, ...]:
 
 
 def importance_table(
-    perturbation: str, rises: dict[str, dict[str, Mean]], features: list[str]
+    metric: Metric, perturbation: str, rises: dict[str, dict[str, Mean]], features: list[str]
 ) -> Table:
-    """The rise in cross-entropy when a feature is perturbed, a column for each variant."""
+    """The rise in a metric when a feature is perturbed, a column for each variant."""
     return Table(
-        f"{_PERTURBATIONS[perturbation]}: rise in cross-entropy (nats), one query an example; "
-        "± standard error over seeds, or over groups where there is one seed. Variants that "
+        f"{_PERTURBATIONS[perturbation]}: rise in {with_unit(metric)}, one query an example; ± "
+        "standard error over seeds, or over groups where there is one seed. Variants that "
         "read no context are left out.",
         ("", *rises),
         [
-            (name, *(cell(means[name], "cross_entropy", "+") for means in rises.values()))
+            (name, *(cell(means[name], metric, "+") for means in rises.values()))
             for name in features
         ],
     )
 
 
+def with_unit(metric: Metric) -> str:
+    """A metric's heading with its unit in brackets."""
+    return f"{metric.heading} ({metric.unit})" if metric.unit else metric.heading
+
+
 def runs_table(data: ReportData) -> Table:
-    """The run directories, their checkpoints and their cross-entropy."""
-    rows = []
+    """The run directories, their checkpoints and their value of the deciding metric."""
+    rows, metric = [], data.metric
     for label, variant in data.variants.items():
         for seed, run in variant.runs.items():
-            value = variant.values[seed]["cross_entropy"].mean()
+            value = metric.scale * variant.measured[seed].whole()[metric.name]
             step = (run.evaluation or {})["step"]
-            rows.append((run.name, label, str(seed), f"{step:,}", f"{value:.4f}"))
+            rows.append((run.name, label, str(seed), f"{step:,}", f"{value:.{metric.digits}f}"))
     return Table(
-        f"The runs behind the tables; cross-entropy is in nats on the {data.split} split.",
-        ("directory", "variant", "seed", "step", "cross-entropy"),
+        f"The runs behind the tables; {with_unit(metric)} is that of the {data.split} split.",
+        ("directory", "variant", "seed", "step", metric.heading),
         rows,
         words=(1,),
     )

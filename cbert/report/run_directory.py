@@ -7,16 +7,24 @@ from typing import Any, NoReturn
 
 import ml_collections
 
-from cbert import files
+from cbert import files, tasks
 from cbert.errors import UserError
 from cbert.schema import Schema, schema_file
-from cbert.tasks.masked_item import MaskedItem
+from cbert.tasks.base import Metric, Task
 from cbert.training import checkpoint, workdir, writer
 from cbert.training import config as config_lib
 
 REPORT = "report"
 # The fields of an evaluation that must be the same for all runs.
 SETTINGS = ("data", "split", "masking", "checkpoint", "queries", "skipped", "groups")
+# The parts of a schema that must be the same, in words.
+_SAME = {
+    "items": "vocabularies",
+    "counts": "vocabularies",
+    "features": "features",
+    "target": "targets",
+}
+_NEEDED = (*SETTINGS, "step", "results")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +36,8 @@ class RunDirectory:
       path: The directory.
       config: The run's config.
       schema: The run's schema.
-      curve: Step to validation cross-entropy, in nats.
+      task: The run's task, which has no parameters here.
+      curve: Step to the validation value of the task's first metric.
       finished: Whether training came to its end.
       evaluation: The content of `eval/<split>.json`; None where the run is not evaluated.
     """
@@ -37,6 +46,7 @@ class RunDirectory:
     path: pathlib.Path
     config: ml_collections.ConfigDict
     schema: Schema
+    task: Task
     curve: dict[int, float]
     finished: bool
     evaluation: dict[str, Any] | None
@@ -46,9 +56,15 @@ class RunDirectory:
         return self.config.seed
 
     @property
+    def metric(self) -> Metric:
+        """The metric that decides which checkpoint is the best."""
+        return self.task.metrics[0]
+
+    @property
     def best_step(self) -> int | None:
-        """The first step with the lowest validation cross-entropy."""
-        return min(self.curve, key=self.curve.__getitem__) if self.curve else None
+        """The first step with the best validation value."""
+        choose = min if self.metric.best == "min" else max
+        return choose(self.curve, key=self.curve.__getitem__) if self.curve else None
 
     def unusable(self, split: str) -> str:
         """The reason why the report cannot use the run; empty where it can."""
@@ -92,16 +108,13 @@ def read_all(directory: pathlib.Path, split: str) -> tuple[list[RunDirectory], l
 def read(path: pathlib.Path, split: str) -> RunDirectory:
     """Reads one run directory; raises `UserError` that names a damaged file."""
     config = config_lib.load(path)
-    if config.task.name != MaskedItem.name:
-        raise UserError(
-            f"{path} is a run of the task {config.task.name}, and a report shows "
-            f"{MaskedItem.name} alone; compare such runs by evaluating them together"
-        )
     schema = schema_file.load(path / "schema.json")
+    task = tasks.create(config, config_lib.build_model(config, schema), schema)
+    metric = task.metrics[0].name
     metrics = path / "metrics.jsonl"
     try:
         curve = {
-            int(row["step"]): float(row["cross_entropy"])
+            int(row["step"]): float(row[metric])
             for row in writer.read(metrics)
             if row["split"] == "validation"
         }
@@ -109,7 +122,7 @@ def read(path: pathlib.Path, split: str) -> RunDirectory:
         raise UserError(f"{metrics}: damaged ({error!r}); restore the file") from None
     finished = workdir.finished(path) is not None
     evaluation = _read_evaluation(path / "eval" / f"{split}.json")
-    return RunDirectory(path.name, path, config, schema, curve, finished, evaluation)
+    return RunDirectory(path.name, path, config, schema, task, curve, finished, evaluation)
 
 
 def _read_evaluation(path: pathlib.Path) -> dict[str, Any] | None:
@@ -117,7 +130,7 @@ def _read_evaluation(path: pathlib.Path) -> dict[str, Any] | None:
         return None
     try:
         evaluation = json.loads(files.read_text(path))
-        absent = [name for name in (*SETTINGS, "step") if name not in evaluation]
+        absent = [name for name in _NEEDED if name not in evaluation]
     except (ValueError, TypeError) as error:
         raise UserError(f"{path}: damaged ({error}); evaluate the run again") from None
     if absent:
@@ -133,9 +146,11 @@ def check_comparable(runs: list[RunDirectory]) -> None:
         names = first.config.data.name, run.config.data.name
         if names[0] != names[1]:
             _refuse(first, run, f"were trained on different data, {names[0]} and {names[1]}")
-        for part in ("items", "counts", "features"):
+        names = first.task.name, run.task.name
+        if names[0] != names[1]:
+            _refuse(first, run, f"are of different tasks, {names[0]} and {names[1]}")
+        for part, what in _SAME.items():
             if getattr(first.schema, part) != getattr(run.schema, part):
-                what = "features" if part == "features" else "vocabularies"
                 _refuse(first, run, f"have different {what} in their schema.json")
     for run, evaluation in evaluated[1:]:
         for name in SETTINGS:

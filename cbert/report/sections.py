@@ -3,12 +3,12 @@
 import dataclasses
 
 from cbert.evaluation.feature_importance import PERMUTED
-from cbert.report import plot_helpers, plots, result_tables, slices
+from cbert.report import plot_helpers, plots, reliability_diagram, result_tables, slices
 from cbert.report.plot_helpers import Plot, Style
-from cbert.report.query_table import REPORTED_METRICS
 from cbert.report.report_data import ReportData
 from cbert.report.statistics import DRAWS, Difference, Mean
 from cbert.report.tables import Table
+from cbert.tasks.label_metrics import BINS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +37,7 @@ def make(
         ),
         _comparisons(data, differences),
         *([Section("Learning curves", plots=[curves])] if curves else []),
+        *_calibration(data, styles),
         *_gains(data, styles),
         _feature_importance(data, styles),
         Section("Runs", tables=[result_tables.runs_table(data)]),
@@ -59,13 +60,19 @@ def title(data: ReportData) -> str:
 
 def _setting(data: ReportData) -> str:
     settings = data.settings
-    masking = "each item is masked once"
-    if settings["masking"] != "each":
-        masking = "one item of each example is masked"
+    token = "item" if data.queries.visible is not None else "token"
+    asked, reason = {
+        "each": (f"each {token} is masked once", f"their {token} is not in the vocabulary"),
+        "one": (
+            f"one {token} of each example is masked",
+            f"their {token} is not in the vocabulary",
+        ),
+        "": ("one an example", "their target is missing or was not seen in training"),
+    }[settings["masking"]]
     return (
-        f"There are {settings['queries']:,} queries ({masking}) from {settings['groups']:,} "
-        f"groups; {settings['skipped']:,} more were skipped because their item is not in the "
-        f"vocabulary. The {settings['checkpoint']} checkpoint of each run was evaluated."
+        f"There are {settings['queries']:,} queries ({asked}) from {settings['groups']:,} "
+        f"groups; {settings['skipped']:,} more were skipped because {reason}. "
+        f"The {settings['checkpoint']} checkpoint of each run was evaluated."
     )
 
 
@@ -96,29 +103,42 @@ def _comparisons(data: ReportData, differences: list[Difference]) -> Section:
         name,
         text,
         tables=[
-            result_tables.comparison_table(data, metric, differences)
-            for metric in REPORTED_METRICS
+            result_tables.comparison_table(data, metric, differences) for metric in data.metrics
         ],
     )
 
 
-def _gains(data: ReportData, styles: dict[str, Style]) -> list[Section]:
-    visible = slices.by_visible_items(data)
-    if not visible.gains or not visible.queries:
+def _calibration(data: ReportData, styles: dict[str, Style]) -> list[Section]:
+    """The reliability diagram, where the task's predictions have probabilities to calibrate."""
+    plot = reliability_diagram.reliability_diagram(data, styles)
+    if plot is None:
         return []
+    text = [
+        f"Predictions fall into {BINS} bins of equal width by their probability; a calibrated "
+        "model is right as often as it says. The calibration error in the tables is the mean "
+        "distance between the two over predictions (expected calibration error, Guo et al., "
+        "2017). For several labels, a prediction is a pair of a text and a label, and it is "
+        "right where the text has the label."
+    ]
+    return [Section("Calibration", text, plots=[plot])]
+
+
+def _gains(data: ReportData, styles: dict[str, Style]) -> list[Section]:
     by_feature = [
         plots.gain_by_feature(data, of_feature, f"gain_by_feature_{number:02}", styles)
         for number, of_feature in enumerate(slices.by_features(data).values(), 1)
     ]
     text = [
-        f"The gain is the cross-entropy of {data.base} minus that of the variant on the same "
-        "queries, averaged over the seeds that both have. Bars are 95 % intervals over groups "
-        "(1.96 standard errors), conditional on these models. Slices with fewer than "
-        f"{slices.LEAST_QUERIES} queries, vectors, and features with more than "
+        f"The gain is by how much {data.metric.heading} is better than that of {data.base} on "
+        "the same queries, averaged over the seeds that both have. Bars are 95 % intervals "
+        "over groups (1.96 standard errors), conditional on these models. Slices with fewer "
+        f"than {slices.LEAST_QUERIES} queries, vectors, and features with more than "
         f"{slices.MOST_VALUES} values are left out; numbers are sliced at their quarters."
     ]
-    by_count = plots.gain_by_visible_items(data, visible, styles)
-    gains = [Section("Gain by number of visible items", plots=[by_count])]
+    gains, visible = [], slices.by_visible_items(data)
+    if visible is not None and visible.gains and visible.queries:
+        by_count = plots.gain_by_visible_items(data, visible, styles)
+        gains.append(Section("Gain by number of visible items", plots=[by_count]))
     if by_feature:
         gains.append(Section("Gain by value of a feature", text, plots=by_feature))
     return gains
@@ -136,8 +156,8 @@ def _feature_importance(data: ReportData, styles: dict[str, Style]) -> Section:
     largest = {name: max(means[name].mean for means in permuted.values()) for name in first}
     features = sorted(largest, key=lambda name: -largest[name])
     tables = [
-        result_tables.importance_table(perturbation, rises, features)
+        result_tables.importance_table(data.metric, perturbation, rises, features)
         for perturbation, rises in importance.items()
     ]
-    plot = plots.feature_importance(importance, features, styles)
+    plot = plots.feature_importance(data.metric, importance, features, styles)
     return Section(title, tables=tables, plots=[plot])

@@ -28,7 +28,8 @@ class Gains:
     Attributes:
       title: The property by which the queries are sliced.
       queries: Slice to its number of queries.
-      gains: Variant to slice to the gain in nats, with its standard error over groups.
+      gains: Variant to slice to the gain in the deciding metric, with its standard error over
+        groups.
     """
 
     title: str
@@ -36,9 +37,14 @@ class Gains:
     gains: dict[str, dict[str, Mean]]
 
 
-def by_visible_items(data: ReportData) -> Gains:
-    """One slice for each number of visible items; the largest numbers share one slice."""
+def by_visible_items(data: ReportData) -> Gains | None:
+    """One slice for each number of visible items; the largest numbers share one slice.
+
+    None for texts.
+    """
     visible = data.queries.visible
+    if visible is None:
+        return None
     last = int(np.quantile(visible, 1 - TAIL_FRACTION, method="higher"))
     slices = {str(count): visible == count for count in range(visible.min(), last)}
     name = str(last) if visible.max() == last else f"{last} or more"
@@ -70,14 +76,16 @@ def _gains(data: ReportData, title: str, slices: dict[str, np.ndarray]) -> Gains
         gain = None if label == data.base else statistics.gain(data, label)
         if gain is not None:
             gains[label] = {
-                name: statistics.over_groups(gain[inside], data.queries.groups[inside])
+                name: statistics.over_groups(
+                    gain[inside], data.queries.groups[inside], data.queries.weights[inside]
+                )
                 for name, inside in kept.items()
             }
     return Gains(title, {name: int(inside.sum()) for name, inside in kept.items()}, gains)
 
 
 def feature_importance(data: ReportData) -> Importance:
-    """`permuted` and `dropped` to variant to feature to the rise in cross-entropy.
+    """`permuted` and `dropped` to variant to feature to the rise in the deciding metric.
 
     Errors are over seeds where several were measured, otherwise over groups. A variant that
     reads no context has no rise anywhere and is left out.

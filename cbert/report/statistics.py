@@ -9,15 +9,13 @@ import itertools
 import numpy as np
 
 from cbert.evaluation import metrics
-from cbert.report.query_table import REPORTED_METRICS
+from cbert.report.query_table import Measured
 from cbert.report.report_data import ReportData, Variant
-from cbert.tasks.ranking import METRICS
+from cbert.tasks.base import Metric
 
 DRAWS = 10_000
 # Differences of recall are often exactly zero; rounding of the sums leaves less than this.
 ROUNDING = 1e-12
-# +1 for a metric that is better when it is larger, -1 for one that is better when smaller.
-DIRECTION = {metric.name: -1 if metric.best == "min" else 1 for metric in METRICS}
 SEEDS, GROUPS = "seeds", "groups"
 
 
@@ -44,31 +42,52 @@ def over_seeds(values: list[float]) -> Mean:
     return Mean(float(np.mean(values)), error, SEEDS, len(values))
 
 
-def over_groups(values: np.ndarray, groups: np.ndarray) -> Mean:
+def over_groups(values: np.ndarray, groups: np.ndarray, weights: np.ndarray) -> Mean:
     """The mean with the standard error of `metrics.mean_and_error`."""
-    mean, error = metrics.mean_and_error(values, groups)
+    mean, error = metrics.mean_and_error(values, groups, weights)
     return Mean(mean, error, GROUPS, len(np.unique(groups)))
 
 
 def results(data: ReportData) -> dict[str, dict[str, Mean]]:
-    """Variant or baseline to metric to mean; errors of baselines are over groups."""
-    means = {
-        label: {
-            name: over_seeds([float(values[name].mean()) for values in variant.values.values()])
-            for name in REPORTED_METRICS
+    """Variant or baseline to metric to mean; errors of baselines are over groups.
+
+    A baseline may lack a metric.
+    """
+    means = {}
+    for label, variant in data.variants.items():
+        wholes = [measured.whole() for measured in variant.measured.values()]
+        means[label] = {
+            metric.name: over_seeds([whole[metric.name] for whole in wholes])
+            for metric in data.metrics
         }
-        for label, variant in data.variants.items()
-    }
-    groups = data.queries.groups
-    for label, values in data.queries.baselines.items():
-        means[label] = {name: over_groups(values[name], groups) for name in REPORTED_METRICS}
+    for label, measured in data.queries.baselines.items():
+        means[label] = _of_baseline(measured, data)
     return means
 
 
+def _of_baseline(measured: Measured, data: ReportData) -> dict[str, Mean]:
+    groups = data.queries.groups
+    means = {
+        name: over_groups(values, groups, measured.weights)
+        for name, values in measured.values.items()
+    }
+    inside, count = np.ones(len(groups), bool), len(np.unique(groups))
+    corpus = metrics.summarize_corpus(measured.corpus, groups, inside)
+    for name, one in corpus.items():
+        means[name] = Mean(one["mean"] or 0.0, one["standard_error"], GROUPS, count)
+    known = [metric.name for metric in data.metrics if metric.name in means]
+    return {name: means[name] for name in known}
+
+
 def validation(variant: Variant) -> Mean | None:
-    """Validation cross-entropy at the best step; None where a seed has no validation rows."""
-    curves = [run.curve for run in variant.runs.values()]
-    return over_seeds([min(curve.values()) for curve in curves]) if all(curves) else None
+    """The deciding metric on the validation split at the best step.
+
+    None where a seed has no validation rows.
+    """
+    runs = variant.runs.values()
+    if not all(run.curve for run in runs):
+        return None
+    return over_seeds([run.curve[run.best_step] for run in runs if run.best_step is not None])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,10 +97,10 @@ class Difference:
     Attributes:
       base: The label of the variant that is subtracted.
       other: The label of the variant from which it is subtracted.
-      metric: One of `REPORTED_METRICS`.
+      metric: The metric.
       by_seed: The mean difference of each seed that both variants have.
       mean: The mean over those seeds.
-      error: The standard error over groups.
+      error: The standard error over groups; of a metric that is no mean, from the bootstrap.
       low: The lower end of the bootstrap's 95 % interval (groups are drawn with replacement).
       high: The upper end of the same interval.
       p: The bootstrap's two-sided p value.
@@ -90,7 +109,7 @@ class Difference:
 
     base: str
     other: str
-    metric: str
+    metric: Metric
     by_seed: dict[int, float]
     mean: float
     error: float | None
@@ -106,7 +125,7 @@ class Difference:
         return {1: self.other, -1: self.base, 0: None}[sign]
 
 
-def better(metric: str, low: float, high: float, by_seed: list[float]) -> int:
+def better(metric: Metric, low: float, high: float, by_seed: list[float]) -> int:
     """1 where the difference is clearly an improvement, -1 where it is clearly the opposite.
 
     It is clear when the interval excludes zero and every seed's difference has the same sign.
@@ -114,7 +133,8 @@ def better(metric: str, low: float, high: float, by_seed: list[float]) -> int:
     """
     sign = (low > 0) - (high < 0)
     same = all(np.sign(value) == sign for value in by_seed)
-    return int(sign) * DIRECTION[metric] if same else 0
+    direction = -1 if metric.best == "min" else 1
+    return int(sign) * direction if same else 0
 
 
 def pairs(data: ReportData) -> list[Difference]:
@@ -125,48 +145,76 @@ def pairs(data: ReportData) -> list[Difference]:
     labels = [data.base, *(label for label in data.variants if label != data.base)]
     chosen = []
     for base, other in itertools.combinations(labels, 2):
-        seeds = data.variants[base].values.keys() & data.variants[other].values.keys()
-        if seeds:
-            chosen.append((base, other, sorted(seeds)))
-    columns = [(name, *pair) for name in REPORTED_METRICS for pair in chosen]
-    if not columns:
+        of_base, of_other = (data.variants[label].measured for label in (base, other))
+        if seeds := sorted(of_base.keys() & of_other.keys()):
+            chosen.append((base, other, seeds))
+    if not chosen:
         return []
-    sums, counts = _group_sums(data)
-    seedwise = [
-        {seed: sums[other, seed, name] - sums[base, seed, name] for seed in seeds}
-        for name, base, other, seeds in columns
-    ]
-    stacked = np.stack([np.mean(list(one.values()), axis=0) for one in seedwise], axis=1)
-    means = metrics.bootstrap_means(stacked, counts, draws=DRAWS)
-    means[np.abs(means) < ROUNDING] = 0.0
-    lows, highs = np.percentile(means, [2.5, 97.5], axis=0)
-    ps = np.array([p_value(draws) for draws in means.T])
-    if len(counts) < 2:  # A single group says nothing about other groups.
-        lows[:], highs[:], ps[:] = -np.inf, np.inf, 1.0
-    holms = np.concatenate([holm(part) for part in np.split(ps, len(REPORTED_METRICS))])
-    return [
-        Difference(
-            base,
-            other,
-            name,
-            {seed: float(values.sum() / counts.sum()) for seed, values in one.items()},
-            *metrics.ratio_and_error(stacked[:, column], counts),
-            *(float(part[column]) for part in (lows, highs, ps, holms)),
-        )
-        for column, ((name, base, other, _), one) in enumerate(
-            zip(columns, seedwise, strict=True)
-        )
-    ]
+    drawn, wholes = _drawn(data)
+    differences = []
+    for metric in data.metrics:
+        of_metric = [_difference(data, metric, pair, drawn, wholes) for pair in chosen]
+        corrected = holm(np.array([one.p for one in of_metric]))
+        differences += [
+            dataclasses.replace(one, p_holm=float(p))
+            for one, p in zip(of_metric, corrected, strict=True)
+        ]
+    return differences
 
 
-def _group_sums(data: ReportData) -> tuple[dict[tuple[str, int, str], np.ndarray], np.ndarray]:
-    """(label, seed, metric) to sums `[G]`, and the number of queries of each group `[G]`."""
-    groups, sums = data.queries.groups, {}
-    for label, variant in data.variants.items():
-        for seed, values in variant.values.items():
-            for name in REPORTED_METRICS:
-                sums[label, seed, name], counts = metrics.group_sums(values[name], groups)
-    return sums, counts
+_Run = tuple[str, int]
+
+
+def _drawn(
+    data: ReportData,
+) -> tuple[dict[_Run, dict[str, np.ndarray]], dict[_Run, dict[str, float]]]:
+    """(label, seed) to each metric when groups are drawn `[DRAWS]`, and over all queries."""
+    measured = {
+        (label, seed): one.every()
+        for label, variant in data.variants.items()
+        for seed, one in variant.measured.items()
+    }
+    groups = data.queries.groups
+    sums = {run: metrics.corpus_sums(corpus, groups) for run, corpus in measured.items()}
+    parts: dict[_Run, list[dict[str, np.ndarray]]] = {run: [] for run in measured}
+    for weights in metrics.bootstrap_weights(len(np.unique(groups)), 0, DRAWS):
+        for run, corpus in measured.items():
+            parts[run].append(corpus.measure(weights @ sums[run]))
+    names = [metric.name for metric in data.metrics]
+    joined = {
+        run: {name: np.concatenate([part[name] for part in of_run]) for name in names}
+        for run, of_run in parts.items()
+    }
+    return joined, {run: corpus(np.ones(len(groups))) for run, corpus in measured.items()}
+
+
+def _difference(
+    data: ReportData,
+    metric: Metric,
+    pair: tuple[str, str, list[int]],
+    drawn: dict[_Run, dict[str, np.ndarray]],
+    wholes: dict[_Run, dict[str, float]],
+) -> Difference:
+    """The difference of one pair in one metric; Holm's p is left to the caller."""
+    (base, other, seeds), name, groups = pair, metric.name, data.queries.groups
+    by_seed = {seed: wholes[other, seed][name] - wholes[base, seed][name] for seed in seeds}
+    draws = np.mean(
+        [drawn[other, seed][name] - drawn[base, seed][name] for seed in seeds], axis=0
+    )
+    draws[np.abs(draws) < ROUNDING] = 0.0
+    low, high = map(float, np.percentile(draws, [2.5, 97.5]))
+    error: float | None = float(np.std(draws, ddof=1))
+    p = p_value(draws)
+    if len(np.unique(groups)) < 2:  # A single group says nothing about other groups.
+        low, high, p, error = -np.inf, np.inf, 1.0, None
+    of_base, of_other = (data.variants[label].measured for label in (base, other))
+    if name in of_base[seeds[0]].values:
+        values = np.mean(
+            [of_other[seed].values[name] - of_base[seed].values[name] for seed in seeds], axis=0
+        )
+        _, error = metrics.mean_and_error(values, groups, data.queries.weights)
+    mean = float(np.mean(list(by_seed.values())))
+    return Difference(base, other, metric, by_seed, mean, error, low, high, p, p)
 
 
 def p_value(means: np.ndarray) -> float:
@@ -185,13 +233,14 @@ def holm(p: np.ndarray) -> np.ndarray:
 
 
 def gain(data: ReportData, label: str) -> np.ndarray | None:
-    """The base's cross-entropy minus the variant's, `[Q]`, averaged over the seeds of both.
+    """By how much a variant is better than the base in the deciding metric.
 
-    None where the two share no seed.
+    It is `float64 [Q]`, averaged over the seeds of both; None where the two share no seed.
     """
-    base, other = data.variants[data.base].values, data.variants[label].values
+    base, other = data.variants[data.base].measured, data.variants[label].measured
     seeds = sorted(base.keys() & other.keys())
     if not seeds:
         return None
-    name = "cross_entropy"
-    return np.mean([base[seed][name] - other[seed][name] for seed in seeds], axis=0)
+    name, sign = data.metric.name, 1 if data.metric.best == "min" else -1
+    gains = [sign * (base[seed].values[name] - other[seed].values[name]) for seed in seeds]
+    return np.mean(gains, axis=0)

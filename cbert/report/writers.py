@@ -15,7 +15,7 @@ from cbert.report.statistics import Difference, Mean
 TEMPLATES = pathlib.Path(__file__).parent / "templates"
 # Plots that not every report has.
 _OPTIONAL_PLOTS = (
-    *("learning_curves", "gain_by_visible_items", "gain_by_feature_*"),
+    *("learning_curves", "reliability", "gain_by_visible_items", "gain_by_feature_*"),
     "feature_importance",
 )
 
@@ -110,7 +110,7 @@ def page(title: str, content: list[Section], images: dict[str, bytes]) -> str:
 
 
 def results_csv(data: ReportData, results: dict[str, dict[str, Mean]]) -> str:
-    """One row for each variant or baseline and each metric; recall is a fraction."""
+    """One row for each variant or baseline and each metric; percentages are fractions."""
     rows = []
     for label, means in results.items():
         variant = data.variants.get(label)
@@ -118,7 +118,7 @@ def results_csv(data: ReportData, results: dict[str, dict[str, Mean]]) -> str:
         measured = [(data.split, name, mean) for name, mean in means.items()]
         validated = statistics.validation(variant) if variant else None
         if validated:
-            measured.append(("validation", "cross_entropy", validated))
+            measured.append(("validation", data.metric.name, validated))
         for split, name, mean in measured:
             values = (mean.mean, mean.error, mean.over, mean.count, parameters)
             rows.append((label, kind, split, name, *values))
@@ -134,7 +134,7 @@ def paired_csv(differences: list[Difference]) -> str:
             " ".join(map(str, part)) for part in zip(*one.by_seed.items(), strict=True)
         )
         values = (one.mean, one.error, one.low, one.high, one.p, one.p_holm)
-        rows.append((one.base, one.other, one.metric, *values, seeds, by_seed, one.better))
+        rows.append((one.base, one.other, one.metric.name, *values, seeds, by_seed, one.better))
     names = ("difference", "standard_error", "low", "high", "p", "p_holm")
     head = ("base", "other", "metric", *names, "seeds", "by_seed", "better")
     return _csv(head, rows)

@@ -12,14 +12,13 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import jax
 import numpy as np
+import scipy.sparse
 from flax import struct
 
 Array = jax.Array
 # Metric name to its sum and to the count that the sum is divided by in the end.
 Metrics = dict[str, tuple[Array, Array]]
 Batch = dict[str, Any]
-# How often each query counts, `float64 [Q]`, to metrics that are no means over queries.
-CorpusMetrics = Callable[[np.ndarray], dict[str, float]]
 
 
 @struct.dataclass
@@ -65,6 +64,23 @@ class Metric:
         """The heading of a column, with the unit."""
         return f"{self.heading} %" if self.percent else self.heading
 
+    @property
+    def unit(self) -> str:
+        """The unit, empty where there is none."""
+        if self.percent:
+            return "%"
+        return "nats" if self.name == "cross_entropy" else ""
+
+    @property
+    def scale(self) -> int:
+        """What values are multiplied by to be shown."""
+        return 100 if self.percent else 1
+
+    @property
+    def digits(self) -> int:
+        """The digits after the point that are shown."""
+        return 2 if self.percent else 4
+
     def text(self, value: float) -> str:
         """The value as a person reads it."""
         return f"{value:.2%}" if self.percent else f"{value:.4f}"
@@ -96,10 +112,43 @@ class Queries(Protocol):
     def __len__(self) -> int: ...
 
 
-def no_corpus_metrics(weights: np.ndarray) -> dict[str, float]:
-    """The `CorpusMetrics` of a task all of whose metrics are means."""
-    del weights
-    return {}
+@dataclasses.dataclass(frozen=True)
+class CorpusMetrics:
+    """Metrics that are no means over queries, but functions of sums over them, such as an F1.
+
+    Sums also serve the slices of a split, and the groups that a bootstrap draws.
+
+    Attributes:
+      statistics: `float64 [Q, K]`, what each query adds to the sums; it may be sparse.
+      measure: Sums `[..., K]` to each metric, `[...]`.
+    """
+
+    statistics: Any
+    measure: Callable[[np.ndarray], dict[str, np.ndarray]]
+
+    def __call__(self, weights: np.ndarray) -> dict[str, float]:
+        """The metrics where each query counts as often as `float64 [Q]` says."""
+        measured = self.measure(weights @ self.statistics)
+        return {name: float(value) for name, value in measured.items()}
+
+    def __add__(self, other: "CorpusMetrics") -> "CorpusMetrics":
+        """The metrics of both."""
+        both = self.statistics, other.statistics
+        if any(map(scipy.sparse.issparse, both)):
+            statistics = scipy.sparse.hstack(both, format="csr")
+        else:
+            statistics = np.hstack(both)
+        own = self.statistics.shape[1]
+
+        def measure(sums: np.ndarray) -> dict[str, np.ndarray]:
+            return {**self.measure(sums[..., :own]), **other.measure(sums[..., own:])}
+
+        return CorpusMetrics(statistics, measure)
+
+
+def no_corpus_metrics(count: int) -> CorpusMetrics:
+    """The `CorpusMetrics` of Q queries of a task all of whose metrics are means."""
+    return CorpusMetrics(np.zeros((count, 0)), lambda sums: {})
 
 
 class Task(Protocol):
@@ -174,11 +223,7 @@ class Task(Protocol):
         ...
 
     def corpus_metrics(self, predictions: dict[str, np.ndarray], queries: Any) -> CorpusMetrics:
-        """The metrics that are no means over queries, such as an F1.
-
-        The function that is returned is called with how often each query counts, so that it
-        also serves the slices of a split and the groups that a bootstrap draws.
-        """
+        """The metrics that are no means over queries."""
         ...
 
     def prediction_columns(
@@ -193,4 +238,18 @@ class Task(Protocol):
 
     def table(self, split: Any, queries: Any) -> dict[str, Any]:
         """The columns of an evaluation's table that say what each query asked."""
+        ...
+
+    def read_queries(self, columns: Mapping[str, np.ndarray]) -> Queries:
+        """The queries of an evaluation's table, as far as metrics need them."""
+        ...
+
+    def read_predictions(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The predictions of an evaluation's table, as far as metrics need them."""
+        ...
+
+    def calibration(
+        self, predictions: dict[str, np.ndarray], queries: Any
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """What is right or not, and its probability; None where calibration is not measured."""
         ...

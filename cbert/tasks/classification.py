@@ -18,8 +18,8 @@ from cbert.model.heads import ClassificationHead
 from cbert.schema import Schema
 from cbert.schema.target import LABEL
 from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics
-from cbert.tasks.label_metrics import expected_calibration_error, macro_f1
-from cbert.tasks.text_task import ExampleQueries, TextTask, query_known, texts
+from cbert.tasks.label_metrics import calibration_error, macro_f1
+from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
 Array = jax.Array
 
@@ -93,17 +93,15 @@ class Classification(TextTask):
         self, predictions: dict[str, np.ndarray], queries: ExampleQueries
     ) -> CorpusMetrics:
         """Macro-F1 and expected calibration error."""
-        labels, predicted = queries.targets["label"], predictions["prediction"]
-        probability = predictions["probability"].astype(np.float64)
+        f1 = macro_f1(queries.targets["label"], predictions["prediction"])
+        return f1 + calibration_error(*self.calibration(predictions, queries))
 
-        def measure(weights: np.ndarray) -> dict[str, float]:
-            error = expected_calibration_error(predicted == labels, probability, weights)
-            return {
-                "macro_f1": macro_f1(labels, predicted, weights),
-                "calibration_error": error,
-            }
-
-        return measure
+    def calibration(
+        self, predictions: dict[str, np.ndarray], queries: ExampleQueries
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Whether the likeliest label is right, `[Q]`, and its probability."""
+        correct = predictions["prediction"] == queries.targets["label"]
+        return correct, predictions["probability"].astype(np.float64)
 
     def prediction_columns(
         self, predictions: dict[str, np.ndarray], queries: ExampleQueries
@@ -120,3 +118,16 @@ class Classification(TextTask):
             **texts(split, queries.rows),
             "label": [self.schema.target.values[n] for n in queries.targets["label"]],
         }
+
+    def read_queries(self, columns: Mapping[str, np.ndarray]) -> ExampleQueries:
+        """The queries of an evaluation's table."""
+        return all_queries({"label": self._codes(columns["label"])})
+
+    def read_predictions(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Log-probability, the predicted label, and its probability."""
+        read = {name: columns[name] for name in ("log_probability", "probability")}
+        return {**read, "prediction": self._codes(columns["prediction"])}
+
+    def _codes(self, names: np.ndarray) -> np.ndarray:
+        assert self.schema.target is not None
+        return self.schema.target.encode_labels(list(names))

@@ -1,41 +1,86 @@
 """Metrics of labels that are no means over queries.
 
-Legend: Q queries.
+Legend: Q queries, T labels.
 """
 
 import numpy as np
+import scipy.sparse
+
+from cbert.tasks.base import CorpusMetrics
 
 BINS = 15  # Guo et al. (2017), On Calibration of Modern Neural Networks.
 
 
-def macro_f1(labels: np.ndarray, predictions: np.ndarray, weights: np.ndarray) -> float:
+def fraction(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """part / whole, 0 where the whole is 0."""
+    return np.where(whole > 0, part / np.where(whole > 0, whole, 1), 0.0)
+
+
+def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> CorpusMetrics:
     """The mean of F1 = 2 TP / (2 TP + FP + FN) over labels that occur or are predicted.
 
     Args:
       labels: `int [Q]`, from 0.
       predictions: `int [Q]`.
-      weights: `float64 [Q]`, how often each query counts.
     """
     size = int(max(labels.max(), predictions.max())) + 1
-    hits = np.bincount(labels, weights * (labels == predictions), size)
-    # TP + FN and TP + FP.
-    occurring = np.bincount(labels, weights, size)
-    total = occurring + np.bincount(predictions, weights, size)
-    return float((2 * hits[total > 0] / total[total > 0]).mean())
+    hit = labels == predictions
+
+    def indicator(values: np.ndarray, codes: np.ndarray) -> scipy.sparse.coo_array:
+        rows = np.arange(len(codes))
+        return scipy.sparse.coo_array((values, (rows, codes)), shape=(len(codes), size))
+
+    # TP, and TP + FN plus TP + FP.
+    ones = np.ones(len(labels))
+    total = indicator(ones, labels) + indicator(ones, predictions)
+    statistics = scipy.sparse.hstack([indicator(hit * 1.0, labels), total], format="csr")
+    return CorpusMetrics(statistics, lambda sums: {"macro_f1": mean_f1(*np.split(sums, 2, -1))})
 
 
-def expected_calibration_error(
-    correct: np.ndarray, probability: np.ndarray, weights: np.ndarray
-) -> float:
-    """How far a prediction's probability is from how often it is right, in 15 equal bins.
-
-    It is sum_b n_b / Q |accuracy_b - mean probability_b| (Guo et al., 2017, equation 3).
+def mean_f1(hits: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """The mean of 2 TP / (2 TP + FP + FN) over labels.
 
     Args:
-      correct: `bool [Q]`.
-      probability: `float64 [Q]`, of the predicted label.
-      weights: `float64 [Q]`, how often each query counts.
+      hits: TP of each label, `float64 [..., T]`.
+      total: 2 TP + FP + FN of each label; the labels where it is 0 are left out.
     """
-    bins = np.clip(np.ceil(probability * BINS).astype(int) - 1, 0, BINS - 1)
-    gap = np.bincount(bins, weights * (correct - probability), BINS)
-    return float(np.abs(gap).sum() / weights.sum())
+    return fraction(fraction(2 * hits, total).sum(axis=-1), (total > 0).sum(axis=-1))
+
+
+def calibration_error(correct: np.ndarray, probability: np.ndarray) -> CorpusMetrics:
+    """How far probabilities are from how often they are right, in 15 bins of equal width.
+
+    The expected calibration error is sum_b n_b / N |accuracy_b - mean probability_b| (Guo et
+    al., 2017, equation 3), where bin b holds the probabilities in ((b - 1) / 15, b / 15].
+
+    Args:
+      correct: `bool [Q]` or, for several predictions a query, `[Q, T]`.
+      probability: `float64` of the same shape, of what is correct or not.
+    """
+    correct, probability = (one.reshape(len(one), -1) for one in (correct, probability))
+    rows = np.arange(len(correct))[:, None]
+    gaps = np.zeros((len(correct), BINS + 1))
+    np.add.at(gaps, (rows, bins(probability)), correct - probability)
+    gaps[:, BINS] = correct.shape[1]
+
+    def measure(sums: np.ndarray) -> dict[str, np.ndarray]:
+        error = np.abs(sums[..., :BINS]).sum(axis=-1)
+        return {"calibration_error": fraction(error, sums[..., BINS])}
+
+    return CorpusMetrics(gaps, measure)
+
+
+def reliability(correct: np.ndarray, probability: np.ndarray) -> np.ndarray:
+    """Of each bin the predictions, those that are correct, and the sum of probabilities.
+
+    Returns:
+      `float64 [3, 15]`; the arguments are those of `calibration_error`.
+    """
+    index = bins(probability).ravel()
+    summed = (np.ones(index.size), correct.ravel(), probability.ravel())
+    return np.stack([np.bincount(index, values, BINS) for values in summed])
+
+
+def bins(probability: np.ndarray) -> np.ndarray:
+    """The bin of each probability, from 0."""
+    return np.clip(np.ceil(probability * BINS).astype(int) - 1, 0, BINS - 1)

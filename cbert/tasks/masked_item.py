@@ -239,7 +239,7 @@ class MaskedItem:
         self, predictions: dict[str, np.ndarray], queries: ItemQueries
     ) -> CorpusMetrics:
         """There are none."""
-        return no_corpus_metrics
+        return no_corpus_metrics(len(queries))
 
     def prediction_columns(
         self, predictions: dict[str, np.ndarray], queries: ItemQueries
@@ -260,6 +260,24 @@ class MaskedItem:
             "item": [self.schema.items[item] for item in queries.items],
             "visible_items": split.lengths[queries.rows] - 1,
         }
+
+    def read_queries(self, columns: Mapping[str, np.ndarray]) -> ItemQueries:
+        """The queries of an evaluation's table."""
+        return read_queries(columns, "item", self.schema)
+
+    def read_predictions(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Log-probability and rank."""
+        return {name: columns[name] for name in ("log_probability", "rank")}
+
+    def calibration(self, predictions: dict[str, np.ndarray], queries: ItemQueries) -> None:
+        """It is not measured."""
+
+
+def read_queries(columns: Mapping[str, np.ndarray], name: str, schema: Schema) -> ItemQueries:
+    """The queries of an evaluation's table, whose column `name` has the masked items."""
+    items = np.array([schema.codes[item] for item in columns[name]], np.int32)
+    rows = np.arange(len(items), dtype=np.int32)
+    return ItemQueries(rows, columns["position"], items, 0)
 
 
 def query_each(split: Split) -> ItemQueries:

@@ -33,7 +33,7 @@ from cbert.schema import Schema
 from cbert.schema.target import LABEL
 from cbert.schema.tokenizer import CLS, MASK, PAD, SEP
 from cbert.tasks.base import Batch, CorpusMetrics, Examples, Metric, Metrics
-from cbert.tasks.masked_item import EACH, ItemQueries
+from cbert.tasks.masked_item import EACH, ItemQueries, read_queries
 from cbert.tasks.text_task import TextTask
 
 Array = jax.Array
@@ -245,10 +245,10 @@ class MaskedLanguage(TextTask):
         """exp of the mean cross-entropy."""
         nats = -predictions["log_probability"].astype(np.float64)
 
-        def perplexity(weights: np.ndarray) -> dict[str, float]:
-            return {"pseudo_perplexity": float(np.exp(nats @ weights / weights.sum()))}
+        def perplexity(sums: np.ndarray) -> dict[str, np.ndarray]:
+            return {"pseudo_perplexity": np.exp(sums[..., 0] / sums[..., 1])}
 
-        return perplexity
+        return CorpusMetrics(np.stack([nats, np.ones_like(nats)], axis=1), perplexity)
 
     def table(self, split: Split, queries: ItemQueries) -> dict[str, Any]:
         """The masked position, its token, and how many tokens the text has."""
@@ -257,6 +257,15 @@ class MaskedLanguage(TextTask):
             "token": [self.schema.items[token] for token in queries.items],
             "tokens": split.lengths[queries.rows],
         }
+
+    def read_queries(self, columns: Mapping[str, np.ndarray]) -> ItemQueries:
+        """The queries of an evaluation's table."""
+        return read_queries(columns, "token", self.schema)
+
+    def read_predictions(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Log-probability, rank, and whether pairs were known, which baselines do not say."""
+        names = ("log_probability", "rank", "next_sentence_correct")
+        return {name: columns[name] for name in names if name in columns}
 
 
 def eligible(codes: Any, schema: Schema) -> Any:

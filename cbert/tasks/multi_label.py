@@ -18,7 +18,8 @@ from cbert.model.heads import ClassificationHead
 from cbert.schema import Schema
 from cbert.schema.target import LABELS
 from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics
-from cbert.tasks.text_task import ExampleQueries, TextTask, query_known, texts
+from cbert.tasks.label_metrics import calibration_error, fraction, mean_f1
+from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
 Array = jax.Array
 
@@ -51,6 +52,7 @@ class MultiLabel(TextTask):
             Metric("exact_match", "max", "exact match", percent=True),
             Metric("micro_f1", "max", "micro-F1", percent=True),
             Metric("macro_f1", "max", "macro-F1", percent=True),
+            Metric("calibration_error", "min", "calibration error", percent=True),
         )
 
     def _cross_entropy(self, logits: Array, labels: Array) -> Array:
@@ -94,20 +96,27 @@ class MultiLabel(TextTask):
     def corpus_metrics(
         self, predictions: dict[str, np.ndarray], queries: ExampleQueries
     ) -> CorpusMetrics:
-        """F1 = 2 TP / (2 TP + FP + FN) over all labels together, and its mean over labels."""
+        """F1 = 2 TP / (2 TP + FP + FN) over all labels together, and its mean over labels.
+
+        The expected calibration error is that of all pairs of a text and a label.
+        """
         predicted, true = predictions["probability"] > 0.5, queries.targets["labels"] > 0
         hits = (predicted & true).astype(np.float64)
         occurring = predicted.astype(np.float64) + true
 
-        def measure(weights: np.ndarray) -> dict[str, float]:
-            both, total = weights @ hits, weights @ occurring
-            seen = total > 0
-            return {
-                "micro_f1": float(2 * both.sum() / max(total.sum(), 1)),
-                "macro_f1": float((2 * both[seen] / total[seen]).mean()) if seen.any() else 0.0,
-            }
+        def measure(sums: np.ndarray) -> dict[str, np.ndarray]:
+            both, total = np.split(sums, 2, axis=-1)
+            micro = fraction(2 * both.sum(axis=-1), total.sum(axis=-1))
+            return {"micro_f1": micro, "macro_f1": mean_f1(both, total)}
 
-        return measure
+        f1 = CorpusMetrics(np.hstack([hits, occurring]), measure)
+        return f1 + calibration_error(*self.calibration(predictions, queries))
+
+    def calibration(
+        self, predictions: dict[str, np.ndarray], queries: ExampleQueries
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Whether a text has each label, `[Q, T]`, and the label's probability."""
+        return queries.targets["labels"] > 0, predictions["probability"].astype(np.float64)
 
     def prediction_columns(
         self, predictions: dict[str, np.ndarray], queries: ExampleQueries
@@ -130,3 +139,14 @@ class MultiLabel(TextTask):
             **texts(split, queries.rows),
             "labels": self._names(queries.targets["labels"] > 0),
         }
+
+    def read_queries(self, columns: Mapping[str, np.ndarray]) -> ExampleQueries:
+        """The queries of an evaluation's table."""
+        assert self.schema.target is not None
+        lists = [list(labels) for labels in columns["labels"]]
+        return all_queries({"labels": self.schema.target.encode_label_lists([*lists])})
+
+    def read_predictions(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The labels' log-probability, and each label's probability."""
+        probability = np.stack(list(columns["probability"]))
+        return {"log_probability": columns["log_probability"], "probability": probability}

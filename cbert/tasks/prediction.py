@@ -53,7 +53,8 @@ def predict_all(
     """
     predict, devices = compiled(task), parallel.local_device_count()
     batch_size = -(-batch_size // devices) * devices
-    batches = _batches(split.lengths[queries.rows], batch_size)
+    lengths = split.lengths[queries.rows]
+    batches = length_batches(lengths, batch_size, bucket_bounds(lengths, 8))
 
     def predicted(length: int, indices: np.ndarray) -> dict[str, jax.Array]:
         rows = parallel.split_local(queries.rows[indices])
@@ -77,9 +78,16 @@ def _fetch(values: jax.Array) -> np.ndarray:
     return fetched.reshape(-1, *fetched.shape[2:])
 
 
-def _batches(lengths: np.ndarray, batch_size: int) -> list[tuple[int, np.ndarray, int]]:
-    """Each batch's padded length, the indices of its queries, and how many of them count."""
-    bounds = bucket_bounds(lengths, 8)
+def length_batches(
+    lengths: np.ndarray, batch_size: int, bounds: np.ndarray
+) -> list[tuple[int, np.ndarray, int]]:
+    """Each batch's padded length, the indices of its queries, and how many of them count.
+
+    Args:
+      lengths: `int [Q]`, the items of each query's example.
+      batch_size: Queries at a time.
+      bounds: The padded lengths, ascending; see `bucket_bounds`.
+    """
     padded = bounds[np.searchsorted(bounds, lengths)]
     batches = []
     for length in bounds:

@@ -17,7 +17,8 @@ from cbert.model.heads import ClassificationHead
 from cbert.schema import Schema
 from cbert.schema.target import NUMBER
 from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics
-from cbert.tasks.text_task import ExampleQueries, TextTask, query_known, texts
+from cbert.tasks.label_metrics import fraction
+from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
 Array = jax.Array
 
@@ -86,17 +87,36 @@ class Regression(TextTask):
         self, predictions: dict[str, np.ndarray], queries: ExampleQueries
     ) -> CorpusMetrics:
         """Pearson's correlation; 0 where one of the two does not vary."""
-        predicted = predictions["prediction"].astype(np.float64)
-        true = queries.targets["number"].astype(np.float64)
+        x, y = (
+            _standardised(column.astype(np.float64))
+            for column in (predictions["prediction"], queries.targets["number"])
+        )
 
-        def measure(weights: np.ndarray) -> dict[str, float]:
-            weights = weights / weights.sum()
-            one, other = predicted - weights @ predicted, true - weights @ true
-            scale = np.sqrt((weights @ one**2) * (weights @ other**2))
-            return {"pearson": float(weights @ (one * other) / scale) if scale else 0.0}
+        def measure(sums: np.ndarray) -> dict[str, np.ndarray]:
+            count, one, other, square, other_square, both = np.moveaxis(sums, -1, 0)
+            variances = (count * square - one**2) * (count * other_square - other**2)
+            scale = np.sqrt(np.maximum(variances, 0))
+            return {"pearson": fraction(count * both - one * other, scale)}
 
-        return measure
+        columns = [np.ones_like(x), x, y, x**2, y**2, x * y]
+        return CorpusMetrics(np.stack(columns, axis=1), measure)
 
     def table(self, split: Split, queries: ExampleQueries) -> dict[str, Any]:
         """The text and its number."""
         return {**texts(split, queries.rows), "number": queries.targets["number"]}
+
+    def read_queries(self, columns: Mapping[str, np.ndarray]) -> ExampleQueries:
+        """The queries of an evaluation's table."""
+        return all_queries({"number": columns["number"]})
+
+    def read_predictions(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The predicted number."""
+        return {"prediction": columns["prediction"]}
+
+
+def _standardised(column: np.ndarray) -> np.ndarray:
+    """Mean 0 and deviation 1; zeros where it does not vary by more than rounding."""
+    centred, scale = column - column.mean(), column.std()
+    if scale <= 1e-6 * np.abs(column).max():
+        return np.zeros_like(column)
+    return centred / scale

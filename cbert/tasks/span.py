@@ -13,19 +13,22 @@ import ml_collections
 import numpy as np
 
 from cbert.config import field
+from cbert.data import text_columns
 from cbert.data.columns import Split
+from cbert.data.text import Tokenizer
+from cbert.data.text_records import Text
 from cbert.model.config import ModelConfig
 from cbert.model.heads import SpanHead
 from cbert.model.text_bert import TextBert
 from cbert.schema import PAD_ITEM, Schema
 from cbert.schema.target import ANSWER
 from cbert.spans import best_span
+from cbert.tasks import answers
 from cbert.tasks.base import Batch, Metric, Metrics
 from cbert.tasks.masked_language import eligible
-from cbert.tasks.text_task import ExampleQueries, TextTask, query_known, texts
+from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
 Array = jax.Array
-CONTINUES = "##"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +42,8 @@ class SpanConfig:
 class Span(TextTask):
     """Finds the answer in the second text, or in the only one; [CLS] stands for no answer.
 
-    Exact match and F1 are those of tokens, not of normalised strings as in SQuAD's script.
+    Exact match and F1 are those of SQuAD's script, of normalised strings that are cut out of
+    the passage. An answer that was cut off with the end of a passage is still the answer.
 
     Attributes:
       max_answer: W.
@@ -49,7 +53,7 @@ class Span(TextTask):
 
     name: ClassVar[str] = "span"
     target: ClassVar[str | None] = ANSWER
-    shown: ClassVar[tuple[str, ...]] = ("cross_entropy", "exact_match", "token_f1")
+    shown: ClassVar[tuple[str, ...]] = ("cross_entropy", "exact_match", "f1")
     Config: ClassVar[type | None] = SpanConfig
 
     @classmethod
@@ -82,7 +86,7 @@ class Span(TextTask):
         return (
             Metric("cross_entropy", "min", "cross-entropy"),
             Metric("exact_match", "max", "exact match", percent=True),
-            Metric("token_f1", "max", "token F1", percent=True),
+            Metric("f1", "max", "F1", percent=True),
             Metric("answerable_accuracy", "max", "answerable", percent=True),
         )
 
@@ -108,8 +112,26 @@ class Span(TextTask):
         return losses.sum() / batch["normaliser"], {"loss": (losses.sum(), count)}
 
     def queries(self, split: Split, masking: str) -> ExampleQueries:
-        """Every example, whatever `masking` says; those without an answer have (0, 0)."""
-        return query_known(split, np.ones(len(split)), ("start", "end", "items"))
+        """Every example, whatever `masking` says, with the characters of its tokens.
+
+        `characters` is `int32 [Q, L, 2]`, a token's first character and the one after its last
+        in the passage, and `passage` and `answer` are strings, None where there is no answer.
+        """
+        queries = query_known(split, np.ones(len(split)), ("start", "end"))
+        read = [Text.from_json(split.texts[row]) for row in queries.rows]
+        tokens = text_columns.tokenized(read, self.schema, Tokenizer(self.schema))
+        characters = np.zeros((len(read), self.schema.max_items, 2), np.int32)
+        for row, own in zip(characters, tokens, strict=True):
+            row[: len(own)] = own.spans
+        passages = [text.text if text.text_b is None else text.text_b for text in read]
+        true = [text.answer["text"] if text.answer else None for text in read]
+        targets = {
+            **queries.targets,
+            "characters": characters,
+            "passage": np.array(passages, object),
+            "answer": np.array(true, object),
+        }
+        return dataclasses.replace(queries, targets=targets)
 
     def predict(
         self, params: Any, columns: dict[str, Any], query: dict[str, Array]
@@ -133,49 +155,59 @@ class Span(TextTask):
     def metric_values(
         self, predictions: dict[str, np.ndarray], queries: ExampleQueries
     ) -> dict[str, np.ndarray]:
-        """Cross-entropy, exact match, F1 of tokens, and whether there being one is right."""
-        one = predictions["start"], predictions["end"]
-        other = queries.targets["start"], queries.targets["end"]
+        """Cross-entropy, exact match, F1, and whether there being an answer is right.
+
+        A baseline that has no probabilities has no cross-entropy.
+        """
+        values = {}
+        if "log_probability" in predictions:
+            values["cross_entropy"] = -predictions["log_probability"].astype(np.float64)
+        pairs = [
+            *zip(self._answers(predictions, queries), queries.targets["answer"], strict=True)
+        ]
+        right = [(answer is None) == (true is None) for answer, true in pairs]
         return {
-            "cross_entropy": -predictions["log_probability"].astype(np.float64),
-            "exact_match": ((one[0] == other[0]) & (one[1] == other[1])).astype(np.float64),
-            "token_f1": token_f1(*one, *other),
-            "answerable_accuracy": ((one[1] > 0) == (other[1] > 0)).astype(np.float64),
+            **values,
+            "exact_match": np.array([answers.exact_match(*pair) for pair in pairs]),
+            "f1": np.array([answers.f1(*pair) for pair in pairs]),
+            "answerable_accuracy": np.array(right, np.float64),
         }
+
+    def _answers(
+        self, predictions: dict[str, np.ndarray], queries: ExampleQueries
+    ) -> list[str | None]:
+        """The predicted answers as the passages have them, None where there is none."""
+        if "answer" in predictions:
+            return list(predictions["answer"])
+        rows = np.arange(len(queries))
+        characters = queries.targets["characters"]
+        first = characters[rows, predictions["start"], 0]
+        last = characters[rows, predictions["end"], 1]
+        cut = zip(queries.targets["passage"], predictions["end"], first, last, strict=True)
+        return [passage[start:end] if token else None for passage, token, start, end in cut]
 
     def prediction_columns(
         self, predictions: dict[str, np.ndarray], queries: ExampleQueries
     ) -> dict[str, Any]:
-        """The predictions, with the tokens of the predicted answer."""
-        spans = self._tokens(queries, predictions["start"], predictions["end"])
-        return {**predictions, "prediction": spans}
-
-    def _tokens(
-        self, queries: ExampleQueries, start: np.ndarray, end: np.ndarray
-    ) -> list[str | None]:
-        """The tokens of spans, joined to words; None where there is no answer."""
-        answers: list[str | None] = []
-        for codes, first, last in zip(queries.targets["items"], start, end, strict=True):
-            tokens = [self.schema.items[code] for code in codes[first : last + 1]]
-            answer = " ".join(tokens).replace(f" {CONTINUES}", "")
-            answers.append(answer if last else None)
-        return answers
+        """The predictions, with the predicted answer as the passage has it."""
+        return {**predictions, "prediction": self._answers(predictions, queries)}
 
     def table(self, split: Split, queries: ExampleQueries) -> dict[str, Any]:
-        """The texts, and the tokens of the answer."""
-        answers = self._tokens(queries, queries.targets["start"], queries.targets["end"])
-        return {**texts(split, queries.rows), "answer": answers}
+        """The texts and the answer."""
+        return {**texts(split, queries.rows), "answer": list(queries.targets["answer"])}
+
+    def read_queries(self, columns: Mapping[str, np.ndarray]) -> ExampleQueries:
+        """The queries of an evaluation's table."""
+        return all_queries({"answer": columns["answer"]})
+
+    def read_predictions(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The log-probability, which not every baseline has, and the answer."""
+        read = {"answer": columns["prediction"]}
+        if "log_probability" in columns:
+            read["log_probability"] = columns["log_probability"]
+        return read
 
 
 def _at(values: Array, positions: Array) -> Array:
     """values `[B, L]` at positions `[B]`."""
     return jnp.take_along_axis(values, positions[:, None], axis=1)[:, 0]
-
-
-def token_f1(
-    start: np.ndarray, end: np.ndarray, true_start: np.ndarray, true_end: np.ndarray
-) -> np.ndarray:
-    """2 |both| / (|one| + |other|) of spans of tokens, `float64 [Q]`; (0, 0) is no answer."""
-    both = np.minimum(end, true_end) - np.maximum(start, true_start) + 1
-    sizes = (end - start + 1) + (true_end - true_start + 1)
-    return 2 * np.maximum(both, 0) / sizes

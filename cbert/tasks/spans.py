@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cbert.spans import spans
+from cbert.tasks.label_metrics import fraction
 
 
 def count(truth: Sequence[str], predicted: Sequence[str]) -> tuple[int, int, int]:
@@ -13,16 +14,15 @@ def count(truth: Sequence[str], predicted: Sequence[str]) -> tuple[int, int, int
     return len(true_spans & predicted_spans), len(predicted_spans), len(true_spans)
 
 
-def scores(counts: np.ndarray, weights: np.ndarray) -> dict[str, float]:
+def scores(sums: np.ndarray) -> dict[str, np.ndarray]:
     """Precision, recall and F1 over all spans; 0 where there are none to divide by.
 
     Args:
-      counts: `int [Q, 3]`, what `count` returns of each sentence.
-      weights: `float64 [Q]`, how often each sentence counts.
+      sums: `float64 [..., 3]`, sums over sentences of what `count` returns.
     """
-    correct, predicted, true = map(float, weights @ counts)
+    correct, predicted, true = np.moveaxis(sums, -1, 0)
     return {
-        "span_precision": correct / predicted if predicted else 0.0,
-        "span_recall": correct / true if true else 0.0,
-        "span_f1": 2 * correct / (predicted + true) if predicted + true else 0.0,
+        "span_precision": fraction(correct, predicted),
+        "span_recall": fraction(correct, true),
+        "span_f1": fraction(2 * correct, predicted + true),
     }

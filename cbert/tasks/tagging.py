@@ -4,7 +4,6 @@ Legend: B examples, L positions, Q queries, T tags.
 """
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -23,7 +22,7 @@ from cbert.schema import Schema
 from cbert.schema.target import TAGS
 from cbert.tasks import spans
 from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics
-from cbert.tasks.text_task import ExampleQueries, TextTask, query_known, texts
+from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
 Array = jax.Array
 # What a tag that is not in the schema is read as: a span that no model can find.
@@ -143,7 +142,7 @@ class Tagging(TextTask):
             self._names(starts, tags), self._names(starts, predictions["tags"]), strict=True
         )
         counts = np.array([spans.count(truth, predicted) for truth, predicted in pairs])
-        return functools.partial(spans.scores, counts)
+        return CorpusMetrics(counts.astype(np.float64), spans.scores)
 
     def _names(self, word_starts: np.ndarray, tags: np.ndarray) -> list[list[str]]:
         """The tags of each sentence's words."""
@@ -168,3 +167,24 @@ class Tagging(TextTask):
             **texts(split, queries.rows),
             "tags": self._names(starts, tags),
         }
+
+    def read_queries(self, columns: Mapping[str, np.ndarray]) -> ExampleQueries:
+        """The queries of an evaluation's table, as if each word were one token."""
+        tags = self._codes(columns["tags"])
+        lengths = np.array([len(names) for names in columns["tags"]])
+        word = np.arange(tags.shape[1])
+        starts = np.where(word < lengths[:, None], word, -1)
+        return all_queries({"tags": tags, "word_starts": starts}, (tags >= 0).sum(axis=1))
+
+    def read_predictions(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The mean log-probability, and the predicted tags of the words."""
+        tags = self._codes(columns["prediction"])
+        return {"log_probability": columns["log_probability"], "tags": tags}
+
+    def _codes(self, rows: np.ndarray) -> np.ndarray:
+        """The codes of the tags of some sentences, padded with -1."""
+        assert self.schema.target is not None
+        codes: np.ndarray = np.full((len(rows), max(map(len, rows))), -1, np.int32)
+        for row, names in zip(codes, rows, strict=True):
+            row[: len(names)] = self.schema.target.encode_labels(list(names))
+        return codes

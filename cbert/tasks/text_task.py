@@ -59,6 +59,15 @@ def texts(split: Split, rows: np.ndarray) -> dict[str, list[str | None]]:
     return columns
 
 
+def all_queries(
+    targets: dict[str, np.ndarray], weights: np.ndarray | None = None
+) -> ExampleQueries:
+    """Queries with the targets, each `[Q, ...]`, that an evaluation's table holds."""
+    count = len(next(iter(targets.values())))
+    weights = np.ones(count) if weights is None else weights.astype(np.float64)
+    return ExampleQueries(np.arange(count, dtype=np.int32), targets, weights, 0)
+
+
 def query_known(split: Split, weights: np.ndarray, names: tuple[str, ...]) -> ExampleQueries:
     """The examples that have a weight, with the named columns.
 
@@ -197,13 +206,19 @@ class TextTask:
 
     def corpus_metrics(self, predictions: dict[str, np.ndarray], queries: Any) -> CorpusMetrics:
         """There are none."""
-        return no_corpus_metrics
+        return no_corpus_metrics(len(queries))
 
     def prediction_columns(
         self, predictions: dict[str, np.ndarray], queries: Any
     ) -> dict[str, Any]:
         """The predictions as they are."""
         return predictions
+
+    def calibration(
+        self, predictions: dict[str, np.ndarray], queries: Any
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """It is not measured."""
+        return None
 
     def slices(self, split: Split) -> dict[str, dict[str, np.ndarray]]:
         """There are none but those of the context's features."""

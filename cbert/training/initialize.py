@@ -48,7 +48,7 @@ class Initializer:
         if source.startswith(HUGGING_FACE):
             folder = pathlib.Path(source.removeprefix(HUGGING_FACE)).expanduser()
             self._pretrained = huggingface.read(folder)
-            _check_vocabulary(folder, self._pretrained, schema)
+            check_vocabulary(folder, self._pretrained, schema)
         else:
             workdir = pathlib.Path(source).expanduser()
             self._known, theirs = _read_run(workdir, schema)
@@ -77,7 +77,7 @@ def _print_names(what: str, names: tuple[str, ...]) -> None:
         print(f"  {len(names)} {what}: {', '.join(names)}", flush=True)
 
 
-def _check_vocabulary(
+def check_vocabulary(
     folder: pathlib.Path, pretrained: huggingface.Pretrained, schema: Schema
 ) -> None:
     """Refuses data of another vocabulary, where the folder has its own."""

@@ -1,0 +1,116 @@
+"""Baselines of tags, spans, numbers and several labels, by hand and where a context decides."""
+
+import numpy as np
+import pytest
+
+from cbert.evaluation import target_baselines
+from cbert.evaluation.baselines import indicator
+from cbert.evaluation.target_baselines import FrequentTags
+from cbert.tasks.multi_label import MultiLabel
+from cbert.tasks.regression import Regression
+from cbert.tasks.span import Span
+from cbert.tasks.tagging import Tagging
+from tests.text_data import load, prepare_texts
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("targets")
+    for target in ("tags", "answer", "number", "labels"):
+        prepare_texts(folder, target)
+    return folder
+
+
+def predicted(task_class, directory, target):
+    """The baselines' mean metrics on the test split, and their predictions."""
+    split, schema = load(directory, target, "test")
+    task = task_class(None, schema)
+    queries = task.queries(split, "")
+
+    def other(name):
+        return load(directory, target, name)[0]
+
+    found = target_baselines.predictions(task, other, schema, split, queries)
+    weights = queries.weights / queries.weights.sum()
+    values = {
+        name: {
+            metric: float(column @ weights)
+            for metric, column in task.metric_values(predictions, queries).items()
+        }
+        for name, predictions in found.items()
+    }
+    return split, queries, found, values
+
+
+def test_tags_are_known_by_their_word_and_by_what_was_asked_for(directory):
+    _, queries, found, values = predicted(Tagging, directory, "tags")
+    assert list(found) == ["frequent tag", "frequent tag given context"]
+    # Each text has one number, whose tag is one of two by what was asked for.
+    alone, given = values.values()
+    texts = len(queries)
+    words = queries.weights.sum()
+    assert 1 - alone["accuracy"] == pytest.approx(0.5 * texts / words, abs=0.15 * texts / words)
+    assert alone["cross_entropy"] == pytest.approx(np.log(2) * texts / words, rel=0.2)
+    assert given["accuracy"] > 0.98
+    for predictions in found.values():
+        assert ((predictions["tags"] >= 0) == (queries.targets["word_starts"] >= 0)).all()
+
+
+def test_the_tag_of_a_word_by_hand(directory):
+    train, schema = load(directory, "tags")
+    tags = FrequentTags(train, schema)
+    seven = tags._codes["7"]
+    names = schema.target.values
+    assert set(names) == {"O", "B-time", "B-people"}
+    counts = tags._table[[seven]].toarray()[0]
+    prior = (tags.counts + 0.5) / (tags.counts + 0.5).sum()
+    expected = (counts + prior) / (counts.sum() + 1)
+    unknown = len(tags._codes)
+    known, new = np.exp(tags._log_probabilities(np.array([seven, unknown])))
+    np.testing.assert_allclose(known, expected, rtol=1e-5)
+    np.testing.assert_allclose(new, prior, rtol=1e-5)
+    assert counts[names.index("O")] == 0
+
+
+def test_no_answer_and_the_first_tokens(directory):
+    _, queries, found, values = predicted(Span, directory, "answer")
+    true = queries.targets["answer"]
+    none = np.mean([answer is None for answer in true])
+    assert values["no answer"]["exact_match"] == pytest.approx(none)
+    assert values["no answer"]["answerable_accuracy"] == pytest.approx(none)
+    # An answer is one word, so that the baseline takes the first one.
+    assert found["first tokens"]["start"].tolist() == [1] * len(queries)
+    assert found["first tokens"]["end"].tolist() == [1] * len(queries)
+    first = [passage.split()[0] for passage in queries.targets["passage"]]
+    right = np.mean([one == other for one, other in zip(first, true, strict=True)])
+    assert values["first tokens"]["exact_match"] == pytest.approx(right)
+    assert 0 < right < 0.5
+    assert "cross_entropy" not in values["no answer"]
+
+
+def test_the_mean_given_the_context(directory):
+    split, queries, found, values = predicted(Regression, directory, "number")
+    train, schema = load(directory, "number")
+    np.testing.assert_allclose(
+        found["mean"]["prediction"], np.mean(train.targets["number"]), rtol=1e-5
+    )
+    # A warm text has ten more, which is all that the context knows.
+    assert values["mean"]["squared_error"] > 20
+    assert values["mean given context"]["squared_error"] < 3
+    moods = indicator(schema.features, split)(queries.rows)
+    given = found["mean given context"]["prediction"]
+    assert np.unique(moods, axis=0).shape[0] == len(np.unique(given.round(6)))
+    # A constant has no correlation, whatever rounding leaves of its deviation.
+    task = Regression(None, schema)
+    correlation = task.corpus_metrics(found["mean"], queries)(np.ones(len(queries)))
+    assert correlation == {"pearson": 0.0}
+
+
+def test_the_frequency_of_labels(directory):
+    _, queries, found, _ = predicted(MultiLabel, directory, "labels")
+    labels = load(directory, "labels")[0].targets["labels"]
+    expected = (labels.sum(axis=0) + 0.5) / (len(labels) + 1)
+    np.testing.assert_allclose(found["label frequency"]["probability"][3], expected)
+    true = queries.targets["labels"][3]
+    nats = -np.log(np.where(true > 0, expected, 1 - expected)).sum()
+    assert -found["label frequency"]["log_probability"][3] == pytest.approx(nats)

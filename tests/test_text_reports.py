@@ -1,0 +1,185 @@
+"""Reports of the tasks of texts say what their evaluations say."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from cbert import tasks
+from cbert.errors import UserError
+from cbert.evaluation import evaluate as evaluate_lib
+from cbert.evaluation import metrics, text_baselines
+from cbert.report import report_data, statistics, writers
+from cbert.schema import schema_file
+from cbert.training import config as config_lib
+from tests.report_runs import STEPS
+from tests.text_data import load, prepare_texts, small_text
+
+TARGETS = {
+    "classification": "label",
+    "multi_label": "labels",
+    "regression": "number",
+    "tagging": "tags",
+    "span": "answer",
+    "masked_language": "label",
+}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("texts")
+    for target in set(TARGETS.values()):
+        prepare_texts(folder, target)
+    return folder
+
+
+def noise(task, split, queries, seed, gain):
+    """Predictions by chance, whose log-probabilities rise by the gain."""
+    random = np.random.default_rng(seed)
+    count, length = len(queries), split.items.shape[1]
+    target = task.schema.target
+    size = len(target.values) if target else 0
+    log_probability = -2 + gain + random.normal(0, 0.5, count)
+    chosen = {
+        "classification": lambda: {
+            "prediction": random.integers(size, size=count),
+            "probability": random.uniform(1 / 3, 1, count),
+        },
+        "multi_label": lambda: {"probability": random.random((count, size))},
+        "tagging": lambda: {"tags": random.integers(size, size=(count, length))},
+        "span": lambda: {"start": random.integers(2, size=count), "end": np.full(count, 1)},
+        "masked_language": lambda: {"rank": random.integers(1, 9, count)},
+    }
+    if task.name == "regression":
+        return {"prediction": random.normal(5 - gain, 3, count)}
+    return {"log_probability": log_probability, **chosen[task.name]()}
+
+
+def write_run(folder, directory, name, method, seed, gain=0.0):
+    """A run of a task that is evaluated but was never trained; the evaluation's summary."""
+    config = small_text(name, directory, TARGETS[name], method, seed=seed)
+    split, schema = load(directory, TARGETS[name], "test")
+    task = tasks.create(config, config_lib.build_model(config, schema), schema)
+    queries = task.queries(split, "one")
+
+    def other(split_name):
+        return load(directory, TARGETS[name], split_name)[0]
+
+    predictions = {
+        evaluate_lib.MODEL: noise(task, split, queries, [seed, *map(ord, method)], gain),
+        **text_baselines.predictions(task, other, schema, split, queries),
+    }
+    settings = {
+        **{"split": "test", "masking": "one" if task.masks else "", "checkpoint": "best"},
+        **{"data": config.data.name, "seed": seed},
+    }
+    evaluation = evaluate_lib.Evaluation(
+        task, method, STEPS[-1], schema, split, queries, predictions, settings, "test"
+    )
+    path = folder / f"{method}-{seed}"
+    path.mkdir(parents=True)
+    summary = evaluate_lib.summary(evaluation)
+    evaluate_lib.write(evaluation, summary, path)
+    config_lib.save(config, path / "config.json")
+    schema_file.save(schema, path / "schema.json")
+    deciding = task.metrics[0].name
+    rows = [{"step": n, "split": "validation", deciding: 4 - 0.1 * n} for n in STEPS]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (path / "finished.json").write_text(json.dumps({"step": STEPS[-1]}))
+    return summary
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_results_are_those_of_the_evaluations(directory, tmp_path, name, monkeypatch):
+    monkeypatch.setattr(statistics, "DRAWS", 200)
+    summaries = {
+        (method, seed): write_run(tmp_path, directory, name, method, seed, gain)["results"]
+        for method, seed, gain in (("none", 0, 0), ("gs", 0, 0.5), ("gs", 1, 0.4))
+    }
+    data = report_data.load(tmp_path, "test", "none")
+    results = statistics.results(data)
+    names = [metric.name for metric in data.queries.run.task.metrics]
+    for metric in names:
+        seeds = [summaries["gs", seed]["model"][metric]["mean"] for seed in (0, 1)]
+        assert results["gs"][metric].mean == pytest.approx(np.mean(seeds))
+    baselines = {one: of for one, of in summaries["none", 0].items() if one != "model"}
+    assert baselines
+    for baseline, expected in baselines.items():
+        assert list(results[baseline]) == list(expected)
+        for metric, one in expected.items():
+            found = results[baseline][metric]
+            assert found.mean == pytest.approx(one["mean"], abs=1e-9)
+            assert found.error == pytest.approx(one["standard_error"], abs=1e-9)
+    differences = {one.metric.name: one for one in statistics.pairs(data)}
+    assert list(differences) == names
+    for metric, one in differences.items():
+        two = (summaries[method, 0]["model"][metric]["mean"] for method in ("gs", "none"))
+        assert one.mean == pytest.approx(np.subtract(*two), abs=1e-9)
+        assert one.low <= one.mean <= one.high or one.mean == 0
+    if name != "regression":
+        assert differences["cross_entropy"].better == "gs"
+
+
+def test_differences_of_metrics_that_are_no_means_are_drawn_by_group(
+    directory, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(statistics, "DRAWS", 30)
+    for method in ("none", "gs"):
+        write_run(tmp_path, directory, "classification", method, 0)
+    data = report_data.load(tmp_path, "test", "none")
+    (one,) = [one for one in statistics.pairs(data) if one.metric.name == "macro_f1"]
+    tables = {method: evaluate_table(tmp_path / f"{method}-0") for method in ("none", "gs")}
+    groups = metrics.group_codes(tables["none"]["group"])
+    (drawn,) = metrics.bootstrap_weights(groups.max() + 1, 0, 30)
+    differences = []
+    for weights in drawn:
+        rows = np.repeat(np.arange(len(groups)), weights[groups].astype(int))
+        scores = {}
+        for method, table in tables.items():
+            true, predicted = (np.array(table[key])[rows] for key in ("label", "prediction"))
+            f1 = [
+                2
+                * ((true == label) & (predicted == label)).sum()
+                / ((true == label).sum() + (predicted == label).sum())
+                for label in set(true) | set(predicted)
+            ]
+            scores[method] = np.mean(f1)
+        differences.append(scores["gs"] - scores["none"])
+    assert one.error == pytest.approx(np.std(differences, ddof=1))
+    assert [one.low, one.high] == pytest.approx(np.percentile(differences, [2.5, 97.5]))
+
+
+def evaluate_table(path):
+    return evaluate_lib.pyarrow.parquet.read_table(path / "eval" / "test.parquet").to_pydict()
+
+
+def test_the_report_of_texts_has_its_own_words_and_a_reliability_diagram(directory, tmp_path):
+    for method in ("none", "gs"):
+        write_run(tmp_path, directory, "classification", method, 0)
+    data = report_data.load(tmp_path, "test", "none")
+    shown = writers.write(data)
+    assert "macro-F1 %" in shown
+    folder = tmp_path / "report"
+    assert {path.stem for path in folder.glob("*.png")} == {
+        *("methods", "learning_curves", "reliability"),
+        *("gain_by_feature_01", "gain_by_feature_02"),
+    }
+    markdown = (folder / "report.md").read_text()
+    assert "queries (one an example)" in markdown
+    assert "their target is missing or was not seen in training" in markdown
+    rows = list(csv.DictReader((folder / "results.csv").open(encoding="utf-8")))
+    assert {row["name"] for row in rows} == {"none", "gs", "majority", "majority given context"}
+    table = evaluate_table(tmp_path / "gs-0")
+    right = np.array(table["label"]) == np.array(table["prediction"])
+    reliability = data.variants["gs"].measured[0].reliability
+    assert reliability.sum(axis=1) == pytest.approx(
+        [len(right), right.sum(), np.sum(table["probability"])]
+    )
+
+
+def test_runs_of_two_tasks_are_not_compared(directory, tmp_path):
+    for name, method in (("classification", "none"), ("masked_language", "gs")):
+        write_run(tmp_path, directory, name, method, 0)
+    with pytest.raises(UserError, match="different tasks, masked_language and classification"):
+        report_data.load(tmp_path, "test", "none")
