@@ -23,6 +23,7 @@ from cbert.data import prepared
 from cbert.errors import UserError
 from cbert.sweep import jobs, launchers, points
 from cbert.sweep.running import Sweep, described
+from cbert.training import config_file
 from cbert.training import workdir as workdir_lib
 from experiments import command, config_flag
 
@@ -111,7 +112,7 @@ def _train_command(
         arguments["seeds"] = ",".join(str(point.overrides[points.SEED]) for point in group)
     arguments |= {f"config.{field}": value for field, value in fields.items()}
     # A sweep that was killed may have left a process that still trains in the directory.
-    arguments |= {"workdir": ",".join(map(str, paths)), "wait": True}
+    arguments |= {"workdir": ",".join(map(str, paths)), "wait": True, "diagnose": False}
     return processes.command("experiments.train", arguments)
 
 
@@ -123,7 +124,7 @@ def _evaluate_command(importance: bool, paths: Sequence[pathlib.Path]) -> tuple[
 
 def _own_sweep(path: str) -> list[dict[str, Any]]:
     """The config file's list of overrides; none where it has none and --methods is given."""
-    module = config_flag.load_module(path)
+    module = config_file.load_module(path)
     if not hasattr(module, "sweep"):
         if _METHODS.value:
             return []
