@@ -84,7 +84,8 @@ def write(
     }
     what = "a task and a size" if schema.kind == TEXT else "the conditioning method"
     note = f"The argument is {what}. `experiments.tune` searches for better values."
-    files.write_text(path, source(path, name, argument, title, note, fields, schema))
+    base = "text" if schema.kind == TEXT else "base"
+    files.write_text(path, source(path, name, argument, title, note, fields, base))
     return path, argument, True
 
 
@@ -102,14 +103,13 @@ def source(
     title: str,
     note: str,
     fields: Fields,
-    schema: Schema,
+    base: str,
 ) -> str:
-    """The text of a config file that overrides some fields of the defaults."""
+    """The text of a config file that overrides some fields of `configs/<base>.py`."""
     lines = [
         f"            {field!r}: {value!r},".replace("'", '"') + (f"  # {why}" if why else "")
         for field, (value, why) in fields.items()
     ]
-    base = "text" if schema.kind == TEXT else "base"
     return _SOURCE.format(
         path=path,
         name=name,
