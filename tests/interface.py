@@ -2,13 +2,16 @@
 
 import dataclasses
 import inspect
+import re
 
 import cbert
 
 
 def text() -> str:
     """A line for each public name, and below a class its fields and methods."""
-    return "\n".join(line for name in sorted(cbert.__all__) for line in _lines(name)) + "\n"
+    lines = [line for name in sorted(cbert.__all__) for line in _lines(name)]
+    # Which module a type comes from is nobody's concern.
+    return re.sub(r"\b(?:[a-zA-Z_]\w*\.)+(?=[a-zA-Z_])", "", "\n".join(lines)) + "\n"
 
 
 def _lines(name: str) -> list[str]:

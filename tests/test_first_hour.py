@@ -29,7 +29,7 @@ def steps(*values):
         ((5.0, 4.0, 3.5, 3.3), "still improving"),
         ((5.0, 4.0, 3.5, 3.0, 2.995, 2.99), "on a plateau since step 400"),
         ((5.0, 3.0, 3.1, 3.3, 3.6), "over-fitting since step 200"),
-        ((5.0, 4.0, 3.0, 3.1), "still improving"),
+        ((5.0, 4.0, 3.0, 3.1), "on a plateau since step 300"),
         ((5.0, 5.1, 5.2), "no better than at its first validation, at step 100"),
     ],
 )
@@ -102,10 +102,10 @@ def test_a_config_is_suggested_that_trains(tmp_path, kind, context, argument):
     assert config.train.batch_size <= data.summary["examples"]["train"]
     assert config.train.patience
     assert config.train.steps == 20 * config.train.eval_every
-    assert (config.model.output_bias == "popularity") == (kind != "text")
     assert config.model.positions == (kind != "set")
     assert config.model.method == ("gs" if context else "none")
-    assert max(map(len, data.config.read_text().splitlines())) < 100
+    without_paths = data.config.read_text().replace(str(tmp_path), "")
+    assert max(map(len, without_paths.splitlines())) < 100
     data.config.write_text("mine")
     assert suggest.write(tmp_path, "mine", data.summary) == (data.config, argument, False)
     assert data.config.read_text() == "mine"
