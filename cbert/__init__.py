@@ -1,16 +1,78 @@
 """Contextual BERT: completing sets and sequences, conditioned on a context.
 
-`cbert.load` and `cbert.load_exported` give a predictor; what they need is imported then.
+`docs/library.md` shows the names below in use; all other modules are private. What a name needs
+is imported when it is first used, so that `import cbert` itself takes no time.
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-_HOMES = {"load": "cbert.inference.load", "load_exported": "cbert.inference.stablehlo"}
-__all__ = list(_HOMES)
+if TYPE_CHECKING:
+    from cbert.api import (
+        EvaluationResult,
+        Experiment,
+        PreparedData,
+        TrainingResult,
+        build,
+        evaluate,
+        prepare,
+        read_config,
+        train,
+    )
+    from cbert.data.prepare import Options as PrepareOptions
+    from cbert.data.prepare_text import TextOptions
+    from cbert.errors import UserError
+    from cbert.inference.load import load
+    from cbert.inference.stablehlo import load_exported
+    from cbert.training.callbacks import Callbacks, Event
+
+__version__ = "0.2.0"
+
+# Public name to its module and its name there.
+_HOMES = {
+    "Callbacks": ("cbert.training.callbacks", "Callbacks"),
+    "EvaluationResult": ("cbert.api", "EvaluationResult"),
+    "Event": ("cbert.training.callbacks", "Event"),
+    "Experiment": ("cbert.api", "Experiment"),
+    "PrepareOptions": ("cbert.data.prepare", "Options"),
+    "PreparedData": ("cbert.api", "PreparedData"),
+    "TextOptions": ("cbert.data.prepare_text", "TextOptions"),
+    "TrainingResult": ("cbert.api", "TrainingResult"),
+    "UserError": ("cbert.errors", "UserError"),
+    "build": ("cbert.api", "build"),
+    "evaluate": ("cbert.api", "evaluate"),
+    "load": ("cbert.inference.load", "load"),
+    "load_exported": ("cbert.inference.stablehlo", "load_exported"),
+    "prepare": ("cbert.api", "prepare"),
+    "read_config": ("cbert.api", "read_config"),
+    "train": ("cbert.api", "train"),
+}
+__all__ = [
+    "Callbacks",
+    "EvaluationResult",
+    "Event",
+    "Experiment",
+    "PrepareOptions",
+    "PreparedData",
+    "TextOptions",
+    "TrainingResult",
+    "UserError",
+    "build",
+    "evaluate",
+    "load",
+    "load_exported",
+    "prepare",
+    "read_config",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+        module, attribute = _HOMES[name]
+        return getattr(importlib.import_module(module), attribute)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

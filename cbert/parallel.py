@@ -102,14 +102,23 @@ def device_count() -> int:
     return jax.device_count()
 
 
-def device_index() -> jax.Array:
-    """The index of this device, inside a mapped function."""
-    return lax.axis_index(AXIS)
+def _is_mapped() -> bool:
+    """Returns whether this is inside a function that is mapped over devices."""
+    try:
+        lax.axis_index(AXIS)
+    except NameError:
+        return False
+    return True
+
+
+def device_index() -> jax.Array | int:
+    """The index of this device inside a mapped function; 0 outside, where nothing is split."""
+    return lax.axis_index(AXIS) if _is_mapped() else 0
 
 
 def total(tree: Any) -> Any:
-    """The sum over all devices, inside a mapped function; one device need not copy."""
-    return lax.psum(tree, AXIS) if device_count() > 1 else tree
+    """The sum over all devices inside a mapped function; one device need not copy."""
+    return lax.psum(tree, AXIS) if device_count() > 1 and _is_mapped() else tree
 
 
 def map_train_step(step: Callable, take: Callable, over_seeds: bool = False) -> Callable:
@@ -182,6 +191,15 @@ def _everywhere() -> NamedSharding:
 def replicate(tree: Any) -> Any:
     """Places a tree on every device, the way a mapped step returns it."""
     return jax.device_put(tree, _everywhere())
+
+
+def divide(tree: Any) -> Any:
+    """Places a tree whose leaves have one leading axis, divided among this process's devices.
+
+    A function that `jax.jit` compiles then computes on all of them.
+    """
+    mesh = Mesh(np.array(jax.local_devices()), (AXIS,))
+    return jax.device_put(tree, NamedSharding(mesh, PartitionSpec(AXIS)))
 
 
 def replicated(shapes: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from absl import flags
 
 from cbert.errors import UserError, printable
-from cbert.evaluation import baselines, compare
+from cbert.evaluation import baselines, compare, diagnosis
 from cbert.evaluation import evaluate as evaluate_lib
 from cbert.training.config import EVAL_MASKINGS
 from experiments import command
@@ -92,6 +92,8 @@ def _print(
         "; ± standard error over groups\n"
     )
     print(compare.format_results({**results, **baseline_results}, metrics))
+    for line in diagnosis.losses(evaluation, summary) if len(results) == 1 else []:
+        print(f"\nnote: {line}")
     if paired:
         print("\n" + paired)
     else:

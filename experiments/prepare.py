@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import json
 import pathlib
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ from cbert.errors import UserError
 from cbert.schema import SEQUENCE, SET, TEXT, History, schema_file
 from cbert.schema import target as target_lib
 from cbert.schema.tokenizer import LEAST_LENGTH, MOST_LENGTH
+from cbert.training import suggest
 from experiments import command
 
 _INPUT = flags.DEFINE_string("input", None, "JSON Lines (plain or .gz), CSV or Parquet file.")
@@ -162,6 +164,18 @@ def main() -> None:
         print(f"skipped {line}")
     print(summary.format_summary(numbers, options.longer))
     print(f"\nwritten to {written}")
+    _suggest(numbers)
+
+
+def _suggest(numbers: dict[str, Any]) -> None:
+    """Writes a config that suits the data, and prints the line that trains it."""
+    path, argument, fresh = suggest.write(_DATA_DIR.value, _NAME.value, numbers)
+    state = "a config to start from is" if fresh else "your config stays as it is,"
+    config = shlex.quote(f"--config={path}:{argument}")
+    print(
+        f"{state} {path}; train it with\n"
+        f"  python -m experiments.train {config} --workdir=runs/{_NAME.value}"
+    )
 
 
 def _check_combinations() -> None:

@@ -11,20 +11,18 @@ import pathlib
 import shlex
 import signal
 import sys
-import time
-from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 from ml_collections import config_flags
 
-from cbert import processes
 from cbert.data import prepared
 from cbert.errors import UserError
 from cbert.sweep import jobs, launchers, points
 from cbert.sweep.running import Sweep, described
+from cbert.training import config_file
 from cbert.training import workdir as workdir_lib
-from experiments import command, config_flag
+from experiments import command, config_flag, job_commands
 
 _CONFIG = config_flag.define()
 _WORKDIR = flags.DEFINE_string(
@@ -62,8 +60,8 @@ def main() -> None:
     if not sweep.finished():
         # A shell makes a command that it starts with `&` ignore SIGINT.
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, _interrupt)
-        sweep.run(_launcher(workdir), _Shown())
+            signal.signal(number, job_commands.interrupt)
+        sweep.run(_launcher(workdir), job_commands.Shown())
     print(sweep.table())
     if sweep.failures:
         print(described(sweep.failures), file=sys.stderr)
@@ -95,35 +93,14 @@ def _plan(workdir: pathlib.Path) -> tuple[list[jobs.Job], int]:
     if _VMAP_SEEDS.value and config.train.patience:
         raise UserError("--vmap_seeds: train.patience ends each seed at its own step; set it 0")
     importance = _FEATURE_IMPORTANCE.value and schema is not None and bool(schema.features)
-    evaluate = functools.partial(_evaluate_command, importance)
-    todo = jobs.make(expanded, workdir, _VMAP_SEEDS.value, _train_command, evaluate)
+    evaluate = functools.partial(job_commands.evaluate, _SPLIT.value, importance)
+    todo = jobs.make(expanded, workdir, _VMAP_SEEDS.value, job_commands.train, evaluate)
     return todo, config.train.steps
-
-
-def _train_command(
-    group: Sequence[points.Point], paths: Sequence[pathlib.Path]
-) -> tuple[str, ...]:
-    flag = flags.FLAGS["config"]
-    fields = {**config_flags.get_override_values(flag), **group[0].overrides}
-    arguments = {"config": config_flags.get_config_filename(flag)}
-    if len(group) > 1:
-        del fields[points.SEED]
-        arguments["seeds"] = ",".join(str(point.overrides[points.SEED]) for point in group)
-    arguments |= {f"config.{field}": value for field, value in fields.items()}
-    # A sweep that was killed may have left a process that still trains in the directory.
-    arguments |= {"workdir": ",".join(map(str, paths)), "wait": True}
-    return processes.command("experiments.train", arguments)
-
-
-def _evaluate_command(importance: bool, paths: Sequence[pathlib.Path]) -> tuple[str, ...]:
-    arguments = {"split": _SPLIT.value, "feature_importance": importance}
-    arguments["workdir"] = ",".join(map(str, paths))
-    return processes.command("experiments.evaluate", arguments)
 
 
 def _own_sweep(path: str) -> list[dict[str, Any]]:
     """The config file's list of overrides; none where it has none and --methods is given."""
-    module = config_flag.load_module(path)
+    module = config_file.load_module(path)
     if not hasattr(module, "sweep"):
         if _METHODS.value:
             return []
@@ -147,31 +124,6 @@ def _parameter(text: str) -> tuple[str, Any]:
         with contextlib.suppress(ValueError):
             return name, kind(value)
     return name, value
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
-class _Shown:
-    """Shows the table: redrawn at a terminal, printed anew elsewhere, but seldom."""
-
-    SECONDS = 60.0
-
-    def __init__(self) -> None:
-        self._lines, self._time, self._phases = 0, 0.0, ""
-
-    def __call__(self, table: str) -> None:
-        if sys.stdout.isatty():
-            up = f"\x1b[{self._lines}F\x1b[J" if self._lines else ""
-            print(up + table, flush=True)
-            self._lines = table.count("\n") + 1
-            return
-        phases = " ".join(line.split()[1] for line in table.splitlines()[1:])
-        now = time.monotonic()
-        if phases != self._phases or now - self._time > self.SECONDS:
-            print(table + "\n", flush=True)
-            self._phases, self._time = phases, now
 
 
 if __name__ == "__main__":

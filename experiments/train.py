@@ -11,6 +11,7 @@ from absl import flags
 
 from cbert import parallel
 from cbert.errors import UserError
+from cbert.evaluation import diagnosis
 from cbert.training import loop
 from cbert.training.workdir import finished
 from experiments import command, config_flag
@@ -27,6 +28,9 @@ _SEEDS = flags.DEFINE_list(
 )
 _WAIT = flags.DEFINE_bool(
     "wait", False, "Wait where another process trains in the directory, instead of ending."
+)
+_DIAGNOSE = flags.DEFINE_bool(
+    "diagnose", True, "Say in the end how the run went, beside the strongest baseline."
 )
 _COORDINATOR = flags.DEFINE_string(
     "coordinator",
@@ -55,6 +59,8 @@ def main() -> None:
         if not finished(pathlib.Path(workdir).expanduser()):
             print(f"{workdir}: stopped and saved; the same command goes on")
             continue
+        if _DIAGNOSE.value:
+            print(f"{workdir}: {diagnosis.of_run(workdir)}")
         print(
             f"best validation result {progress.best:.4f} at step {progress.best_step}; "
             "evaluate it with\n  python -m experiments.evaluate "

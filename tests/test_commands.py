@@ -11,15 +11,11 @@ import pytest
 
 from cbert import config as config_lib
 from cbert.training import config as training_config
+from experiments.__main__ import commands
 from tests.conftest import lines, refused, run
 
-COMMANDS = (
-    *("prepare", "train", "evaluate", "describe", "sweep", "report", "complete", "serve"),
-    *("export", "benchmark", "latency"),
-)
 
-
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", commands())
 def test_help(command):
     assert f"python -m experiments.{command}" in run(command, "--help", check=1).stdout
 

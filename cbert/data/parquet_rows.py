@@ -37,6 +37,16 @@ def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
                 yield line, _record(row, field_of)
 
 
+def of_table(table: pyarrow.Table, columns: Columns, name: str) -> Iterator[dict[str, Any]]:
+    """The rows of a table in memory; `name` is what errors call it."""
+    path = pathlib.Path(name)
+    field_of = field_of_column(columns, table.column_names, path)
+    check_unique(_context_names(table.schema, field_of), path)
+    for batch in table.to_batches(_ROWS):
+        for row in _with_text_for_times(batch).to_pylist():
+            yield _record(row, field_of)
+
+
 def _context_names(schema: pyarrow.Schema, field_of: dict[str, str]) -> list[str]:
     """The features' names: a struct called `context` holds several."""
     names = []

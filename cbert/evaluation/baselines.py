@@ -16,6 +16,7 @@ from cbert.model.cross_entropy import score
 from cbert.schema import Feature, Schema
 from cbert.tasks.base import Queries, Task
 from cbert.tasks.masked_item import ItemQueries, MaskedItem, query_each, query_one
+from cbert.tasks.ranking import log_fractions
 
 POPULARITY = "popularity"
 GIVEN_CONTEXT = "popularity given context"
@@ -88,12 +89,6 @@ def _(
 def popularity(schema: Schema) -> np.ndarray:
     """log p(i), `float32 [V]`, from the schema's counts."""
     return log_fractions(schema.counts)
-
-
-def log_fractions(counts: Sequence[int] | np.ndarray) -> np.ndarray:
-    """log p(i), `float32 [V]`, with p(i) = (n_i + 1/2) / (N + V/2) from the counts."""
-    smoothed = np.array(counts) + 0.5
-    return np.log(smoothed / smoothed.sum()).astype(np.float32)
 
 
 class GivenContext:

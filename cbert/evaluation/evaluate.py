@@ -260,7 +260,7 @@ def write(evaluation: Evaluation, result: dict[str, Any], workdir: str | pathlib
     """
     folder = pathlib.Path(workdir).expanduser() / "eval"
     folder.mkdir(exist_ok=True)
-    table = pyarrow.table(_columns(evaluation))
+    table = pyarrow.table(columns(evaluation))
     parquet = folder / f"{evaluation.name}.parquet"
     files.replace(parquet, lambda path: pyarrow.parquet.write_table(table, path))
     # The JSON comes last, because it says that the run is evaluated.
@@ -282,7 +282,8 @@ def _known_importance(path: pathlib.Path, result: dict[str, Any]) -> dict[str, A
     return {name: known[name]} if name in known else {}
 
 
-def _columns(evaluation: Evaluation) -> dict[str, Any]:
+def columns(evaluation: Evaluation) -> dict[str, Any]:
+    """The columns of `eval/<name>.parquet`, a row a query."""
     split, queries = evaluation.split, evaluation.queries
     columns = {
         "id": [split.ids[row] for row in queries.rows],

@@ -13,7 +13,6 @@ from cbert.data.columns import Split
 from cbert.evaluation.baselines import (
     TUNING_EXAMPLES,
     GivenContext,
-    log_fractions,
     predict_fractions,
 )
 from cbert.evaluation.target_baselines import predictions
@@ -21,6 +20,7 @@ from cbert.schema import PAD_ITEM, Schema
 from cbert.tasks.classification import Classification
 from cbert.tasks.masked_item import EACH, ONE, ItemQueries
 from cbert.tasks.masked_language import MaskedLanguage, query_tokens
+from cbert.tasks.ranking import log_fractions
 from cbert.tasks.text_task import ExampleQueries
 
 __all__ = ["predictions"]

@@ -4,6 +4,8 @@ import dataclasses
 
 from cbert.config import field
 
+ZERO, POPULARITY = "zero", "popularity"
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
@@ -51,6 +53,12 @@ class ModelConfig:
         "scaled",
         "`scaled` by fan-in, or `bert`: normal, deviation 0.02, truncated at two deviations",
         choices=("bert", "scaled"),
+    )
+    output_bias: str = field(
+        ZERO,
+        "what the output layer's bias begins at for masked items: `zero`, or `popularity`, the "
+        "logarithm of how often each item occurs in training",
+        choices=(ZERO, POPULARITY),
     )
     start_as_plain: bool = field(
         False,

@@ -1,7 +1,9 @@
 """Metrics of a ranked target: the log-probability and the rank that a model gives it.
 
-Legend: Q queries.
+Legend: Q queries, V items.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -32,3 +34,9 @@ def metric_values(log_probability: np.ndarray, rank: np.ndarray) -> dict[str, np
         "mrr": 1 / rank,
         "ndcg@10": np.where(rank <= 10, 1 / np.log2(rank + 1), 0.0),
     }
+
+
+def log_fractions(counts: Sequence[int] | np.ndarray) -> np.ndarray:
+    """log p(i), `float32 [V]`, with p(i) = (n_i + 1/2) / (N + V/2) from the counts."""
+    smoothed = np.array(counts) + 0.5
+    return np.log(smoothed / smoothed.sum()).astype(np.float32)

@@ -14,9 +14,10 @@ from cbert.data.masking import MASKINGS, Masking
 from cbert.errors import UserError
 from cbert.model import conditioning
 from cbert.model.conditioning.global_state_update import AFTER, NO_NORM
-from cbert.model.config import ModelConfig
+from cbert.model.config import ZERO, ModelConfig
 from cbert.schema import Schema
 from cbert.tasks import TASKS, config_sections, task_class, task_options
+from cbert.tasks.masked_item import MaskedItem
 from cbert.training.optimizer import SCHEDULES
 
 __all__ = [
@@ -255,6 +256,11 @@ def check(config: ml_collections.ConfigDict) -> None:
         raise UserError(
             f"model.dimension is {config.model.dimension}, not a multiple of model.heads, "
             f"{config.model.heads}"
+        )
+    if config.model.output_bias != ZERO and config.task.name != MaskedItem.name:
+        raise UserError(
+            f"model.output_bias is {config.model.output_bias!r}, which is for the task "
+            f"{MaskedItem.name}; set it {ZERO} for {config.task.name}"
         )
     if not config.data.name:
         raise UserError("data.name is empty; give the name of prepared data")

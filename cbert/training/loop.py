@@ -2,9 +2,11 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import ml_collections
@@ -14,11 +16,13 @@ from tqdm import tqdm
 from cbert import files, parallel
 from cbert.data import prepared
 from cbert.errors import UserError
+from cbert.schema import Schema
 from cbert.training import config as config_lib
 from cbert.training import console
 from cbert.training import run as run_lib
 from cbert.training import state as state_lib
 from cbert.training import workdir as workdir_lib
+from cbert.training.callbacks import Callback, Callbacks, Event
 from cbert.training.checkpoint import Checkpoints, barrier
 from cbert.training.initialize import Initializer
 from cbert.training.metric_accumulator import MetricAccumulator, SeedRun, not_finite
@@ -28,13 +32,17 @@ from cbert.training.state import Progress, TrainState
 from cbert.training.writer import Writer
 
 
-def train(config: ml_collections.ConfigDict, workdir: str | pathlib.Path) -> Progress:
+def train(
+    config: ml_collections.ConfigDict,
+    workdir: str | pathlib.Path,
+    callbacks: Callbacks | None = None,
+) -> Progress:
     """Trains, or goes on training, in a work directory.
 
     Raises:
       UserError: the config, the data or the work directory are not what they must be.
     """
-    return train_seeds(config, [config.seed], [workdir])[0]
+    return train_seeds(config, [config.seed], [workdir], callbacks=callbacks)[0]
 
 
 def train_seeds(
@@ -42,14 +50,19 @@ def train_seeds(
     seeds: Sequence[int],
     workdirs: Sequence[str | pathlib.Path],
     wait: bool = False,
+    callbacks: Callbacks | None = None,
 ) -> list[Progress]:
     """Trains the seeds of one config in one program, each in its own work directory.
 
     With `wait`, a work directory in which another process trains is waited for, not refused.
 
     Raises:
-      UserError: as `train`; or seeds and work directories do not match.
+      UserError: as `train`; or seeds and work directories do not match; or there are callbacks
+        for several seeds.
     """
+    callbacks = callbacks or Callbacks()
+    if len(seeds) > 1 and callbacks != Callbacks():
+        raise UserError("callbacks are for one seed; train the seeds one by one")
     configs = [_of_seed(config, seed) for seed in seeds]
     paths = [pathlib.Path(workdir).expanduser() for workdir in workdirs]
     _check_seeds(config, seeds, paths)
@@ -71,21 +84,27 @@ def train_seeds(
         with parallel.error_context():
             seed_runs = _open(stack, run, paths)
             if config.train.init_from and not _step(run):
-                initializer = Initializer(config.train.init_from, run.task, schema)
-                run.set_states(
-                    [
-                        dataclasses.replace(state, params=initializer(state.params))
-                        for state in run.states()
-                    ]
-                )
+                run.set_states(initialised(config, run, schema))
             if not _ended(config, seed_runs, _step(run)):
                 with console.bar(config, len(seed_runs), _step(run)) as bar:
-                    _loop(config, run, seed_runs, stop, bar)
+                    _loop(config, run, seed_runs, stop, bar, callbacks)
     if _ended(config, seed_runs, _step(run)) and parallel.is_first():
         for seed_run in seed_runs:
             best = {"best": seed_run.progress.best, "best_step": seed_run.progress.best_step}
             workdir_lib.finish(seed_run.workdir, {"step": _step(run), **best})
     return [seed_run.progress for seed_run in seed_runs]
+
+
+def initialised(
+    config: ml_collections.ConfigDict, run: Run, schema: Schema
+) -> list[TrainState]:
+    """Each seed's state before the first step, its parameters from `train.init_from`."""
+    if not config.train.init_from:
+        return run.states()
+    initializer = Initializer(config.train.init_from, run.task, schema)
+    return [
+        dataclasses.replace(state, params=initializer(state.params)) for state in run.states()
+    ]
 
 
 def _check_seeds(
@@ -160,7 +179,9 @@ def _loop(
     seed_runs: Sequence[SeedRun],
     stop: Stop,
     bar: tqdm,
+    callbacks: Callbacks,
 ) -> None:
+    tell = functools.partial(_tell, run, seed_runs[0], stop)
     step, ended = _step(run), False
     accumulator, dispatches = MetricAccumulator(run, seed_runs, step), 0
     clock = console.Clock(config, len(seed_runs), step, bar)
@@ -168,21 +189,24 @@ def _loop(
         taken, metrics = run.advance(step, _most(config, step))
         step, dispatches = step + taken, dispatches + 1
         accumulator.add(metrics, taken)
+        tell(callbacks.step, step, metrics)
         bar.update(taken * config.train.batch_size * len(seed_runs))
         last = step == config.train.steps
         if last or step % config.train.log_every == 0:
             _write_rows(run, seed_runs, accumulator, clock, step)
         improved = False
         if last or step % config.train.eval_every == 0:
-            improved = _validate(run, seed_runs, step)
+            improved, validated = _validate(run, seed_runs, step)
+            tell(callbacks.validation, step, validated)
             ended = _ended(config, seed_runs, step)
         if parallel.process_count() > 1:
-            stop.requested = parallel.should_stop(dispatches)
+            stop.requested |= parallel.should_stop(dispatches)
         due = step % config.train.checkpoint_every == 0
         if stop.requested:
             stop.answer()
         if improved or ended or due or stop.requested:
             _save(run, seed_runs, accumulator)
+            tell(callbacks.checkpoint, step, {})
     if ended and not last:
         tqdm.write(
             f"stopped at step {step}: no better for {seed_runs[0].progress.waited} evaluations"
@@ -212,9 +236,28 @@ def _write_rows(
         seed_run.writer.write(step, "train", row, examples_per_second=speed)
 
 
-def _validate(run: Run, seed_runs: Sequence[SeedRun], step: int) -> bool:
-    """Evaluates every seed, and notes whether it is the best so far; True if any is."""
+def _tell(
+    run: Run,
+    seed_run: SeedRun,
+    stop: Stop,
+    callback: Callback | None,
+    step: int,
+    metrics: Mapping[str, Any],
+) -> None:
+    """Calls a callback, which may ask the run to end."""
+    if callback and callback(Event(step, seed_run.workdir, run.state, metrics)):
+        stop.requested = True
+
+
+def _validate(
+    run: Run, seed_runs: Sequence[SeedRun], step: int
+) -> tuple[bool, dict[str, float]]:
+    """Evaluates every seed, and notes whether it is the best so far.
+
+    Returns whether any is, and the metrics of the last one.
+    """
     metric, any_improved = run.task.metrics[0], False
+    metrics: dict[str, float] = {}
     for seed_run, state in zip(seed_runs, run.states(), strict=True):
         metrics, progress = run.validation(state.params), seed_run.progress
         value = metrics[metric.name]
@@ -230,7 +273,7 @@ def _validate(run: Run, seed_runs: Sequence[SeedRun], step: int) -> bool:
         texts = [f"{one.heading} {one.text(metrics[one.name])}" for one in shown]
         console.validated(seed_run.name, step, texts, improved)
         any_improved |= improved
-    return any_improved
+    return any_improved, metrics
 
 
 def _save(run: Run, seed_runs: Sequence[SeedRun], accumulator: MetricAccumulator) -> None:

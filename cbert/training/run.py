@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import optax
@@ -18,9 +19,10 @@ from cbert.data.in_memory import InMemory, take
 from cbert.data.streaming import Streaming
 from cbert.errors import UserError
 from cbert.model import contextual_bert
+from cbert.model.config import POPULARITY
 from cbert.model.layers import takes_fast
 from cbert.schema import Schema
-from cbert.tasks import masked_item, prediction
+from cbert.tasks import masked_item, prediction, ranking
 from cbert.tasks.base import Examples, Task
 from cbert.training import config as config_lib
 from cbert.training import memory
@@ -60,7 +62,8 @@ class Run:
       batches: Which rows a step takes, for each seed.
       resident: What every device holds: the source's columns and the task's constants.
       indices: `int32 [devices, B / devices]`, positions in the global batch.
-      step: The step, mapped over devices.
+      train_step: The step of one seed, a pure function; see `make_train_step`.
+      step: The same, mapped over devices and seeds.
       state: Its state.
       key: What all its randomness comes from.
       learning_rate: Step to learning rate.
@@ -74,6 +77,7 @@ class Run:
     batches: list[Batches]
     resident: dict[str, Any]
     indices: np.ndarray
+    train_step: Callable
     step: Callable
     state: state_lib.TrainState
     key: jax.Array
@@ -140,7 +144,10 @@ def assemble(
     constants = task.constants()
     if config.train.context_replacement:
         constants["context_sample"] = context_replacement.sample(train.context)
-    params = [contextual_bert.initialize(task.model, key) for key in keys]
+    params = [_fresh(config, task, schema, key) for key in keys]
+    skips = config.train.on_nonfinite == config_lib.SKIP
+    replacement, accumulate = config.train.context_replacement, config.train.accumulate
+    train_step = make_train_step(task, optimizer, skips, replacement, accumulate)
     return Run(
         task=task,
         seeds=seeds,
@@ -149,7 +156,8 @@ def assemble(
         batches=batches,
         resident={"columns": source.resident, "constants": parallel.replicate(constants)},
         indices=parallel.split(np.arange(batch_size, dtype=np.int32)),
-        step=_mapped_step(config, task, optimizer, len(seeds)),
+        train_step=train_step,
+        step=_mapped_step(train_step, batch_size, len(seeds)),
         state=_stacked([state_lib.create(own, optimizer) for own in params]),
         key=_stacked([jax.random.fold_in(key, 1) for key in keys]),
         learning_rate=learning_rate,
@@ -170,24 +178,25 @@ def _check_batch_size(batch_size: int, accumulate: int) -> None:
         )
 
 
-def _mapped_step(
-    config: ml_collections.ConfigDict,
-    task: Task,
-    optimizer: optax.GradientTransformation,
-    seeds: int,
-) -> Callable:
-    batch_size = config.train.batch_size
+def _fresh(
+    config: ml_collections.ConfigDict, task: Task, schema: Schema, key: jax.Array
+) -> dict[str, Any]:
+    """Parameters before the first step."""
+    params = contextual_bert.initialize(task.model, key)
+    if config.model.output_bias == POPULARITY:
+        bias = ranking.log_fractions(schema.counts)
+        params["embedding"] = {**params["embedding"], "bias": jnp.asarray(bias)}
+    return params
 
+
+def _mapped_step(train_step: Callable, batch_size: int, seeds: int) -> Callable:
     def take_examples(
         resident: Any, fed: Any, rows: jax.Array, indices: jax.Array, length: int
     ) -> Examples:
         columns = take(fed or resident["columns"], rows, length)
         return Examples(columns, resident["constants"], indices, batch_size)
 
-    skips = config.train.on_nonfinite == config_lib.SKIP
-    replacement, accumulate = config.train.context_replacement, config.train.accumulate
-    step = make_train_step(task, optimizer, skips, replacement, accumulate)
-    return parallel.map_train_step(step, take_examples, over_seeds=seeds > 1)
+    return parallel.map_train_step(train_step, take_examples, over_seeds=seeds > 1)
 
 
 def _stacked(trees: list[Any]) -> Any:

@@ -1,0 +1,271 @@
+"""The public interface: what a Python program imports from `cbert` itself.
+
+Everything else in the package may change between two minor versions.
+
+Legend: B examples of a batch.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import ml_collections
+import numpy as np
+
+from cbert import parallel
+from cbert.data import in_memory, in_python, prepared
+from cbert.data import prepare as prepare_lib
+from cbert.data.columns import Split
+from cbert.data.prepare import Options
+from cbert.errors import UserError
+from cbert.evaluation import evaluate as evaluate_lib
+from cbert.schema import Schema
+from cbert.tasks.base import Examples, Task
+from cbert.training import config as config_lib
+from cbert.training import config_file, loop, suggest
+from cbert.training import run as run_lib
+from cbert.training import state as state_lib
+from cbert.training import workdir as workdir_lib
+from cbert.training.callbacks import Callbacks
+from cbert.training.checkpoint import Checkpoints
+from cbert.training.state import Progress, TrainState
+
+if TYPE_CHECKING:
+    import pandas
+
+PathLike = str | pathlib.Path
+Metrics = dict[str, jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class PreparedData:
+    """A data set that was prepared.
+
+    Attributes:
+      directory: Where it lies.
+      config: A config file that suits it, to start from.
+      summary: Numbers of examples, items, features and more.
+    """
+
+    directory: pathlib.Path
+    config: pathlib.Path
+    summary: Mapping[str, Any]
+
+
+def prepare(
+    records: "Iterable[Mapping[str, Any]] | pandas.DataFrame",
+    name: str,
+    data_dir: PathLike = "data",
+    options: Options | None = None,
+) -> PreparedData:
+    """Validates records, splits them by group, infers their schema and writes a data set.
+
+    Args:
+      records: Mappings with the fields of a record, or a DataFrame with a column for each; its
+        further columns are features of the context. They are iterated over once.
+      name: The data set's name.
+      data_dir: Where prepared data sets lie.
+      options: What may be decided, such as the kind and the least counts.
+
+    Raises:
+      UserError: the records do not make a data set; nothing is written.
+    """
+    options = options or Options()
+    read = in_python.read(records, options.kind)
+    directory, summary = prepare_lib.prepare(read, data_dir, name, options)
+    config, _, _ = suggest.write(data_dir, name, summary)
+    return PreparedData(directory, config, summary)
+
+
+def read_config(
+    source: PathLike, overrides: Mapping[str, Any] | None = None
+) -> ml_collections.ConfigDict:
+    """The config of a file or of a run, with some fields set.
+
+    Args:
+      source: A config file, which may be followed by a colon and an argument, such as
+        `configs/base.py:gs`; or a run's work directory.
+      overrides: Dotted name of a field to its value, or nested mappings.
+
+    Raises:
+      UserError: there is no such file or field, or a value is impossible.
+    """
+    config = config_file.read(source)
+    config_file.override(config, overrides or {})
+    return config
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """A model before its first step, and what a loop of one's own needs.
+
+    Attributes:
+      config: The config.
+      schema: The data's schema.
+      task: The task: its loss, its predictions and, as `task.model`, the Flax module.
+      state: The state before the first step: `step`, `params` and `opt_state`.
+      key: What all randomness of the steps comes from.
+      train_step: `train_step(state, batch, key)` returns the next state and metrics, sums and
+        their `<name>_count`. It is pure, and made for `jax.jit`.
+    """
+
+    config: ml_collections.ConfigDict
+    schema: Schema
+    task: Task
+    state: TrainState
+    key: jax.Array
+    train_step: Callable[[TrainState, Examples, jax.Array], tuple[TrainState, Metrics]]
+    _run: run_lib.Run = dataclasses.field(repr=False)
+    _train: Split = dataclasses.field(repr=False)
+
+    def batch(self, step: int) -> Examples:
+        """The examples of a step, counted from 0: a function of the seed and the step.
+
+        They are divided among this process's devices, all of which a jitted step then uses.
+        """
+        rows, length = self._run.batches[0](step)
+        columns = in_memory.take(self._train.columns, rows, length)
+        index = np.arange(len(rows), dtype=np.int32)
+        columns, index = parallel.divide((columns, index))
+        return Examples(columns, self._run.resident["constants"], index, len(rows))
+
+    def learning_rate(self, step: int) -> float:
+        """The learning rate of a step, counted from 0."""
+        return float(self._run.learning_rate(step))
+
+    def validate(self, params: Any) -> dict[str, float]:
+        """The task's metrics on the validation split, with the same queries every time."""
+        return self._run.validation(params)
+
+    def save(self, workdir: PathLike, state: TrainState, value: float) -> None:
+        """Writes a checkpoint that `load`, `evaluate` and the commands take as the best one.
+
+        Args:
+          workdir: The run's directory, which is made, or holds a run of the same config.
+          state: The state to save; its step has not been saved yet.
+          value: What the first metric of the task is at that state.
+
+        Raises:
+          UserError: the directory belongs to another config, or the state is that of no step.
+        """
+        path, step = pathlib.Path(workdir).expanduser(), int(state.step)
+        if not step:
+            raise UserError("the state is the one before the first step; take a step first")
+        workdir_lib.check(self.config, self.schema, path)
+        with workdir_lib.files.Lock(path, "work directory"):
+            workdir_lib.initialise_workdir(self.config, self.schema, path)
+            with Checkpoints(path) as checkpoints:
+                saved = state_lib.to_saved(state)
+                checkpoints.save(saved, Progress(best=value, best_step=step))
+
+
+def build(config: ml_collections.ConfigDict) -> Experiment:
+    """Loads the data of a config and builds model, optimizer and state; compiles little.
+
+    Raises:
+      UserError: the config or the data are not what they must be.
+    """
+    config_lib.check(config)
+    schema = prepared.load_schema(config.data.dir, config.data.name)
+    train, validation = (
+        prepared.load(config.data.dir, config.data.name, split, schema)
+        for split in ("train", "validation")
+    )
+    run = run_lib.assemble(config, schema, train, validation)
+    state = loop.initialised(config, run, schema)[0]
+    return Experiment(config, schema, run.task, state, run.key, run.train_step, run, train)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingResult:
+    """How a call of `train` ended.
+
+    Attributes:
+      workdir: The run's directory.
+      finished: Whether the run came to its end; else the same call goes on.
+      best: The best value of the task's first metric on the validation split.
+      best_step: The step that it was measured at, 0 for none.
+    """
+
+    workdir: pathlib.Path
+    finished: bool
+    best: float
+    best_step: int
+
+
+def train(
+    config: ml_collections.ConfigDict, workdir: PathLike, callbacks: Callbacks | None = None
+) -> TrainingResult:
+    """Trains, or goes on training, in a work directory.
+
+    Raises:
+      UserError: the config, the data or the work directory are not what they must be.
+    """
+    progress = loop.train(config, workdir, callbacks)
+    path = pathlib.Path(workdir).expanduser()
+    done = workdir_lib.finished(path) is not None
+    return TrainingResult(path, done, progress.best, progress.best_step)
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationResult:
+    """The evaluation of a run, as DataFrames of pandas.
+
+    Attributes:
+      metrics: A row for the model and for each baseline, and for each metric two columns: its
+        mean, and its standard error over groups as `<metric>_standard_error`.
+      queries: A row a query: its example, group and context, what was asked, and what the model
+        and the baselines predicted.
+      summary: The same numbers as `eval/<split>.json`.
+    """
+
+    metrics: "pandas.DataFrame"
+    queries: "pandas.DataFrame"
+    summary: Mapping[str, Any]
+
+
+def evaluate(
+    workdir: PathLike,
+    split: str = "test",
+    checkpoint: str = "best",
+    by: str = "",
+    feature_importance: bool = False,
+    write: bool = True,
+) -> EvaluationResult:
+    """Evaluates a run beside the baselines.
+
+    Args:
+      workdir: The run's directory.
+      split: `train`, `validation` or `test`.
+      checkpoint: `best`, `last` or a step.
+      by: A feature of the context, to whose values the summary then has metrics.
+      feature_importance: Whether to measure the importance of each feature.
+      write: Whether to write `eval/<split>.json` and `.parquet`, which reports read.
+
+    Raises:
+      UserError: the run, its data or the checkpoint are not what they must be, or pandas is
+        missing.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise UserError(f'{error}; evaluate needs pip install "cbert[report]"') from None
+    options = evaluate_lib.EvaluationOptions(
+        split, checkpoint, by=by, feature_importance=feature_importance
+    )
+    evaluation = evaluate_lib.evaluate(workdir, options)
+    summary = evaluate_lib.summary(evaluation, by)
+    if write:
+        evaluate_lib.write(evaluation, summary, workdir)
+    rows = {
+        name: {
+            f"{metric}{suffix}": numbers[statistic]
+            for metric, numbers in metrics.items()
+            for suffix, statistic in (("", "mean"), ("_standard_error", "standard_error"))
+        }
+        for name, metrics in summary["results"].items()
+    }
+    table = pandas.DataFrame(evaluate_lib.columns(evaluation))
+    return EvaluationResult(pandas.DataFrame.from_dict(rows, orient="index"), table, summary)

@@ -1,0 +1,63 @@
+"""Records that a Python program already holds: mappings, or the rows of a DataFrame."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow
+
+from cbert.data import parquet_rows, tables
+from cbert.data.records import Record, Validator
+from cbert.data.row_errors import RowError
+from cbert.errors import UserError
+from cbert.schema import TEXT
+
+
+def read(source: Any, kind: str) -> Iterator[Record]:
+    """Yields validated records.
+
+    Args:
+      source: An iterable of mappings with the fields of a record, see docs/data.md; or a pandas
+        DataFrame, whose other columns are features of the context. Numbers and arrays of NumPy
+        are taken as Python's.
+      kind: `set`, `sequence` or `text`.
+
+    Raises:
+      UserError: a record is not valid; it names its number, counted from 1, and the fix.
+    """
+    validator, number = Validator(kind), 0
+    for number, row in enumerate(_rows(source, kind), 1):
+        try:
+            record = validator(_plain(row), number)
+        except RowError as error:
+            raise UserError(f"record {number}: {error}") from None
+        yield record
+    if not number:
+        raise UserError("there are no records; give at least one")
+
+
+def _rows(source: Any, kind: str) -> Iterable[Any]:
+    if hasattr(source, "columns") and hasattr(source, "itertuples"):
+        columns = tables.Columns()
+        if kind == TEXT:
+            columns = dataclasses.replace(columns, fields=tables.MAPPED_OF_TEXT)
+        try:
+            table = pyarrow.Table.from_pandas(source, preserve_index=False)
+        except pyarrow.ArrowException as error:
+            raise UserError(f"the DataFrame has mixed types in a column ({error})") from None
+        return parquet_rows.of_table(table, columns, "the DataFrame")
+    if isinstance(source, Mapping | str):
+        raise UserError("the records are one mapping or a string; give a list of mappings")
+    return source
+
+
+def _plain(value: Any) -> Any:
+    """A value without NumPy's types."""
+    if isinstance(value, Mapping):
+        return {name: _plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return value

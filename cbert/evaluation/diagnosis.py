@@ -1,0 +1,146 @@
+"""What a run's numbers say in words: how training went, and where a baseline is better."""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cbert import tasks
+from cbert.data import prepared
+from cbert.evaluation import text_baselines
+from cbert.evaluation.baselines import BAYES_OPTIMAL
+from cbert.evaluation.evaluate import MODEL, Evaluation
+from cbert.evaluation.metrics import mean_and_error
+from cbert.schema import schema_file
+from cbert.tasks.base import Metric
+from cbert.tasks.masked_item import ONE
+from cbert.training import config as config_lib
+from cbert.training import writer
+
+# A change counts from this fraction of all that the run has gained since its first validation.
+NOTABLE = 0.02
+
+
+def of_run(workdir: str | pathlib.Path) -> str:
+    """One line on a finished run: the course of its validations, and the strongest baseline.
+
+    Raises:
+      UserError: the work directory or the data are not what they must be.
+    """
+    workdir = pathlib.Path(workdir).expanduser()
+    config = config_lib.load(workdir)
+    schema = schema_file.load(workdir / "schema.json")
+    task = tasks.create(config, config_lib.build_model(config, schema), schema)
+    metric = task.metrics[0]
+    rows = writer.read(workdir / "metrics.jsonl")
+    measured = [(r["step"], r[metric.name]) for r in rows if r["split"] == "validation"]
+    if not measured:
+        return "no validation was made"
+    names = prepared.split_names(config.data.dir, config.data.name)
+
+    def load(split: str) -> prepared.Split | None:
+        known = split in names
+        return (
+            prepared.load(config.data.dir, config.data.name, split, schema) if known else None
+        )
+
+    validation = load("validation")
+    assert validation is not None
+    # Training asks the same queries after every validation.
+    queries = task.queries(validation, ONE)
+    weights = queries.weights / queries.weights.sum()
+    others = {}
+    for name, predictions in text_baselines.predictions(
+        task, load, schema, validation, queries
+    ).items():
+        values = task.metric_values(predictions, queries)
+        means = {metric: float(column @ weights) for metric, column in values.items()}
+        means |= task.corpus_metrics(predictions, queries)(np.ones(len(queries)))
+        if name != BAYES_OPTIMAL and metric.name in means:
+            others[name] = means[metric.name]
+    return f"{course(measured, metric)}; {standing(measured, metric, others)}"
+
+
+def course(measured: Sequence[tuple[int, float]], metric: Metric) -> str:
+    """How the values of a metric went.
+
+    Args:
+      measured: Step and value of each validation, in order.
+      metric: The metric; it says which direction is better.
+    """
+    steps = [step for step, _ in measured]
+    sign = 1.0 if metric.best == "min" else -1.0
+    losses = sign * np.array([value for _, value in measured])
+    if len(losses) < 3:
+        return "fewer than three validations, too few to say how it went"
+    best = int(losses.argmin())
+    gained = losses[0] - losses[best]
+    if not gained:
+        return f"no better than at its first validation, at step {steps[0]}"
+    if best < len(losses) - 2 and losses[-1] - losses[best] > NOTABLE * gained:
+        return f"over-fitting since step {steps[best]}"
+    before = losses[-1 - max(len(losses) // 4, 1)]
+    if best >= len(losses) - 2 and before - losses[best] > NOTABLE * gained:
+        return "still improving when it ended, so more steps may help"
+    level = int(np.argmax(losses <= losses[best] + NOTABLE * gained))
+    return f"on a plateau since step {steps[level]}"
+
+
+def standing(
+    measured: Sequence[tuple[int, float]], metric: Metric, others: Mapping[str, float]
+) -> str:
+    """The best value beside that of the strongest baseline."""
+    pick = min if metric.best == "min" else max
+    best = pick(value for _, value in measured)
+    own = f"{metric.heading} {metric.text(best)}"
+    if not others:
+        return own
+    strongest = pick(others, key=lambda name: others[name])
+    word = "ahead of" if metric.improves(best, others[strongest]) else "behind"
+    return f"{own}, {word} {strongest} ({metric.text(others[strongest])})"
+
+
+def losses(evaluation: Evaluation, summary: Mapping[str, Any]) -> list[str]:
+    """A line for each baseline that is better than the model, overall or in a slice.
+
+    A slice counts where the difference is more than twice its standard error over groups.
+    """
+    lines = []
+    for name, result in summary["results"].items():
+        if name in (MODEL, BAYES_OPTIMAL):
+            continue
+        own = summary["results"][MODEL]
+        worse = [
+            f"{metric.heading} ({metric.text(result[metric.name]['mean'])} against "
+            f"{metric.text(own[metric.name]['mean'])})"
+            for metric in evaluation.task.metrics
+            if metric.name in result
+            and metric.improves(result[metric.name]["mean"], own[metric.name]["mean"])
+        ]
+        worse += _slices(evaluation, name)
+        if worse:
+            lines.append(f"{name} is better than the model in {', '.join(worse)}")
+    return lines
+
+
+def _slices(evaluation: Evaluation, baseline: str) -> list[str]:
+    """The slices of the task in which a baseline is better in the deciding metric."""
+    metric = evaluation.task.metrics[0]
+    own, other = evaluation.values(), evaluation.values(baseline)
+    if metric.name not in own or metric.name not in other:
+        return []
+    sign = 1.0 if metric.best == "min" else -1.0
+    behind = sign * (own[metric.name] - other[metric.name])
+    lost = []
+    for partition, slices in evaluation.task.slices(evaluation.split).items():
+        for label, rows in slices.items():
+            inside = rows[evaluation.queries.rows]
+            if not inside.any():
+                continue
+            weights = evaluation.queries.weights[inside]
+            mean, error = mean_and_error(behind[inside], evaluation.groups[inside], weights)
+            if error is not None and mean > 2 * error:
+                title = partition.replace("_", " ")
+                lost.append(f"the slice {title} {label} ({mean:.4f} of {metric.heading})")
+    return lost

@@ -1,0 +1,93 @@
+"""Successive halving: many settings for few steps, the best for more.
+
+The source is Jamieson and Talwalkar (2016). It is a few functions on top of the sweep's jobs
+instead of Optuna, because with nine trials its samplers draw at random, too, and a rung of
+whole runs can be resumed like any sweep.
+"""
+
+import json
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ml_collections
+import numpy as np
+
+from cbert import files
+from cbert.sweep.points import STEPS, Point
+from cbert.tasks.base import Metric
+from cbert.training import config as config_lib
+
+FACTOR = 3  # A rung has so many times fewer trials than the one before it, for more steps each.
+SPLIT = "validation"
+RATE, DROPOUT, DECAY = "optimizer.learning_rate", "model.dropout", "optimizer.weight_decay"
+WIDTHS = ("model.dimension", "model.feed_forward")
+DROPOUTS, WIDTH_FACTORS = (0.0, 0.05, 0.1, 0.2, 0.3), (0.5, 1.0, 2.0)
+# They are scaled with the steps of a rung, so that its schedule keeps its form.
+SCALED = (STEPS, "train.eval_every", "train.checkpoint_every", "optimizer.warmup_steps")
+
+
+def draw(config: ml_collections.ConfigDict, trial: int) -> dict[str, Any]:
+    """The settings of a trial, a function of the config's seed; trial 0 has the config's own.
+
+    The learning rate is drawn within a factor of 4 and the weight decay from 0.001 to 0.3, both
+    on a logarithmic scale; dropout from five values; and the width is half, once or twice.
+    """
+    own = config_lib.flat(config.to_dict())
+    if not trial:
+        return {name: own[name] for name in (RATE, DROPOUT, *WIDTHS, DECAY)}
+    random = np.random.default_rng([config.seed, trial])
+    rate = own[RATE] * 4 ** random.uniform(-1, 1)
+    dropout, factor = random.choice(DROPOUTS), random.choice(WIDTH_FACTORS)
+    decay = 10 ** random.uniform(-3, math.log10(0.3))
+    heads = config.model.heads
+    dimension = heads * max(round(own[WIDTHS[0]] * factor / heads), 1)
+    return {
+        RATE: float(f"{rate:.3g}"),
+        DROPOUT: float(dropout),
+        WIDTHS[0]: dimension,
+        WIDTHS[1]: max(round(own[WIDTHS[1]] * factor), 1),
+        DECAY: float(f"{decay:.2g}"),
+    }
+
+
+def rung_sizes(trials: int) -> list[int]:
+    """The number of trials of each rung, down to one."""
+    sizes = [trials]
+    while sizes[-1] > 1:
+        sizes.append(max(sizes[-1] // FACTOR, 1))
+    return sizes
+
+
+def points(
+    config: ml_collections.ConfigDict, rung: int, rungs: int, trials: Sequence[int]
+) -> list[Point]:
+    """The runs of a rung; the last one has the config's own steps, each before it a third."""
+    divisor = FACTOR ** (rungs - 1 - rung)
+    own = config_lib.flat(config.to_dict())
+    # Without a warm-up there is none to scale.
+    scaled = {name: max(own[name] // divisor, 1) if own[name] else 0 for name in SCALED}
+    made = []
+    for trial in trials:
+        name = f"rung{rung}-trial{trial:02}"
+        made.append(Point(name, name, {**draw(config, trial), **scaled, "seed": config.seed}))
+    for point in made:
+        config_lib.check(point.apply(config))
+    return made
+
+
+def score(workdir: pathlib.Path, metric: Metric) -> float | None:
+    """The deciding metric of a run on the validation split; None where it was not evaluated."""
+    try:
+        result = json.loads(files.read_text(workdir / "eval" / f"{SPLIT}.json"))
+        return float(result["results"]["model"][metric.name]["mean"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def best(scores: Mapping[int, float | None], metric: Metric, count: int) -> list[int]:
+    """The best trials that did not fail, best first, and of equal ones the earlier first."""
+    sign = 1.0 if metric.best == "min" else -1.0
+    known = {trial: sign * value for trial, value in scores.items() if value is not None}
+    return sorted(known, key=lambda trial: (known[trial], trial))[:count]

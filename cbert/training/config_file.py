@@ -1,0 +1,98 @@
+"""Config files: Python files whose `get_config(argument)` returns a config."""
+
+import importlib.util
+import pathlib
+import traceback
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import ml_collections
+
+import cbert
+from cbert.config import check_name, check_names, declarations, flat
+from cbert.errors import UserError, shown
+from cbert.training import config as config_lib
+
+_ADVICE = "give the path of a config file, such as configs/base.py:gsu"
+
+T = TypeVar("T")
+
+
+def read(source: str | pathlib.Path) -> ml_collections.ConfigDict:
+    """The config that a file returns, or that of a run; not locked.
+
+    Args:
+      source: A config file, which may be followed by a colon and the argument of its
+        `get_config`, such as `configs/base.py:gs`; or a run's work directory.
+
+    Raises:
+      UserError: there is no such file, or what it returns is not a config.
+    """
+    if pathlib.Path(source).expanduser().is_dir():
+        return config_lib.load(pathlib.Path(source).expanduser()).unlock()
+    path, _, argument = str(source).partition(":")
+    module = load_module(path)
+    if not hasattr(module, "get_config"):
+        raise UserError(f"{path} has no get_config(); write one, as configs/base.py has")
+    config = _call(path, lambda: module.get_config(*([argument] if argument else [])))
+    if not isinstance(config, ml_collections.ConfigDict):
+        raise UserError(
+            f"{path}: get_config() returned {type(config).__name__}, not a ConfigDict; "
+            "begin with base.get_config of configs/base.py and return it"
+        )
+    try:
+        check_names(config, config_lib.sections())
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    return config.unlock()
+
+
+def override(config: ml_collections.ConfigDict, overrides: Mapping[str, Any]) -> None:
+    """Sets fields by dotted name, or by nested mappings.
+
+    Raises:
+      UserError: there is no such field, or the value is impossible.
+    """
+    declared = declarations(config_lib.sections())
+    for name, value in flat(overrides).items():
+        check_name(name, declared)
+        if complaint := declared[name].complaint(value):
+            raise UserError(f"{name} is {shown(value)}; it must be {complaint}")
+        config.update_from_flattened_dict({name: declared[name].kind(value)})
+
+
+def load_module(path: str) -> types.ModuleType:
+    """Runs a config file.
+
+    A relative path that does not exist is looked for beside the package, where an installation
+    has the project's own configs.
+
+    Raises:
+      UserError: there is no such file, or it raises an error.
+    """
+    file = pathlib.Path(path).expanduser()
+    installed = pathlib.Path(cbert.__file__).parent.parent / file
+    file = file if file.is_file() else installed
+    if not file.is_file():
+        raise UserError(f"{path}: no such file; {_ADVICE}")
+    specification = importlib.util.spec_from_file_location("config_file", file)
+    if specification is None or specification.loader is None:
+        raise UserError(f"{path} is not a Python file; {_ADVICE}")
+    module, loader = importlib.util.module_from_spec(specification), specification.loader
+    _call(path, lambda: loader.exec_module(module))
+    return module
+
+
+def _call(path: str, function: Callable[[], T]) -> T:
+    """Calls a function of the user's file, and turns whatever it raises into one line."""
+    try:
+        return function()
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        name = pathlib.Path(path).name
+        lines = [str(f.lineno) for f in frames if pathlib.Path(f.filename).name == name]
+        location = ":".join([path, *lines[-1:]])
+        raise UserError(f"{location}: {type(error).__name__}: {error}") from None

@@ -1,0 +1,163 @@
+"""A config file for a data set, to start from: sizes that suit what was prepared."""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from cbert import files
+from cbert.data import builder, prepared
+from cbert.schema import SEQUENCE, TEXT, Schema
+from cbert.schema.target import ANSWER, LABEL, LABELS, NUMBER, TAGS
+
+# Field to its value and, where it helps, why.
+Fields = Mapping[str, tuple[Any, str]]
+
+EPOCHS, VALIDATIONS, PATIENCE = 20, 20, 5
+LEAST_STEPS, MOST_STEPS = 400, 50_000
+# Training examples up to which a size is suggested: dimension, heads, blocks, feed-forward.
+SIZES = {5_000: (32, 4, 2, 64), 200_000: (64, 4, 2, 128)}
+LARGEST = (128, 8, 4, 256)
+# A target's kind to the task that learns it.
+TASKS = {
+    LABEL: "classification",
+    LABELS: "multi_label",
+    NUMBER: "regression",
+    TAGS: "tagging",
+    ANSWER: "span",
+}
+
+_SOURCE = '''"""{title}
+
+    python -m experiments.train --config={path}:{argument} --workdir=runs/{name}
+    python -m experiments.evaluate --workdir=runs/{name}
+
+{note}
+"""
+
+import ml_collections
+
+from configs import {base}
+
+
+def get_config(argument: str = "{argument}") -> ml_collections.ConfigDict:
+    config = {base}.get_config(argument)
+    config.update_from_flattened_dict(
+        {{
+{fields}
+        }}
+    )
+    return config
+
+
+sweep = {base}.sweep
+'''
+
+
+def write(
+    data_dir: str | pathlib.Path, name: str, summary: Mapping[str, Any]
+) -> tuple[pathlib.Path, str, bool]:
+    """Writes `config.py` into a prepared data set's directory, unless one is there already.
+
+    Args:
+      data_dir: Where prepared data sets lie.
+      name: The data set's name.
+      summary: That of the data set, see `summary.summarize`.
+
+    Returns:
+      The file, the argument that suits it, and whether it was written.
+    """
+    schema = prepared.load_schema(str(data_dir), name)
+    path = builder.directory(data_dir, name).parent / "config.py"
+    argument = default_argument(schema)
+    if path.exists():
+        return path, argument, False
+    examples = summary["examples"]["train"]
+    kinds = "tokens" if schema.kind == TEXT else "items"
+    title = (
+        f"{name}: a config to start from, made for {examples:,} {schema.kind}s of at most "
+        f"{schema.max_items} {kinds}."
+    )
+    fields = {
+        "data.name": (name, ""),
+        "data.dir": (str(data_dir), ""),
+        **(_of_text(schema, examples) if schema.kind == TEXT else _of_items(schema, examples)),
+    }
+    what = "a task and a size" if schema.kind == TEXT else "the conditioning method"
+    note = f"The argument is {what}. `experiments.tune` searches for better values."
+    base = "text" if schema.kind == TEXT else "base"
+    files.write_text(path, source(path, name, argument, title, note, fields, base))
+    return path, argument, True
+
+
+def default_argument(schema: Schema) -> str:
+    """The argument of a config file that suits a schema: a method, or a task of texts."""
+    if schema.kind == TEXT:
+        return TASKS[schema.target.kind] if schema.target else "masked_language"
+    return "gs" if schema.features else "none"
+
+
+def source(
+    path: pathlib.Path,
+    name: str,
+    argument: str,
+    title: str,
+    note: str,
+    fields: Fields,
+    base: str,
+) -> str:
+    """The text of a config file that overrides some fields of `configs/<base>.py`."""
+    lines = [
+        f"            {field!r}: {value!r},".replace("'", '"') + (f"  # {why}" if why else "")
+        for field, (value, why) in fields.items()
+    ]
+    return _SOURCE.format(
+        path=path,
+        name=name,
+        argument=argument,
+        title=title,
+        note=note,
+        base=base,
+        fields="\n".join(lines),
+    )
+
+
+def _of_items(schema: Schema, examples: int) -> Fields:
+    """The fields of a model of sets or sequences."""
+    sizes = next((size for most, size in SIZES.items() if examples < most), LARGEST)
+    dimension, heads, layers, feed_forward = sizes
+    batch_size = 256 if examples >= 20_000 else 64 if examples >= 2_000 else 16
+    return {
+        "model.dimension": (dimension, ""),
+        "model.heads": (heads, ""),
+        "model.layers": (layers, ""),
+        "model.feed_forward": (feed_forward, ""),
+        "model.positions": (schema.kind == SEQUENCE, "whether order matters"),
+        "optimizer.learning_rate": (1e-3 if sizes == LARGEST else 3e-3, ""),
+        **_schedule(examples, min(batch_size, examples), min(4, schema.max_items)),
+    }
+
+
+def _of_text(schema: Schema, examples: int) -> Fields:
+    """The fields of a model of texts, beside the size that the argument gives."""
+    batch_size = 64 if examples >= 2_000 else 16
+    return {
+        "model.method": ("gs" if schema.features else "none", "the conditioning method"),
+        **_schedule(examples, min(batch_size, examples), 4),
+    }
+
+
+def _schedule(examples: int, batch_size: int, buckets: int) -> Fields:
+    """Batch, steps, validations and patience."""
+    steps = min(max(EPOCHS * examples // batch_size, LEAST_STEPS), MOST_STEPS)
+    every = steps // VALIDATIONS
+    epochs = every * VALIDATIONS * batch_size / examples
+    return {
+        "optimizer.warmup_steps": (every, "a twentieth of all steps"),
+        "train.batch_size": (batch_size, ""),
+        "train.steps": (every * VALIDATIONS, f"{epochs:.0f} epochs"),
+        "train.log_every": (min(every, 100), ""),
+        "train.eval_every": (every, f"{VALIDATIONS} validations"),
+        "train.checkpoint_every": (every, ""),
+        "train.patience": (PATIENCE, "validations without a new best one that end the run"),
+        "train.length_buckets": (buckets, "programs to compile"),
+    }

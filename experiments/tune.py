@@ -1,0 +1,132 @@
+"""Searches learning rate, dropout, width and weight decay, and writes a config. Run it again.
+
+    python -m experiments.tune --config=data/mine/config.py:gs --workdir=runs/tune
+    python -m experiments.tune --config=configs/meals.py:gs --workdir=runs/tune --trials=27
+
+Nine trials take a ninth of the steps, the best three a third, the best one all: together three
+whole runs. Trials are drawn from the config's seed, the first has the config's own values, and
+what decides is the validation split; the test split is never read. A search that was
+stopped goes on with the same command.
+"""
+
+import functools
+import pathlib
+import shlex
+import signal
+import sys
+from typing import Any
+
+import ml_collections
+from absl import flags
+
+from cbert import files, tasks
+from cbert.data import prepared
+from cbert.errors import UserError
+from cbert.evaluation.compare import align
+from cbert.sweep import halving, jobs, launchers
+from cbert.sweep.points import STEPS, Point
+from cbert.sweep.running import Sweep, described
+from cbert.tasks.base import Metric
+from cbert.training import config as config_lib
+from cbert.training import suggest
+from cbert.training import workdir as workdir_lib
+from configs import base
+from experiments import command, config_flag, job_commands
+
+_CONFIG = config_flag.define()
+_WORKDIR = flags.DEFINE_string(
+    "workdir", None, "Where the trials' directories and config.py go.", required=True
+)
+_TRIALS = flags.DEFINE_integer("trials", 9, "Trials of the first rung.", 1, 243)
+_WORKERS = flags.DEFINE_integer("workers", 0, "Runs at a time here; 0: as many as fit.", 0)
+_DRY_RUN = flags.DEFINE_bool("dry_run", False, "List the trials, and end.")
+flags.mark_flag_as_required("config")
+
+
+Scores = dict[int, float | None]
+
+
+def main() -> None:
+    """Runs rung after rung, and writes the config of the best trial."""
+    config, workdir = _CONFIG.value, pathlib.Path(_WORKDIR.value).expanduser().absolute()
+    config_lib.check(config)
+    sizes, trials = halving.rung_sizes(_TRIALS.value), list(range(_TRIALS.value))
+    schema = prepared.load_schema(config.data.dir, config.data.name)
+    metric = tasks.create(config, config_lib.build_model(config, schema), schema).metrics[0]
+    rungs: list[Scores] = []
+    if _DRY_RUN.value:
+        print(_table(config, rungs, metric))
+        return
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, job_commands.interrupt)
+    for rung, size in enumerate(sizes):
+        trials = halving.best(rungs[-1], metric, size) if rungs else trials
+        points = halving.points(config, rung, len(sizes), trials)
+        for point in points:
+            workdir_lib.check(point.apply(config), schema, workdir / point.name)
+        if not _run(points, workdir):
+            print("\nstopped; the same command goes on")
+            return
+        paths = [workdir / point.name for point in points]
+        values = [halving.score(path, metric) for path in paths]
+        rungs.append(dict(zip(trials, values, strict=True)))
+        if not halving.best(rungs[-1], metric, 1):
+            raise UserError(f"every trial of rung {rung} failed; lower the learning rate")
+    print(_table(config, rungs, metric))
+    _write(config, workdir, halving.best(rungs[-1], metric, 1)[0])
+
+
+def _run(points: list[Point], workdir: pathlib.Path) -> bool:
+    """Runs what is not finished of a rung; False if it was stopped."""
+    evaluate = functools.partial(job_commands.evaluate, halving.SPLIT, False)
+    todo = jobs.make(points, workdir, False, job_commands.train, evaluate)
+    sweep = Sweep(todo, points[0].overrides[STEPS], halving.SPLIT)
+    if not sweep.finished():
+        sweep.run(launchers.Local(_WORKERS.value), job_commands.Shown())
+    if sweep.failures:  # A trial whose loss is not finite is a result, too.
+        print(described(sweep.failures), file=sys.stderr)
+    return bool(sweep.failures) or sweep.finished()
+
+
+def _table(config: ml_collections.ConfigDict, rungs: list[Scores], metric: Metric) -> str:
+    """A line for each trial: its settings, and its score on each rung."""
+    names = config_lib.short_names(halving.draw(config, 0))
+    rows = [["trial", *names.values(), *(f"rung {rung}" for rung in range(len(rungs)))]]
+
+    def cell(scores: Scores, trial: int) -> str:
+        if trial not in scores:
+            return ""
+        value = scores[trial]
+        return "failed" if value is None else metric.text(value)
+
+    for trial in range(_TRIALS.value):
+        drawn = halving.draw(config, trial)
+        settings = [f"{drawn[name]:g}" for name in names]
+        rows.append([str(trial), *settings, *(cell(scores, trial) for scores in rungs)])
+    return align(rows)
+
+
+def _write(config: ml_collections.ConfigDict, workdir: pathlib.Path, trial: int) -> None:
+    """Writes the config of a trial, with the steps of the config that was given."""
+    chosen = config.copy_and_resolve_references().unlock()
+    chosen.update_from_flattened_dict(halving.draw(config, trial))
+    method, path = chosen.model.method, workdir / "config.py"
+    defaults = config_lib.flat(base.get_config(method).to_dict())
+    fields: dict[str, tuple[Any, str]] = {
+        name: (value, "")
+        for name, value in config_lib.flat(chosen.to_dict()).items()
+        if value != defaults[name]
+    }
+    title = f"{chosen.data.name}: the best of {_TRIALS.value} trials, number {trial}."
+    note = "The argument is the conditioning method; the values were searched for this one."
+    text = suggest.source(path, chosen.data.name, method, title, note, fields, "base")
+    files.write_text(path, text)
+    flag = shlex.quote(f"--config={path}:{method}")
+    print(
+        f"\ntrial {trial} is the best; its config is {path}; train it with\n"
+        f"  python -m experiments.train {flag} --workdir=runs/{chosen.data.name}"
+    )
+
+
+if __name__ == "__main__":
+    command.run(main)

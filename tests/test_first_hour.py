@@ -1,0 +1,160 @@
+"""What the commands say unasked: a config to start from, how a run went, and where it loses."""
+
+import re
+
+import pytest
+
+import cbert
+from cbert.data import prepared
+from cbert.evaluation import diagnosis, evaluate
+from cbert.sweep import halving
+from cbert.tasks.base import Metric
+from cbert.training import config as config_lib
+from cbert.training import suggest
+from experiments.__main__ import commands
+from tests.conftest import ROOT, small
+
+NATS = Metric("cross_entropy", "min", "cross-entropy")
+HITS = Metric("accuracy", "max", "accuracy", percent=True)
+
+
+def steps(*values):
+    return [(100 * number, value) for number, value in enumerate(values, 1)]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ((5.0, 4.0), "fewer than three validations"),
+        ((5.0, 4.0, 3.5, 3.3), "still improving"),
+        ((5.0, 4.0, 3.5, 3.0, 2.995, 2.99), "on a plateau since step 400"),
+        ((5.0, 3.0, 3.1, 3.3, 3.6), "over-fitting since step 200"),
+        ((5.0, 4.0, 3.0, 3.1), "on a plateau since step 300"),
+        ((5.0, 5.1, 5.2), "no better than at its first validation, at step 100"),
+    ],
+)
+def test_the_course_of_a_run(values, expected):
+    assert diagnosis.course(steps(*values), NATS).startswith(expected)
+    mirrored = steps(*(-value for value in values))
+    assert diagnosis.course(mirrored, HITS).startswith(expected)
+
+
+def test_the_best_value_beside_the_strongest_baseline():
+    others = {"popularity": 3.2, "popularity given context": 2.9}
+    text = diagnosis.standing(steps(3.5, 3.0), NATS, others)
+    assert text == "cross-entropy 3.0000, behind popularity given context (2.9000)"
+    others = {"majority": 0.25}
+    text = diagnosis.standing(steps(0.5, 0.75, 0.5), HITS, others)
+    assert text == "accuracy 75.00%, ahead of majority (25.00%)"
+
+
+def test_the_line_on_a_run_has_the_numbers_of_an_evaluation(trained):
+    line = diagnosis.of_run(trained)
+    asked = evaluate.EvaluationOptions(split="validation", masking="one")
+    results = evaluate.summary(evaluate.evaluate(trained, asked))["results"]
+    own, given, alone = (
+        results[name]["cross_entropy"]["mean"]
+        for name in ("model", "popularity given context", "popularity")
+    )
+    assert f"cross-entropy {own:.4f}, " in line
+    word = "ahead of" if own < min(given, alone) else "behind"
+    assert f"{word} popularity" in line
+    assert f"({min(given, alone):.4f})" in line
+
+
+def test_an_evaluation_names_the_baselines_that_are_better(trained):
+    evaluation = evaluate.evaluate(trained, evaluate.EvaluationOptions())
+    summary = evaluate.summary(evaluation)
+    better = {
+        name
+        for name, result in summary["results"].items()
+        if name not in ("model", "Bayes-optimal")
+        and result["cross_entropy"]["mean"]
+        < summary["results"]["model"]["cross_entropy"]["mean"]
+    }
+    lines = diagnosis.losses(evaluation, summary)
+    named = {line.split(" is better")[0] for line in lines if "in cross-entropy (" in line}
+    assert named == better
+    summary["results"] = {**summary["results"], "popularity": summary["results"]["model"]}
+    assert not any("popularity is better than the model in cross" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("kind", "context", "argument"),
+    [("set", True, "gs"), ("sequence", False, "none"), ("text", True, "classification")],
+)
+def test_a_config_is_suggested_that_trains(tmp_path, kind, context, argument):
+    records = [
+        {
+            **({"text": f"word{n % 7} here", "label": "ab"[n % 2]} if kind == "text" else {}),
+            **({"items": [f"item{n % 7}", f"item{n % 5 + 7}"]} if kind != "text" else {}),
+            "context": {"day": "mo" if n % 3 else "tu"} if context else {},
+        }
+        for n in range(90)
+    ]
+    options = cbert.PrepareOptions(kind=kind, text=cbert.TextOptions(max_length=8))
+    data = cbert.prepare(records, "mine", tmp_path, options)
+    schema = prepared.load_schema(str(tmp_path), "mine")
+    assert suggest.default_argument(schema) == argument
+    config = cbert.read_config(f"{data.config}:{argument}")
+    config_lib.check(config)
+    assert (config.data.dir, config.data.name) == (str(tmp_path), "mine")
+    assert config.train.batch_size <= data.summary["examples"]["train"]
+    assert config.train.patience
+    assert config.train.steps == 20 * config.train.eval_every
+    assert config.model.positions == (kind != "set")
+    assert config.model.method == ("gs" if context else "none")
+    without_paths = data.config.read_text().replace(str(tmp_path), "")
+    assert max(map(len, without_paths.splitlines())) < 100
+    data.config.write_text("mine")
+    assert suggest.write(tmp_path, "mine", data.summary) == (data.config, argument, False)
+    assert data.config.read_text() == "mine"
+
+
+def test_the_output_bias_begins_at_log_popularity(data_dir, schema):
+    import jax
+    import numpy as np
+
+    config = small("none", data__dir=data_dir, model__output_bias="popularity")
+    bias = cbert.build(config).state.params["embedding"]["bias"]
+    counts = np.array(schema.counts)
+    expected = (counts + 0.5) / (counts.sum() + len(counts) / 2)
+    np.testing.assert_allclose(jax.nn.softmax(bias), expected, rtol=1e-5)
+    config.task.name = "classification"
+    with pytest.raises(cbert.UserError, match="'popularity', which is for the task"):
+        config_lib.check(config)
+
+
+def test_the_commands_are_listed_with_a_line_each():
+    listed = commands()
+    assert {"train", "prepare", "tune"} <= set(listed)
+    assert not {"command", "config_flag", "job_commands"} & set(listed)
+    for name, line in listed.items():
+        assert re.fullmatch(r"[A-Z].+\.", line), name
+        assert (ROOT / "experiments" / f"{name}.py").exists()
+
+
+def test_trials_are_drawn_from_the_seed_and_halved():
+    config = small("gs", model__heads=4)
+    own = halving.draw(config, 0)
+    assert own == {
+        "optimizer.learning_rate": 1e-3,
+        "model.dropout": 0.1,
+        "model.dimension": 16,
+        "model.feed_forward": 32,
+        "optimizer.weight_decay": 0.01,
+    }
+    drawn = [halving.draw(config, trial) for trial in range(1, 40)]
+    assert drawn == [halving.draw(config, trial) for trial in range(1, 40)]
+    assert {one["model.dimension"] for one in drawn} == {8, 16, 32}
+    assert all(2.5e-4 <= one["optimizer.learning_rate"] <= 4e-3 for one in drawn)
+    assert len({one["optimizer.learning_rate"] for one in drawn}) == 39
+    assert halving.rung_sizes(9) == [9, 3, 1]
+    assert halving.rung_sizes(1) == [1]
+    config.train.update({"steps": 90, "eval_every": 9})
+    first, *_, last = [halving.points(config, rung, 3, [4])[0] for rung in range(3)]
+    assert (first.overrides["train.steps"], last.overrides["train.steps"]) == (10, 90)
+    assert first.overrides["train.eval_every"] == 1
+    assert (first.name, last.name) == ("rung0-trial04", "rung2-trial04")
+    assert halving.best({3: 2.0, 1: None, 2: 1.0, 0: 2.0}, NATS, 3) == [2, 0, 3]
+    assert halving.best({3: 0.5, 1: 0.25}, HITS, 1) == [3]

@@ -1,0 +1,85 @@
+"""The package as it is installed, away from the repository; and a whole search."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import cbert
+from tests.conftest import ROOT, run
+
+RECORDS = [
+    {"items": [f"item{n % 7}", f"item{n % 5 + 7}"], "context": {"day": "mo" if n % 3 else "tu"}}
+    for n in range(120)
+]
+QUICK = ("--config.train.steps=9", "--config.train.eval_every=3", "--config.model.layers=1")
+
+
+@pytest.mark.soak
+def test_the_commands_of_an_installed_package_run_anywhere(tmp_path):
+    source, target, work = (tmp_path / name for name in ("source", "target", "work"))
+    work.mkdir()
+    for name in ("cbert", "configs", "experiments"):
+        shutil.copytree(ROOT / name, source / name)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    install = (sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation")
+    flags = ("--no-index", "--quiet", f"--target={target}", str(source))
+    subprocess.run([*install, *flags], check=True)
+    environment = {**os.environ, "PYTHONPATH": str(target)}
+    (work / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in RECORDS))
+
+    def command(*arguments):
+        return subprocess.run(
+            [str(target / "bin" / "cbert"), *arguments],
+            cwd=work,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    assert "  train  " in command()
+    printed = command("prepare", "--input=mine.jsonl", "--name=mine")
+    assert "--config=data/mine/config.py:gs --workdir=runs/mine" in printed
+    config = "--config=configs/base.py:gs", "--config.data.name=mine"
+    printed = command("train", *config, *QUICK, "--config.train.batch_size=16", "--workdir=run")
+    assert "popularity given context" in printed
+    assert "popularity" in command("evaluate", "--workdir=run")
+    version = f"import cbert; print(cbert.__version__, {str(target)!r} in cbert.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", version],
+        cwd=work,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"{cbert.__version__} True\n"
+
+
+@pytest.mark.soak
+def test_a_search_reads_no_test_split_and_is_resumed(tmp_path):
+    data = cbert.prepare(RECORDS, "mine", tmp_path / "data")
+    for path in data.directory.glob("mine-test.*"):
+        path.unlink()
+    flags = (f"--config={data.config}:gs", *QUICK, "--trials=3", "--workers=1")
+    flags += (f"--workdir={tmp_path}/tune",)
+    first = run("tune", *flags).stdout
+    tuned = cbert.read_config(tmp_path / "tune" / "config.py")
+    assert tuned.train.steps == 9
+    scores = {
+        path.name: json.loads((path / "eval" / "validation.json").read_text())["results"]
+        for path in (tmp_path / "tune").glob("rung*")
+    }
+    assert len(scores) == 4
+    means = {name: one["model"]["cross_entropy"]["mean"] for name, one in scores.items()}
+    best = min((mean, name) for name, mean in means.items() if name.startswith("rung0"))[1]
+    assert best.replace("rung0", "rung1") in scores
+    kept = {path: path.stat().st_mtime for path in tmp_path.glob("tune/rung*/finished.json")}
+    again = run("tune", *flags).stdout
+    assert again.splitlines()[-8:] == first.splitlines()[-8:]
+    assert kept == {path: path.stat().st_mtime for path in kept}

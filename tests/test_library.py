@@ -1,0 +1,167 @@
+"""The public Python interface: its page, its names, records in memory, callbacks."""
+
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pandas
+import pytest
+
+import cbert
+from cbert import progress
+from cbert.data import in_python
+from cbert.training import config as config_lib
+from tests import interface
+from tests.conftest import ROOT, small
+
+PAGE = ROOT / "docs" / "library.md"
+
+
+def rows(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_page_runs_and_its_loop_equals_training(tmp_path, monkeypatch, capsys):
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 8
+    loop = next(block for block in blocks if "cbert.build" in block)
+    assert len(loop.splitlines()) < 20
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in blocks:
+        exec(compile(block, str(PAGE), "exec"), names)
+    trained = rows(tmp_path / "runs/watched/metrics.jsonl")
+    validated = [row["cross_entropy"] for row in trained if row["split"] == "validation"]
+    assert names["value"] == pytest.approx(validated[-1], abs=1e-5)
+    metrics, summary = names["evaluation"].metrics, names["evaluation"].summary
+    written = json.loads((tmp_path / "runs/own/eval/test.json").read_text())
+    assert summary["results"] == written["results"]
+    queries = names["evaluation"].queries
+    expected = -queries["log_probability"].mean()
+    assert metrics.loc["model", "cross_entropy"] == pytest.approx(expected, abs=1e-6)
+    expected = -queries["popularity_log_probability"].mean()
+    assert metrics.loc["popularity", "cross_entropy"] == pytest.approx(expected, abs=1e-6)
+    assert "validation cross-entropy" in capsys.readouterr().out
+
+
+def test_public_names_and_signatures_change_on_purpose_only():
+    known = (ROOT / "tests" / "data" / "interface.txt").read_text()
+    assert interface.text() == known, "python -m tests.interface > tests/data/interface.txt"
+    assert set(cbert.__all__) <= set(dir(cbert))
+    page = PAGE.read_text()
+    for name in cbert.__all__:
+        assert re.search(rf"\b{name}\b", page), f"{name} is not in docs/library.md"
+
+
+def test_the_import_takes_nothing_along():
+    code = "import cbert, sys; print(sorted({'jax', 'flax', 'numpy'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_a_data_frame_gives_the_records_of_its_rows():
+    mappings = [
+        {
+            "id": "one",
+            "items": ["a", "b"],
+            "context": {"age": 3.5, "tags": ["x"], "town": "Bonn"},
+        },
+        {"id": "two", "items": ["c"], "context": {"age": None, "tags": None, "town": None}},
+    ]
+    frame = pandas.DataFrame(
+        {
+            "id": ["one", "two"],
+            "items": [["a", "b"], np.array(["c"], object)],
+            "age": [3.5, np.nan],
+            "tags": [["x"], None],
+            "town": ["Bonn", None],
+        }
+    )
+    assert list(in_python.read(frame, "set")) == list(in_python.read(mappings, "set"))
+    numpy = [{"items": np.array(["a"]), "context": {"n": np.int64(3), "v": np.ones(2)}}]
+    (record,) = in_python.read(numpy, "set")
+    assert record.items == ["a"]
+    assert record.context == {"n": 3, "v": [1.0, 1.0]}
+    assert type(record.context["n"]) is int
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        ([{"items": ["a"]}, {"items": ["b", "b"]}], "record 2: item 'b' occurs twice"),
+        ([], "there are no records"),
+        ({"items": ["a"]}, "the records are one mapping or a string"),
+        (pandas.DataFrame({"item": [["a"]]}), "record 1: no 'items'"),
+        (pandas.DataFrame({"items": [["a"], 3]}), "the DataFrame has mixed types in a column"),
+    ],
+)
+def test_records_that_are_refused(records, message, tmp_path):
+    with pytest.raises(cbert.UserError, match=message):
+        cbert.prepare(records, "mine", tmp_path)
+    assert not (tmp_path / "mine" / "1.0.0").exists()
+
+
+def test_configs_are_read_and_overridden(trained):
+    nested = cbert.read_config("configs/base.py:gs", {"train": {"steps": 7}, "model.heads": 4})
+    assert (nested.model.method, nested.train.steps, nested.model.heads) == ("gs", 7, 4)
+    assert cbert.read_config("configs/base.py", {"model.dropout": 0}).model.dropout == 0.0
+    of_run = cbert.read_config(trained, {"seed": 5})
+    assert config_lib.differences(config_lib.load(trained), of_run) == [
+        "seed (0 there, 5 here)"
+    ]
+    for overrides, message in (
+        ({"train.step": 5}, "there is no field 'train.step'; did you mean train.steps"),
+        ({"train": {"steps": 0}}, "train.steps is 0; it must be at least 1"),
+        ({"model.method": "gsx"}, "model.method is 'gsx'; it must be one of"),
+    ):
+        with pytest.raises(cbert.UserError, match=re.escape(message)):
+            cbert.read_config("configs/base.py:gs", overrides)
+
+
+def test_callbacks_are_called_and_can_end_a_run_that_goes_on(data_dir, tmp_path):
+    seen = []
+
+    def note(name, ends=False):
+        def call(event):
+            seen.append((name, event.step, int(event.state.step), sorted(event.metrics)[:1]))
+            return ends
+
+        return call
+
+    config = small("none", data__dir=data_dir, model__layers=1)
+    ends = cbert.Callbacks(note("step"), note("validation", True), note("checkpoint"))
+    result = cbert.train(config, tmp_path / "run", ends)
+    assert not result.finished
+    assert [entry[:3] for entry in seen] == [
+        ("step", 1, 1),
+        ("step", 2, 2),
+        ("checkpoint", 2, 2),
+        ("step", 3, 3),
+        ("validation", 3, 3),
+        ("checkpoint", 3, 3),
+    ]
+    assert seen[-2][3] == ["cross_entropy"]
+    result = cbert.train(config, tmp_path / "run")
+    assert result.finished
+    assert [row["step"] for row in rows(tmp_path / "run" / "metrics.jsonl")] == [2, 3, 4, 6, 6]
+    assert result.best_step in (3, 6)
+    with pytest.raises(ZeroDivisionError):
+        cbert.train(config, tmp_path / "other", cbert.Callbacks(step=lambda event: 1 / 0))
+
+
+def test_bars_are_shown_in_a_notebook(monkeypatch):
+    assert progress.bar(range(2)).disable
+
+    class Kernel:
+        config = {"IPKernelApp": {}}  # noqa: RUF012
+
+        @classmethod
+        def get_ipython(cls):
+            return cls
+
+    monkeypatch.setitem(sys.modules, "IPython", Kernel)
+    assert not progress.bar(range(2)).disable
