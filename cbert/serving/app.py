@@ -1,16 +1,14 @@
 """The routes: predictions over HTTP, and the data of the page."""
 
 import pathlib
-from typing import Annotated, Any
+from typing import Any
 
-import fastapi
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Response
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
 from cbert.inference.predictor import Predictor
-from cbert.inference.queries import Completion, Explanation, Scores
-from cbert.serving import bodies, messages, page_data, refusals, worker
+from cbert.serving import bodies, item_routes, messages, page_data, refusals
 from cbert.serving.batching import Batcher
 from cbert.serving.limits import Limits
 from cbert.serving.service import Service
@@ -42,44 +40,15 @@ def make_app(models: dict[str, Predictor], batcher: Batcher, limits: Limits) -> 
     )
     app.router.route_class = bodies.route_class(limits)
     refusals.add_handlers(app)
-    _add_predictions(app, service)
+    item_routes.add(app, service)
     _add_descriptions(app, service)
     app.mount("/page", StaticFiles(directory=PAGE))
     app.openapi()  # Made now, because it takes a tenth of a second.
     return app
 
 
-def _add_predictions(app: FastAPI, service: Service) -> None:
-    @app.post("/complete")
-    async def complete(request: Request, body: messages.CompleteBody) -> Completion:
-        """Ranked items for each masked position, given the visible items and the context."""
-        return (await service.complete(request, body.model, [body.query()]))[0]
-
-    @app.post("/complete_batch")
-    async def complete_batch(
-        request: Request, body: messages.CompleteBatchBody
-    ) -> messages.Completions:
-        """A completion for each query, in their order; one refused query refuses all."""
-        queries = [query.query() for query in body.queries]
-        completions = await service.complete(request, body.model, queries)
-        return messages.Completions(completions=completions)
-
-    @app.post("/score")
-    async def score(request: Request, body: messages.ScoreBody) -> Scores:
-        """Log-probability (nats) and rank of each item given the others and the context."""
-        function = service.model(body.model).score
-        return await service.call(request, function, body.items, body.context)
-
-    @app.post("/explain")
-    async def explain(request: Request, body: messages.ExplainBody) -> Explanation:
-        """The change in the log-odds (nats) of one item by each feature of the context."""
-        function = service.model(body.model).explain
-        return await service.call(request, function, body.items, body.context, body.item)
-
-
 def _add_descriptions(app: FastAPI, service: Service) -> None:
     description = page_data.describe(service.models).model_dump_json(exclude_none=True)
-    names = page_data.Names(service.models["main"].schema)
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
@@ -89,14 +58,6 @@ def _add_descriptions(app: FastAPI, service: Service) -> None:
     async def schema() -> Response:
         """The models, the context's features and a set to start from."""
         return Response(description, media_type="application/json")
-
-    @app.get("/items")
-    async def items(
-        query: Annotated[str, fastapi.Query(max_length=page_data.MAX_SEARCH)] = "",
-        limit: Annotated[int, fastapi.Query(ge=1, le=100)] = 20,
-    ) -> messages.Matches:
-        """Items whose names hold every word of the query."""
-        return await worker.run(names.search, query, limit)
 
     @app.get("/health")
     async def health() -> messages.Health:
