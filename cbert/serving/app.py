@@ -1,6 +1,7 @@
 """The routes: predictions over HTTP, and the data of the page."""
 
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Response
@@ -8,7 +9,16 @@ from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
 from cbert.inference.predictor import Predictor
-from cbert.serving import bodies, item_routes, messages, page_data, refusals
+from cbert.inference.text_predictor import TextPredictor
+from cbert.serving import (
+    bodies,
+    item_routes,
+    messages,
+    page_data,
+    refusals,
+    text_page_data,
+    text_routes,
+)
 from cbert.serving.batching import Batcher
 from cbert.serving.limits import Limits
 from cbert.serving.service import Service
@@ -21,15 +31,17 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def make_app(models: dict[str, Predictor], batcher: Batcher, limits: Limits) -> FastAPI:
+Models = Mapping[str, Predictor] | Mapping[str, TextPredictor]
+
+
+def make_app(models: Models, batcher: Batcher, limits: Limits) -> FastAPI:
     """The application; `guard.Guard` belongs in front of it.
 
     Args:
-      models: `main`, and `compare` where there is a second one; of one schema.
+      models: `main`, and `compare` where there is a second one; of one schema and one task.
       batcher: The queue in front of the device.
       limits: The limits of a request.
     """
-    service = Service(models, batcher, limits)
     # FastAPI's own documentation pages fetch scripts from elsewhere.
     app = FastAPI(
         title="cbert",
@@ -40,29 +52,38 @@ def make_app(models: dict[str, Predictor], batcher: Batcher, limits: Limits) -> 
     )
     app.router.route_class = bodies.route_class(limits)
     refusals.add_handlers(app)
-    item_routes.add(app, service)
-    _add_descriptions(app, service)
+    _add_common(app, batcher)
+    _add_own(app, Service(models, batcher, limits))
     app.mount("/page", StaticFiles(directory=PAGE))
     app.openapi()  # Made now, because it takes a tenth of a second.
     return app
 
 
-def _add_descriptions(app: FastAPI, service: Service) -> None:
-    description = page_data.describe(service.models).model_dump_json(exclude_none=True)
+def _add_own(app: FastAPI, service: Service) -> None:
+    """Adds the routes of the models' kind, and their description."""
+    description: messages.Shared
+    if isinstance(service.models["main"], TextPredictor):
+        text_routes.add(app, service)
+        description = text_page_data.describe(service.models)
+    else:
+        item_routes.add(app, service)
+        description = page_data.describe(service.models)
+    written = description.model_dump_json(exclude_none=True)
 
+    @app.get("/schema", response_model=type(description))
+    async def schema() -> Response:
+        """The models, the context's features and an example to start from."""
+        return Response(written, media_type="application/json")
+
+
+def _add_common(app: FastAPI, batcher: Batcher) -> None:
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
         return FileResponse(PAGE / "index.html")
 
-    @app.get("/schema", response_model=messages.Description)
-    async def schema() -> Response:
-        """The models, the context's features and a set to start from."""
-        return Response(description, media_type="application/json")
-
     @app.get("/health")
     async def health() -> messages.Health:
         """Returns whether the server answers, and how many inputs its queue has seen."""
-        queue = service.batcher
         return messages.Health(
-            completed=queue.completed, dropped=queue.dropped, waiting=queue.waiting
+            completed=batcher.completed, dropped=batcher.dropped, waiting=batcher.waiting
         )

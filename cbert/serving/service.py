@@ -1,7 +1,7 @@
 """The service between a request and the device: it checks, queues and drops queries."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 class Service(Generic[Model]):
     """The models, and the queue in front of them."""
 
-    def __init__(self, models: dict[str, Model], batcher: Batcher, limits: Limits) -> None:
+    def __init__(self, models: Mapping[str, Model], batcher: Batcher, limits: Limits) -> None:
         self.models, self.batcher, self.limits = models, batcher, limits
 
     def model(self, name: str) -> Model:

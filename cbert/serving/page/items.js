@@ -31,6 +31,7 @@ export function makeItems(schema, { changed, failed }) {
   makeSearch(find("add"), { add, taken: () => (isSet ? items.map(({ name }) => name) : []), failed });
 
   return {
+    heading: "What is missing?",
     title: `The ${schema.kind}`,
     about: `${schema.items.toLocaleString("en")} items`,
     example: () => ({ items: schema.example.items }),
@@ -66,7 +67,7 @@ export function makeItems(schema, { changed, failed }) {
           : { unexplained: "Shown when no more than one card is masked." }),
       };
     },
-    explained: ({ item }) => `“${describe(item).title}”, the first prediction`,
+    explained: ({ item }) => `Log-odds of “${describe(item).title}”, the first prediction`,
   };
 }
 

@@ -2,8 +2,8 @@
 // server, the feature importance, and the link.
 //
 // A view is the rest. `show(state)` draws a state, `link()` gives it back, and `example()` is
-// the one to start from. `request()` is the query for each model, null where there is none,
-// and `showResults(responses)` draws its responses and says what to write beside them.
+// the one to start from. `request()` is the query for each model, or says in `missing` what it
+// lacks, and `showResults(responses)` draws its responses and says what to write beside them.
 
 import { debounce, element, find } from "./elements.js";
 import { makeForm } from "./form.js";
@@ -27,6 +27,8 @@ async function start() {
   find("subject").append(find(`${kind}-view`).content);
   find("panels").classList.toggle("two", schema.models.length > 1);
   view = (kind === "text" ? makeText : makeItems)(schema, { changed, failed: showError });
+  find("heading").textContent = view.heading;
+  document.title = `cbert: ${view.heading.toLowerCase()}`;
   find("subject-title").textContent = view.title;
   find("about").textContent = [
     schema.models.map((model) => model.title).join(" beside "), view.about, `${schema.features.length} context features`,
@@ -82,7 +84,14 @@ async function predict() {
   const given = { context: Object.fromEntries(context) };
   writeLink({ ...view.link(), ...given });
   try {
-    const { path, body, k } = view.request();
+    const { path, body, k, missing } = view.request();
+    find("panels").hidden = Boolean(missing);
+    if (missing) {
+      showError(linkError);
+      showWords({ query: missing, notes: [], said: missing }, {});
+      showExplanation("Shown beside predictions.");
+      return;
+    }
     const responses = await Promise.all(
       schema.models.map(({ model }) => post(path, { model, ...body, ...given, k }, signal)),
     );
@@ -115,7 +124,7 @@ function showExplanation(unexplained, explanation = { features: {} }) {
   const { features, outside_training: outside, uses_context: uses } = explanation;
   const prediction = uses && view.explained(explanation);
   find("explained").textContent = unexplained ?? (uses
-    ? `Log-odds of ${prediction}: with each feature as given, minus with it not known.`
+    ? `${prediction}: with each feature as given, minus with it not known.`
     : `${schema.models[0].title} does not read the context.`);
   showImportance(find("bars"), uses ? features : {});
   find("caution").hidden = !(uses && outside);
