@@ -10,7 +10,7 @@ PACKAGE = pathlib.Path(cbert.__file__).parent
 # A module may import its own package and lower layers.
 LAYERS = [
     {"errors"},
-    {"files", "parallel", "processes", "ranks"},
+    {"files", "parallel", "processes", "ranks", "spans"},
     {"config", "schema"},
     {"data", "model"},
     {"tasks"},

@@ -4,26 +4,16 @@ Legend: V real items, L positions, P masked positions.
 """
 
 import dataclasses
-import difflib
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from cbert.data.records import plain_value
 from cbert.data.row_errors import check_text
 from cbert.errors import UserError
+from cbert.inference import context as context_lib
+from cbert.inference.context import CheckedContext
 from cbert.inference.queries import Query
-from cbert.schema import MASK_ITEM, SET, UNKNOWN_ITEM, Schema, recognise
-
-
-@dataclasses.dataclass(frozen=True)
-class CheckedContext:
-    """A context that can be encoded: all features, None where missing."""
-
-    values: dict[str, Any]
-    unknown: dict[str, list[str]]
-    missing: list[str]
+from cbert.schema import MASK_ITEM, SET, UNKNOWN_ITEM, Schema
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,8 +55,8 @@ class Checker:
     def query(self, query: Query) -> EncodedQuery:
         """Checks and encodes a query; raises `UserError`."""
         items = self._items(query.items, may_be_masked=True)
-        _check_number("slots", query.slots, 0, self.longest)
-        _check_number("k", query.k, 1, len(self._schema.items))
+        check_number("slots", query.slots, 0, self.longest)
+        check_number("k", query.k, 1, len(self._schema.items))
         masked = [position for position, item in enumerate(items) if item is None]
         if not masked:
             masked = list(range(len(items), len(items) + query.slots))
@@ -98,32 +88,7 @@ class Checker:
 
     def context(self, context: Any) -> CheckedContext:
         """Checks a context; in None all features are missing."""
-        if context is None:
-            context = {}
-        if not isinstance(context, Mapping):
-            raise UserError(f"context must be an object, not {context!r:.60}")
-        for name in context:
-            self._check_feature(name)
-        values, unknown = {}, {}
-        for feature in self._schema.features:
-            value = plain_value(feature.name, context.get(feature.name))
-            if value is not None:
-                recognise(feature.name, value)
-                unknown[feature.name] = feature.validate(value, self._schema.codes)
-            values[feature.name] = value
-        return CheckedContext(
-            values,
-            {name: unseen for name, unseen in unknown.items() if unseen},
-            [name for name, value in values.items() if value is None],
-        )
-
-    def _check_feature(self, name: Any) -> None:
-        known = [feature.name for feature in self._schema.features]
-        if name in known:
-            return
-        near = difflib.get_close_matches(str(name)[:100], known, 1, 0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(known) or 'none'}"
-        raise UserError(f"the model has no context feature {name!r:.60}; {hint}")
+        return context_lib.check(self._schema, context)
 
     def _items(self, items: Any, may_be_masked: bool) -> list[str | None]:
         if not isinstance(items, list | tuple):
@@ -183,7 +148,8 @@ def _unknown(items: list[str | None], codes: list[int]) -> list[str]:
     )
 
 
-def _check_number(name: str, value: Any, least: int, most: int) -> None:
+def check_number(name: str, value: Any, least: int, most: int) -> None:
+    """Raises `UserError` where a value is not a whole number within bounds."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise UserError(
             f"{name} is {value!r:.60}; it must be a whole number from {least} to {most}"

@@ -1,7 +1,9 @@
 """A predictor from a run's work directory.
 
-    predictor = cbert.load("runs/gsu")
+    predictor = cbert.load("runs/gsu")  # A run of sets or sequences.
     predictor.complete(["Coffee, brewed", "Bagel"], {"occasion": "breakfast"}, k=5)
+    predictor = cbert.load("runs/turns")  # A run of texts.
+    predictor.predict("Is it far?", {"domain": "hotel"})
 
 It needs nothing but the work directory: config, schema and checkpoints.
 """
@@ -13,10 +15,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from cbert.errors import UserError
+from cbert.inference import text_functions
 from cbert.inference.checks import Checker
 from cbert.inference.predictor import Predictor
 from cbert.inference.program import BATCH_SIZES, Functions, Program
+from cbert.inference.text_predictor import TextPredictor
+from cbert.inference.text_program import TextProgram
 from cbert.model import contextual_bert
 from cbert.schema import schema_file
 from cbert.tasks.masked_item import MaskedItem
@@ -28,7 +32,7 @@ def load(
     workdir: str | pathlib.Path,
     checkpoint: str = checkpoint_lib.BEST,
     batch_sizes: Sequence[int] = BATCH_SIZES,
-) -> Predictor:
+) -> Predictor | TextPredictor:
     """Loads a run's model onto the first device; compiles nothing.
 
     Args:
@@ -36,16 +40,14 @@ def load(
       checkpoint: `best`, `last` or a step.
       batch_sizes: The numbers of rows to compile for; more rows are predicted in parts.
 
+    Returns:
+      A `Predictor` of a run of sets or sequences, a `TextPredictor` of a run of texts.
+
     Raises:
       UserError: the work directory or the checkpoint is not what it must be.
     """
     workdir = pathlib.Path(workdir).expanduser()
     config = config_lib.load(workdir)
-    if config.task.name != MaskedItem.name:
-        raise UserError(
-            f"{workdir} is a run of the task {config.task.name}, and a predictor answers for "
-            f"{MaskedItem.name} alone; evaluate the run"
-        )
     schema = schema_file.load(workdir / "schema.json")
     model = config_lib.build_model(config, schema)
     device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
@@ -55,6 +57,10 @@ def load(
     )
     with checkpoint_lib.Checkpoints(workdir, read_only=True) as checkpoints:
         step, params = checkpoints.restore_params(str(checkpoint), placed)
+    if config.task.name != MaskedItem.name:
+        of_texts = text_functions.functions(model, config, schema)
+        text_program = TextProgram(of_texts, params, schema, batch_sizes)
+        return TextPredictor(schema, config, step, text_program)
     checker = Checker(schema, config.model.positions)
     program = Program(functions(model), params, schema, checker.longest, batch_sizes)
     return Predictor(schema, config, step, checker, program)

@@ -6,9 +6,11 @@ from typing import Any
 import ml_collections
 import numpy as np
 
-from cbert import progress
 from cbert.errors import UserError
-from cbert.inference.checks import CheckedContext, Checker, EncodedQuery
+from cbert.inference import context as context_lib
+from cbert.inference.base import BasePredictor
+from cbert.inference.checks import Checker, EncodedQuery
+from cbert.inference.context import CheckedContext
 from cbert.inference.program import Program, Rows
 from cbert.inference.queries import (
     Completion,
@@ -20,21 +22,16 @@ from cbert.inference.queries import (
 )
 from cbert.schema import MASK_ITEM, Schema
 
-WITHOUT_CONTEXT = "none"
 
-
-class Predictor:
+class Predictor(BasePredictor):
     """Predicts with one model on one device; safe to call from several threads.
 
     All queries are checked before anything is computed; a wrong one raises `UserError`, one
     line that names the value and the fix. Items and values that training never saw are no
     mistake: the predictions take them as unknown, and name them.
-
-    Attributes:
-      schema: Vocabulary and features.
-      config: The run's config.
-      step: The step of the parameters.
     """
+
+    program: Program
 
     def __init__(
         self,
@@ -44,22 +41,8 @@ class Predictor:
         checker: Checker,
         program: Program,
     ) -> None:
-        self.schema, self.config, self.step = schema, config, step
-        self.program = program
+        super().__init__(schema, config, step, program)
         self._checker = checker
-
-    @property
-    def method(self) -> str:
-        """Short name of the conditioning method."""
-        return self.config.model.method
-
-    def warm_up(self) -> None:
-        """Compiles what `complete` (lists of up to 16 items), `score` and `explain` need."""
-        sizes = len(self.program.lengths) * len(self.program.batch_sizes)
-        with progress.bar(desc="compiling", total=sizes, leave=False) as bar:
-            for shape in self.program.warm_up():
-                bar.set_postfix_str(shape)
-                bar.update()
 
     def check(self, query: Query) -> EncodedQuery:
         """Encodes a query for `predict`; raises `UserError` where `complete` would."""
@@ -192,28 +175,26 @@ class Predictor:
         if self.schema.kind == "set" and target in query.codes:
             raise UserError(f"item {item!r:.60} is among the items; a set has no repeats")
         given = query.context
-        observed = [name for name in given.values if name not in given.missing]
-        contexts = [given.values, *({**given.values, name: None} for name in observed)]
+        observed, dropped = given.dropped()
+        contexts = [given.values, *dropped]
         rows = Rows(
             [query.codes] * len(contexts),
             query.masked * len(contexts),
-            {name: [values[name] for values in contexts] for name in given.values},
+            context_lib.columns(self.schema, contexts),
         )
         targets = np.full(len(contexts), target, np.int32)
         log_probability, log_odds, _ = self.program.score(rows, targets)
-        constant = self.config.model.constant_context
-        uses_context = self.method != WITHOUT_CONTEXT and not constant
         importance = dict(zip(observed, (log_odds[0] - log_odds[1:]).tolist(), strict=True))
         return Explanation(
             item=item,
             probability=float(np.exp(log_probability[0])),
             log_odds=float(log_odds[0]),
             features={
-                name: importance.get(name, 0.0) if uses_context else 0.0
+                name: importance.get(name, 0.0) if self.uses_context else 0.0
                 for name in given.values
             },
-            outside_training=self.config.train.context_dropout == 0,
-            uses_context=uses_context,
+            outside_training=self.outside_training,
+            uses_context=self.uses_context,
             unknown_items=query.unknown_items,
             unknown_context=given.unknown,
             missing_context=given.missing,
@@ -224,11 +205,7 @@ class Predictor:
         return self.program.context_vector(self._columns([self._checker.context(context)]))
 
     def _columns(self, contexts: Iterable[CheckedContext]) -> dict[str, list[Any]]:
-        contexts = list(contexts)
-        return {
-            feature.name: [context.values[feature.name] for context in contexts]
-            for feature in self.schema.features
-        }
+        return context_lib.columns(self.schema, (context.values for context in contexts))
 
 
 def _is_list(value: Any) -> bool:

@@ -77,9 +77,14 @@ class Program:
         self.lengths = padded_lengths(longest)
         # Compiled apart from ranking and scoring, because it takes nearly all of the time.
         self._logits = jax.jit(functions.logits)
-        self._rank = jax.jit(_rank, static_argnames="k")
-        self._score = jax.jit(_score)
+        self._rank = jax.jit(rank, static_argnames="k")
+        self._score = jax.jit(score)
         self._context_vector = jax.jit(functions.context_vector)
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """Each batch size with each length."""
+        return [(size, length) for length in self.lengths for size in self.batch_sizes]
 
     def rank(
         self,
@@ -102,9 +107,7 @@ class Program:
           Log-probability (nats) `float32 [R, K]`, -inf where candidates are fewer, and item
           codes `int32 [R, K]`.
         """
-        padded = min(
-            next((size for size in _LIST_LENGTHS if size >= k), k), len(self._schema.items)
-        )
+        padded = list_length(k, len(self._schema.items))
 
         def listed(logits: Array, owner: np.ndarray) -> tuple[Array, Array]:
             return self._rank(logits, candidates[owner], restricted[owner], k=padded)
@@ -128,14 +131,13 @@ class Program:
     def warm_up(self) -> Iterator[str]:
         """Compiles for every batch size and length; yields the name of each shape first."""
         blank = {feature.name: [None] for feature in self._schema.features}
-        for length in self.lengths:
-            for size in self.batch_sizes:
-                yield f"{size} x {length}"
-                context = {name: column * size for name, column in blank.items()}
-                rows = Rows([[PAD_ITEM] * length] * size, [0] * size, context)
-                candidates = np.ones((size, len(self._schema.items)), bool)
-                self.rank(rows, np.arange(size), candidates, np.zeros(size, bool), 1)
-                self.score(rows, np.zeros(size, np.int32))
+        for size, length in self.shapes:
+            yield f"{size} x {length}"
+            context = {name: column * size for name, column in blank.items()}
+            rows = Rows([[PAD_ITEM] * length] * size, [0] * size, context)
+            candidates = np.ones((size, len(self._schema.items)), bool)
+            self.rank(rows, np.arange(size), candidates, np.zeros(size, bool), 1)
+            self.score(rows, np.zeros(size, np.int32))
 
     def _run(self, function: Callable, rows: Rows, *columns: np.ndarray) -> tuple:
         longest = max(map(len, rows.codes))
@@ -167,14 +169,21 @@ def padded_lengths(longest: int) -> list[int]:
     return [*lengths, longest]
 
 
-def _rank(logits: Array, candidates: Array, restricted: Array, k: int) -> tuple[Array, Array]:
+def list_length(k: int, items: int) -> int:
+    """One of a few lengths of lists, at least k."""
+    return min(next((size for size in _LIST_LENGTHS if size >= k), k), items)
+
+
+def rank(logits: Array, candidates: Array, restricted: Array, k: int) -> tuple[Array, Array]:
+    """Log-probability (nats) and code of the best candidates, `[R, K]`; see `Program.rank`."""
     listed = jnp.where(candidates, logits, -jnp.inf)
     counted = jnp.where(restricted[:, None], listed, logits)
     best, items = lax.top_k(listed, k)
     return best - logsumexp(counted, axis=1, keepdims=True), items
 
 
-def _score(logits: Array, targets: Array) -> tuple[Array, Array, Array]:
+def score(logits: Array, targets: Array) -> tuple[Array, Array, Array]:
+    """Log-probability (nats), log-odds (nats) and rank of the targets, see `Program.score`."""
     own = jnp.take_along_axis(logits, targets[:, None], axis=1)[:, 0]
     other = jnp.arange(logits.shape[1]) != targets[:, None]
     others = logsumexp(jnp.where(other, logits, -jnp.inf), axis=1)

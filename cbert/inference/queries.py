@@ -27,7 +27,7 @@ class Query:
     only: Sequence[str] | None = None
 
 
-class _Jsonable:
+class Jsonable:
     """A result that can be written as JSON."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -35,7 +35,7 @@ class _Jsonable:
 
 
 @dataclasses.dataclass(frozen=True)
-class Prediction(_Jsonable):
+class Prediction(Jsonable):
     """One item of a ranked list; `rank` counts from 1 among the items that may be listed."""
 
     item: str
@@ -44,7 +44,7 @@ class Prediction(_Jsonable):
 
 
 @dataclasses.dataclass(frozen=True)
-class Completion(_Jsonable):
+class Completion(Jsonable):
     """A ranked list for each masked position, in the order of the positions.
 
     Attributes:
@@ -61,7 +61,7 @@ class Completion(_Jsonable):
 
 
 @dataclasses.dataclass(frozen=True)
-class Score(_Jsonable):
+class Score(Jsonable):
     """The fit of an item: its log-probability (nats) and rank among all real items.
 
     Both are None for an item that is not in the vocabulary.
@@ -73,7 +73,7 @@ class Score(_Jsonable):
 
 
 @dataclasses.dataclass(frozen=True)
-class Scores(_Jsonable):
+class Scores(Jsonable):
     """A score for each item, in the order given; the rest as in `Completion`."""
 
     scores: list[Score]
@@ -83,7 +83,7 @@ class Scores(_Jsonable):
 
 
 @dataclasses.dataclass(frozen=True)
-class Explanation(_Jsonable):
+class Explanation(Jsonable):
     """The change that each feature of the context makes in the prediction of one item.
 
     Attributes:

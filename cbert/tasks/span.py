@@ -19,6 +19,7 @@ from cbert.model.heads import SpanHead
 from cbert.model.text_bert import TextBert
 from cbert.schema import PAD_ITEM, Schema
 from cbert.schema.target import ANSWER
+from cbert.spans import best_span
 from cbert.tasks.base import Batch, Metric, Metrics
 from cbert.tasks.masked_language import eligible
 from cbert.tasks.text_task import ExampleQueries, TextTask, query_known, texts
@@ -169,30 +170,6 @@ class Span(TextTask):
 def _at(values: Array, positions: Array) -> Array:
     """values `[B, L]` at positions `[B]`."""
     return jnp.take_along_axis(values, positions[:, None], axis=1)[:, 0]
-
-
-def best_span(
-    first: Array, last: Array, passage: Array, longest: int
-) -> tuple[Array, Array, Array]:
-    """The span of the highest sum of scores.
-
-    Args:
-      first, last: `[B, L]`, scores of a span's first and last token.
-      passage: `bool [B, L]`, where a span may begin and end.
-      longest: W, the most tokens of a span.
-
-    Returns:
-      First and last token `int32 [B]`, and their sum, very low where there is no passage.
-    """
-    length = first.shape[1]
-    first, last = (jnp.where(passage, scores, -1e9) for scores in (first, last))
-    padded = jnp.pad(last, ((0, 0), (0, longest)), constant_values=-1e9)
-    sums = jnp.stack(
-        [first + padded[:, width : width + length] for width in range(longest)], axis=1
-    ).reshape(len(first), -1)
-    best = sums.argmax(axis=1)
-    start, width = best % length, best // length
-    return start, start + width, sums.max(axis=1)
 
 
 def token_f1(

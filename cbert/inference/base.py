@@ -1,0 +1,55 @@
+"""What predictors of items and of texts have in common."""
+
+from typing import Any
+
+import ml_collections
+
+from cbert import progress
+from cbert.schema import Schema
+
+WITHOUT_CONTEXT = "none"
+
+
+class BasePredictor:
+    """A model on one device.
+
+    Attributes:
+      schema: Vocabulary, features and target.
+      config: The run's config.
+      step: The step of the parameters.
+      program: The compiled functions.
+    """
+
+    def __init__(
+        self, schema: Schema, config: ml_collections.ConfigDict, step: int, program: Any
+    ) -> None:
+        self.schema, self.config, self.step = schema, config, step
+        self.program = program
+
+    @property
+    def method(self) -> str:
+        """Short name of the conditioning method."""
+        return self.config.model.method
+
+    @property
+    def task(self) -> str:
+        """Name of the task."""
+        return self.config.task.name
+
+    @property
+    def uses_context(self) -> bool:
+        """Whether the method conditions on the context."""
+        return self.method != WITHOUT_CONTEXT and not self.config.model.constant_context
+
+    @property
+    def outside_training(self) -> bool:
+        """Whether a context with a feature dropped may be unlike any in training."""
+        return self.config.train.context_dropout == 0
+
+    def warm_up(self) -> None:
+        """Compiles what predictions and explanations need, lists of up to 16 included."""
+        sizes = len(self.program.shapes)
+        with progress.bar(desc="compiling", total=sizes, leave=False) as bar:
+            for shape in self.program.warm_up():
+                bar.set_postfix_str(shape)
+                bar.update()

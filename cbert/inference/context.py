@@ -1,0 +1,61 @@
+"""Checks a context; every refusal is one line that names the value and the fix."""
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cbert.data.records import plain_value
+from cbert.errors import UserError
+from cbert.schema import Schema, recognise
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckedContext:
+    """A context that can be encoded: all features, None where missing."""
+
+    values: dict[str, Any]
+    unknown: dict[str, list[str]]
+    missing: list[str]
+
+    def dropped(self) -> tuple[list[str], list[dict[str, Any]]]:
+        """The features that are not missing, and the values with each of them missing."""
+        observed = [name for name in self.values if name not in self.missing]
+        return observed, [{**self.values, name: None} for name in observed]
+
+
+def check(schema: Schema, context: Any) -> CheckedContext:
+    """Checks a context; in None all features are missing."""
+    if context is None:
+        context = {}
+    if not isinstance(context, Mapping):
+        raise UserError(f"context must be an object, not {context!r:.60}")
+    for name in context:
+        _check_feature(schema, name)
+    values, unknown = {}, {}
+    for feature in schema.features:
+        value = plain_value(feature.name, context.get(feature.name))
+        if value is not None:
+            recognise(feature.name, value)
+            unknown[feature.name] = feature.validate(value, schema.codes)
+        values[feature.name] = value
+    return CheckedContext(
+        values,
+        {name: unseen for name, unseen in unknown.items() if unseen},
+        [name for name, value in values.items() if value is None],
+    )
+
+
+def _check_feature(schema: Schema, name: Any) -> None:
+    known = [feature.name for feature in schema.features]
+    if name in known:
+        return
+    near = difflib.get_close_matches(str(name)[:100], known, 1, 0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(known) or 'none'}"
+    raise UserError(f"the model has no context feature {name!r:.60}; {hint}")
+
+
+def columns(schema: Schema, contexts: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Feature name to its values in contexts that have all features."""
+    rows = list(contexts)
+    return {feature.name: [row[feature.name] for row in rows] for feature in schema.features}

@@ -1,0 +1,157 @@
+"""A model of texts that predicts, embeds and explains.
+
+Legend: N texts, D model dimension.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ml_collections
+import numpy as np
+
+from cbert.errors import UserError, shown
+from cbert.inference import context as context_lib
+from cbert.inference import token_readers
+from cbert.inference.base import BasePredictor
+from cbert.inference.text_checks import MASKED_LANGUAGE, EncodedText, TextChecker
+from cbert.inference.text_program import CLS, TextProgram, TextRows
+from cbert.inference.text_queries import TextExplanation, TextPrediction, TextQuery
+from cbert.inference.text_readers import common, sigmoid
+from cbert.schema import Schema
+
+
+class TextPredictor(BasePredictor):
+    """Predicts with one model on one device; safe to call from several threads.
+
+    All texts are checked before anything is computed; a wrong one raises `UserError`, one line
+    that names the value and the fix. Values of the context that training never saw are no
+    mistake, and neither is a text that is too long, which is cut; results say so.
+    """
+
+    program: TextProgram
+
+    def __init__(
+        self, schema: Schema, config: ml_collections.ConfigDict, step: int, program: TextProgram
+    ) -> None:
+        super().__init__(schema, config, step, program)
+        self._checker = TextChecker(schema, self.task, self.says_what_follows)
+        self._reader = token_readers.create(config, schema, program)
+
+    @property
+    def says_what_follows(self) -> bool:
+        """Whether the model says if a second text follows the first."""
+        options = self.config.task.masked_language
+        return self.task == MASKED_LANGUAGE and options.next_sentence
+
+    def check(self, query: TextQuery) -> EncodedText:
+        """Tokenises a query for `predict_checked`; raises `UserError` where `predict` would."""
+        return self._checker.query(query)
+
+    def predict(
+        self,
+        text: str | None = None,
+        context: Mapping[str, Any] | None = None,
+        text_b: str | None = None,
+        words: Sequence[str] | None = None,
+        k: int = 5,
+    ) -> TextPrediction:
+        """Predicts what the run's task asks of a text, given its context.
+
+        Args:
+          text: The text; a masked language model predicts each `[MASK]` written in it.
+          context: Feature name to value; a feature is missing where it is absent or None.
+          text_b: The second text of a pair.
+          words: The words to tag, in place of the text.
+          k: How many tokens or labels to list.
+
+        Returns:
+          The class of the task in `text_queries`.
+        """
+        return self.predict_batch([TextQuery(text, context, text_b, words, k)])[0]
+
+    def predict_batch(self, queries: Sequence[TextQuery]) -> list[TextPrediction]:
+        """Predicts texts of any lengths, those of about one length in one call of the device.
+
+        One refused query refuses all, so `check` each query first.
+        """
+        return self.predict_checked([self.check(query) for query in queries])
+
+    def predict_checked(self, queries: Sequence[EncodedText]) -> list[TextPrediction]:
+        """Predicts queries that `check` has encoded."""
+        if not queries:
+            return []
+        return self._reader.results(queries, self.program.outputs(self._rows(queries)))
+
+    def embed(
+        self,
+        texts: Sequence[str],
+        contexts: Sequence[Mapping[str, Any] | None] | None = None,
+        texts_b: Sequence[str | None] | None = None,
+        pooling: str = CLS,
+    ) -> np.ndarray:
+        """The last block's output for each text, `float32 [N, D]`.
+
+        Args:
+          texts: N texts, none of them empty.
+          contexts: A context for each text; None for none.
+          texts_b: The second text of each pair; None for none.
+          pooling: `cls`, the output at `[CLS]`, or `mean`, the mean over all tokens,
+            `[CLS]` and `[SEP]` included.
+        """
+        poolings = self.program.functions.embeddings
+        if pooling not in poolings:
+            known = " or ".join(poolings)
+            raise UserError(f"pooling is {shown(pooling)}; it must be {known}")
+        columns = [_as_many(texts, "contexts", contexts), _as_many(texts, "texts_b", texts_b)]
+        encoded = [
+            self._checker.query(TextQuery(text, context, text_b), predicted=False)
+            for text, context, text_b in zip(texts, *columns, strict=True)
+        ]
+        if not encoded:
+            return np.zeros((0, self.config.model.dimension), np.float32)
+        return self.program.embed(self._rows(encoded), pooling)
+
+    def explain(self, query: TextQuery) -> TextExplanation:
+        """Computes how each feature of the context changes the first prediction."""
+        encoded = self.check(query)
+        observed, dropped = encoded.context.dropped()
+        contexts = [encoded.context.values, *dropped]
+        rows = TextRows(
+            [encoded.tokens] * len(contexts),
+            [encoded.positions] * len(contexts),
+            context_lib.columns(self.schema, contexts),
+        )
+        first = self._reader.first(encoded, self.program.outputs(rows))
+        values = first.values.astype(np.float64)
+        importance = dict(zip(observed, (values[0] - values[1:]).tolist(), strict=True))
+        return TextExplanation(
+            prediction=first.prediction,
+            word=first.word,
+            probability=None if first.is_number else float(sigmoid(values[0])),
+            log_odds=None if first.is_number else float(values[0]),
+            features={
+                name: importance.get(name, 0.0) if self.uses_context else 0.0
+                for name in encoded.context.values
+            },
+            outside_training=self.outside_training,
+            uses_context=self.uses_context,
+            **common(encoded),
+        )
+
+    def _rows(self, queries: Sequence[EncodedText]) -> TextRows:
+        return TextRows(
+            [query.tokens for query in queries],
+            [query.positions for query in queries],
+            context_lib.columns(self.schema, (query.context.values for query in queries)),
+        )
+
+
+def _as_many(texts: Any, name: str, values: Any) -> Sequence[Any]:
+    """A column beside the texts, None where it was not given; raises `UserError`."""
+    if not isinstance(texts, list | tuple):
+        raise UserError(f"texts must be a list of strings, not {shown(texts)}")
+    if values is None:
+        return [None] * len(texts)
+    if not isinstance(values, list | tuple) or len(values) != len(texts):
+        raise UserError(f"{name} must be a list of as many as there are texts, {len(texts)}")
+    return values

@@ -1,0 +1,195 @@
+"""The readers of tasks that predict tokens, tags of words, and spans; see `text_readers`.
+
+Legend: L tokens of a text, P positions that are read, D model dimension, T tags.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import ml_collections
+import numpy as np
+
+from cbert.inference import text_readers
+from cbert.inference.text_checks import EncodedText
+from cbert.inference.text_program import Outputs, TextProgram
+from cbert.inference.text_queries import (
+    Answer,
+    MaskedLanguagePrediction,
+    SpanPrediction,
+    TaggedSpan,
+    TaggedWord,
+    TaggingPrediction,
+    TextPrediction,
+    TokenProbability,
+)
+from cbert.inference.text_readers import First, Queries, Reader, common
+from cbert.schema import Schema
+from cbert.spans import OUTSIDE, best_span, spans
+
+FOLLOWS = "is_next"
+
+
+class MaskedLanguageReader:
+    """The tokens at each `[MASK]`, and whether a second text follows."""
+
+    def __init__(self, schema: Schema, program: TextProgram) -> None:
+        self._schema, self._program = schema, program
+
+    def results(self, queries: Queries, outputs: Sequence[Outputs]) -> list[TextPrediction]:
+        ranked = iter(self._ranked(queries, outputs))
+        return [
+            MaskedLanguagePrediction(
+                masks=[
+                    one[: query.k] for one in itertools.islice(ranked, len(query.positions))
+                ],
+                follows=_follows(query, output),
+                **common(query),
+            )
+            for query, output in zip(queries, outputs, strict=True)
+        ]
+
+    def _ranked(
+        self, queries: Queries, outputs: Sequence[Outputs]
+    ) -> list[list[TokenProbability]]:
+        """The most probable tokens of each `[MASK]` of all queries."""
+        vectors = np.concatenate([output["vectors"] for output in outputs])
+        if not len(vectors):
+            return []
+        most = max(query.k for query in queries)
+        values, tokens = self._program.rank_tokens(vectors, most)
+        return [
+            [
+                TokenProbability(self._schema.items[token], probability)
+                for token, probability in zip(row, np.exp(value).tolist(), strict=True)
+            ]
+            for row, value in zip(tokens.tolist(), values, strict=True)
+        ]
+
+    def first(self, query: EncodedText, outputs: Sequence[Outputs]) -> First:
+        if not len(query.positions):
+            logits = np.stack([output["next_sentence"] for output in outputs])
+            return First(FOLLOWS, text_readers.log_odds(logits, 0))
+        vectors = np.stack([output["vectors"][0] for output in outputs])
+        _, tokens = self._program.rank_tokens(vectors[:1], 1)
+        repeated = np.repeat(tokens[0], len(vectors))
+        values = self._program.token_log_odds(vectors, repeated)
+        return First(self._schema.items[repeated[0]], values)
+
+
+def _follows(query: EncodedText, output: Outputs) -> float | None:
+    if query.text_b is None or "next_sentence" not in output:
+        return None
+    return float(text_readers.softmax(output["next_sentence"])[0])
+
+
+class TagReader:
+    """The tag of each word, and the spans that the tags mark."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._tags = text_readers.labels(schema)
+
+    def results(self, queries: Queries, outputs: Sequence[Outputs]) -> list[TextPrediction]:
+        return [
+            self._result(query, output) for query, output in zip(queries, outputs, strict=True)
+        ]
+
+    def _result(self, query: EncodedText, output: Outputs) -> TaggingPrediction:
+        tagged = {}
+        words = query.tokens.words[query.positions].tolist()
+        for word, probabilities in zip(
+            words, text_readers.softmax(output["logits"]), strict=True
+        ):
+            best = int(probabilities.argmax())
+            tagged[word] = self._tags[best], float(probabilities[best])
+        result = [
+            TaggedWord(*word, *tagged.get(index, (None, None)))
+            for index, word in enumerate(query.words)
+        ]
+        return TaggingPrediction(words=result, spans=_spans(query, result), **common(query))
+
+    def first(self, query: EncodedText, outputs: Sequence[Outputs]) -> First:
+        if not len(query.positions):
+            return First(None, np.zeros(len(outputs)), is_number=True)
+        best = outputs[0]["logits"].argmax(axis=1)
+        inside = [row for row, tag in enumerate(best) if self._tags[tag] != OUTSIDE]
+        row = inside[0] if inside else 0
+        logits = np.stack([output["logits"][row] for output in outputs])
+        word = int(query.tokens.words[query.positions[row]])
+        tag = int(best[row])
+        return First(self._tags[tag], text_readers.log_odds(logits, tag), word=word)
+
+
+def _spans(query: EncodedText, words: list[TaggedWord]) -> list[TaggedSpan]:
+    marked = spans([word.tag or OUTSIDE for word in words])
+    by_position = sorted(marked, key=lambda span: span[1])
+    return [
+        TaggedSpan(
+            kind,
+            query.text[words[first].start : words[last].end],
+            words[first].start,
+            words[last].end,
+            first,
+            last,
+        )
+        for kind, first, last in by_position
+    ]
+
+
+class SpanReader:
+    """The most probable span of a passage, or none."""
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+
+    def results(self, queries: Queries, outputs: Sequence[Outputs]) -> list[TextPrediction]:
+        return [
+            self._result(query, output) for query, output in zip(queries, outputs, strict=True)
+        ]
+
+    def _result(self, query: EncodedText, output: Outputs) -> SpanPrediction:
+        first, last = text_readers.log_softmax(output["logits"].T)
+        start, end = self._best(query, first, last)
+        answer = None
+        if end:
+            characters = query.tokens.spans[[start, end]]
+            begin, stop = int(characters[0, 0]), int(characters[1, 1])
+            passage = query.text if query.text_b is None else query.text_b
+            probability = float(np.exp(first[start] + last[end]))
+            answer = Answer(passage[begin:stop], begin, stop, probability)
+        none = float(np.exp(first[0] + last[0]))
+        return SpanPrediction(answer=answer, no_answer=none, **common(query))
+
+    def _best(self, query: EncodedText, first: np.ndarray, last: np.ndarray) -> tuple[int, int]:
+        """The first and the last token of the answer, both 0 for none."""
+        tokens = query.tokens
+        passage = (tokens.words >= 0) & (tokens.segments == (query.text_b is not None))
+        if not passage.any():
+            return 0, 0
+        scores = first[None], last[None], passage[None]
+        (start,), (end,), (score,) = best_span(*scores, self._longest)
+        return (0, 0) if first[0] + last[0] >= score else (int(start), int(end))
+
+    def first(self, query: EncodedText, outputs: Sequence[Outputs]) -> First:
+        (result,) = self.results([query], outputs[:1])
+        pairs = [text_readers.log_softmax(output["logits"].T) for output in outputs]
+        start, end = self._best(query, *pairs[0])
+        logs = np.array([first[start] + last[end] for first, last in pairs])
+        assert isinstance(result, SpanPrediction)
+        text = result.answer.text if result.answer else None
+        return First(text, logs - np.log(-np.expm1(np.minimum(logs, -1e-12))))
+
+
+def create(config: ml_collections.ConfigDict, schema: Schema, program: TextProgram) -> Reader:
+    """The reader of a checked config's task."""
+    task = config.task.name
+    if task == "masked_language":
+        return MaskedLanguageReader(schema, program)
+    if task == "span":
+        return SpanReader(config.task.span.max_answer)
+    readers: dict[str, Callable[[Schema], Reader]] = {
+        "classification": text_readers.LabelReader,
+        "multi_label": text_readers.MultiLabelReader,
+        "regression": text_readers.NumberReader,
+        "tagging": TagReader,
+    }
+    return readers[task](schema)

@@ -1,0 +1,69 @@
+"""Spans: those of words that BIO tags mark, and the best one by the scores of its two ends.
+
+The rules of tags are those of conlleval and of the package seqeval: an `I-x` after another type
+or after `O` begins a span, too.
+
+Legend: B examples, L positions, W the most tokens of a span.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Array = Any  # Of NumPy or of JAX.
+OUTSIDE = "O"
+Span = tuple[str, int, int]
+
+
+def spans(tags: Sequence[str]) -> set[Span]:
+    """Type, first and last word of each span.
+
+    A tag is `O`, `B-x`, `I-x`, or a type alone, which is read as `I-` of that type.
+    """
+    marked: set[Span] = set()
+    first, kind = 0, ""
+    for index, tag in enumerate([*tags, OUTSIDE]):
+        begins, name = _parts(tag)
+        if kind and (begins or name != kind):
+            marked.add((kind, first, index - 1))
+            kind = ""
+        if name and not kind:
+            first, kind = index, name
+    return marked
+
+
+def _parts(tag: str) -> tuple[bool, str]:
+    """Whether the tag begins a span in any case, and the span's type, empty outside."""
+    if tag == OUTSIDE:
+        return False, ""
+    prefix, dash, name = tag.partition("-")
+    if dash and prefix in ("B", "I"):
+        return prefix == "B", name or "_"
+    return False, tag
+
+
+def best_span(
+    first: Array, last: Array, passage: Array, longest: int
+) -> tuple[Array, Array, Array]:
+    """The span of the highest sum of scores; for NumPy and JAX alike.
+
+    Args:
+      first, last: `[B, L]`, scores of a span's first and last token.
+      passage: `bool [B, L]`, where a span may begin and end.
+      longest: W, the most tokens of a span.
+
+    Returns:
+      First and last token `int32 [B]`, and their sum, very low where there is no passage.
+    """
+    length, xp = first.shape[1], jnp if isinstance(first, jax.Array) else np
+    first, last = (xp.where(passage, scores, -1e9) for scores in (first, last))
+    padded = xp.pad(last, ((0, 0), (0, longest)), constant_values=-1e9)
+    sums = xp.stack(
+        [first + padded[:, width : width + length] for width in range(longest)], axis=1
+    ).reshape(len(first), -1)
+    best = sums.argmax(axis=1)
+    start, width = best % length, best // length
+    return start, start + width, sums.max(axis=1)
