@@ -91,6 +91,6 @@ def _check_characters(characters: int, limits: Limits) -> None:
 
 
 async def _response(kind: Any, value: Any) -> Response:
-    """Writes JSON in the worker thread; FastAPI would check the value again, and on the loop."""
+    """JSON written in the worker thread; FastAPI would check it again, on the event loop."""
     content = await worker.run(pydantic.TypeAdapter(kind).dump_json, value)
     return Response(content, media_type="application/json")
