@@ -6,6 +6,7 @@ import { TASKS } from "./tasks.js";
 import { fillMask, longestWord, makeWordKeys, maskedText, maskRanges, moveMasks, showWords } from "./words.js";
 
 const LISTED = 8;
+const LISTED_EACH = 4; // Of each of several masks.
 
 // See page.js for what a view is.
 export function makeText(schema, { changed }) {
@@ -75,7 +76,7 @@ export function makeText(schema, { changed }) {
       const masked = maskRanges(text, masks).length + maskRanges(body.text_b ?? "", []).length;
       const follows = schema.next_sentence && body.text_b;
       if (masking && !masked && !follows) return { missing: "Click a word to mask it." };
-      return { path: "predict", body, k: LISTED };
+      return { path: "predict", body, k: masked > 1 ? LISTED_EACH : LISTED };
     },
     showResults(results) {
       const hidden = maskRanges(text, masks).map(([from, to]) => text.slice(from, to));

@@ -55,31 +55,32 @@ export function longestWord(text) {
 // the buttons is reached by Tab, and the arrow keys go on from it.
 export function showWords(line, text, masks, toggle) {
   const focused = [...line.querySelectorAll("button")].indexOf(document.activeElement);
-  const parts = [];
+  const hidden = maskRanges(text, masks);
+  const visible = [...text.matchAll(WORD)].slice(0, MOST).map(({ 0: word, index }) => [index, index + word.length])
+    .filter(([from, to]) => hidden.every((range) => to <= range[0] || from >= range[1]));
+  const ranges = [...hidden, ...visible].sort(([one], [other]) => one - other).slice(0, MOST);
   let start = 0;
-  let number = 0;
-  const count = maskRanges(text, masks).length;
-  for (const { 0: word, index } of [...text.matchAll(WORD)].slice(0, MOST)) {
-    const range = [index, index + word.length];
-    const masked = masks.some(([from]) => from === index);
-    if (masked || word === MASK) number += 1;
-    parts.push(text.slice(start, index), wordButton(word, masked, count > 1 ? String(number) : "?", () => toggle(range)));
-    [, start] = range;
-  }
+  const parts = ranges.flatMap((range) => {
+    const gap = text.slice(start, range[0]);
+    start = range[1];
+    const mark = hidden.length > 1 ? hidden.indexOf(range) + 1 : "?";
+    return [gap, wordButton(text.slice(...range), hidden.includes(range) && mark, () => toggle(range))];
+  });
   const rest = text.slice(start);
   line.replaceChildren(...parts, rest.length > 200 ? `${rest.slice(0, 200)}…` : rest);
-  const buttons = line.querySelectorAll("button");
+  const buttons = [...line.querySelectorAll("button")];
   buttons.forEach((button, index) => { button.tabIndex = index === Math.max(0, focused) ? 0 : -1; });
   if (focused >= 0) buttons[Math.min(focused, buttons.length - 1)]?.focus();
 }
 
-function wordButton(word, masked, mark, toggle) {
+// `mark` stands in place of a masked word; of a visible one it is false.
+function wordButton(word, mark, toggle) {
   if (word === MASK) return element("span", { class: "word masked", title: "written in the text" }, mark);
   return element(
     "button",
-    { type: "button", class: masked ? "word masked" : "word", "aria-pressed": String(masked), title: masked ? word : "", onclick: toggle },
-    masked ? mark : word,
-    ...(masked ? [element("span", { class: "visually-hidden" }, ` ${word}, masked`)] : []),
+    { type: "button", class: mark ? "word masked" : "word", "aria-pressed": String(Boolean(mark)), title: mark ? word : "", onclick: toggle },
+    mark || word,
+    ...(mark ? [element("span", { class: "visually-hidden" }, ` ${word}, masked`)] : []),
   );
 }
 
