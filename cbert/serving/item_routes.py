@@ -6,7 +6,6 @@ from typing import Annotated
 import fastapi
 from fastapi import FastAPI, Request
 
-from cbert.inference.checks import EncodedQuery
 from cbert.inference.predictor import Predictor
 from cbert.inference.queries import Completion, Explanation, Query, Scores
 from cbert.serving import messages, page_data, worker
@@ -59,20 +58,11 @@ async def complete(
     """Completions, computed in calls that other requests may share."""
     predictor = service.model(model)
     encoded = await service.check(predictor.check, queries)
-    _check_predictions(encoded, service.limits)
+    count = sum(len(query.masked) * query.k for query in encoded)
+    service.check_predictions(count, "the masked positions and k")
     completions = await service.compute(request, predictor.predict, encoded)
     _check_characters(completions, service.limits)
     return completions
-
-
-def _check_predictions(queries: Sequence[EncodedQuery], limits: Limits) -> None:
-    predictions = sum(len(query.masked) * query.k for query in queries)
-    if predictions > limits.predictions:
-        raise RefusalError(
-            400,
-            f"the masked positions and k make {predictions:,} predictions; one request "
-            f"takes at most {limits.predictions:,}",
-        )
 
 
 def _check_characters(completions: Sequence[Completion], limits: Limits) -> None:

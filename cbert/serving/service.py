@@ -37,6 +37,15 @@ class Service(Generic[Model]):
         """Checks each query off the event loop; raises `UserError` that says which is wrong."""
         return await worker.run(_check_all, function, queries)
 
+    def check_predictions(self, count: int, made_by: str) -> None:
+        """Raises `RefusalError` where a request asks for too many predictions."""
+        most = self.limits.predictions
+        if count > most:
+            raise RefusalError(
+                400,
+                f"{made_by} make {count:,} predictions; one request takes at most {most:,}",
+            )
+
     async def call(
         self, request: Request, function: Callable[..., Result], *arguments: Any
     ) -> Result:

@@ -12,6 +12,7 @@ from cbert.inference.text_queries import TextExplanation, TextPrediction, TextQu
 from cbert.serving import text_messages, worker
 from cbert.serving.limits import Limits, RefusalError
 from cbert.serving.service import Service
+from cbert.tasks.masked_language import MaskedLanguage
 
 # The result of each task.
 PREDICTIONS = {kind.task: kind for kind in typing.get_args(TextPrediction)}
@@ -78,6 +79,9 @@ async def _predict(
     """Predictions, computed in calls that other requests may share."""
     predictor = service.model(model)
     encoded = await service.check(predictor.check, queries)
+    if predictor.task == MaskedLanguage.name:
+        count = sum(len(query.positions) * query.k for query in encoded)
+        service.check_predictions(count, "the masks and k")
     return await service.compute(request, predictor.predict_checked, encoded)
 
 

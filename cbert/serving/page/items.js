@@ -34,6 +34,7 @@ export function makeItems(schema, { changed, failed }) {
     heading: "What is missing?",
     title: `The ${schema.kind}`,
     about: `${schema.items.toLocaleString("en")} items`,
+    least: 0.5, // Nats.
     example: () => ({ items: schema.example.items }),
     link: () => ({
       items: items.map(({ name }) => name),

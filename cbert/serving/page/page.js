@@ -4,6 +4,7 @@
 // A view is the rest. `show(state)` draws a state, `link()` gives it back, and `example()` is
 // the one to start from. `request()` is the query for each model, or says in `missing` what it
 // lacks, and `showResults(responses)` draws its responses and says what to write beside them.
+// `least` is the least difference at which a bar of the feature importance is full.
 
 import { debounce, element, find } from "./elements.js";
 import { makeForm } from "./form.js";
@@ -126,7 +127,7 @@ function showExplanation(unexplained, explanation = { features: {} }) {
   find("explained").textContent = unexplained ?? (uses
     ? `${prediction}: with each feature as given, minus with it not known.`
     : `${schema.models[0].title} does not read the context.`);
-  showImportance(find("bars"), uses ? features : {});
+  showImportance(find("bars"), uses ? features : {}, view.least);
   find("caution").hidden = !(uses && outside);
   find("caution").textContent =
     "Training dropped no features, so the model may never have seen a context with one missing: take these as hints.";

@@ -58,6 +58,7 @@ export function makeText(schema, { changed }) {
     heading: task.heading,
     title: "The text",
     about: task.about(schema),
+    least: schema.task === "regression" ? schema.target.scale / 2 : 0.5, // Nats, but for a number.
     example() {
       const { text: own, text_b: other } = schema.example;
       const longest = masking && longestWord(own);
