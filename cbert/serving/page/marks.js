@@ -22,7 +22,7 @@ export function markedText(text, spans, pieces) {
   for (const span of spans) {
     made.push(...between(start, span.start), element(
       "mark", { class: `hue-${hue(span.tag)}` },
-      ...between(span.start, span.end),
+      ...between(span.start, span.end), " ",
       element("span", { class: "tag" }, `${span.tag.replaceAll("_", " ")} ${span.note}`),
     ));
     start = span.end;
