@@ -2,6 +2,7 @@
 
 python -m experiments.export --workdir=runs/gsu --output=exported/gsu
 python -m experiments.export --workdir=runs/gsu --output=exported/gsu-onnx --format=onnx
+python -m experiments.export --workdir=runs/turns --output=exported/turns --format=hf
 
 ONNX needs the optional extra: pip install ".[onnx]".
 """
@@ -11,7 +12,13 @@ import pathlib
 from absl import flags
 
 import cbert
-from cbert.inference import card, export_directory, onnx_export, stablehlo
+from cbert.inference import (
+    card,
+    export_directory,
+    huggingface_export,
+    onnx_export,
+    stablehlo,
+)
 from experiments import command
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's directory.", required=True)
@@ -19,8 +26,9 @@ _OUTPUT = flags.DEFINE_string("output", None, "A new directory.", required=True)
 _FORMAT = flags.DEFINE_enum(
     "format",
     export_directory.STABLEHLO,
-    [export_directory.STABLEHLO, export_directory.ONNX],
-    "What runs it: JAX (stablehlo), or any ONNX runtime (onnx).",
+    [export_directory.STABLEHLO, export_directory.ONNX, huggingface_export.HUGGINGFACE],
+    "What runs it: JAX (stablehlo), any ONNX runtime (onnx), or transformers (hf, for texts "
+    "without a context).",
 )
 _CHECKPOINT = flags.DEFINE_string("checkpoint", "best", "best, last or a step.")
 _INTENDED_USE = flags.DEFINE_string(
@@ -32,7 +40,10 @@ def main() -> None:
     """Exports, and prints what was written."""
     predictor = cbert.load(_WORKDIR.value, _CHECKPOINT.value)
     facts = card.facts(predictor, _WORKDIR.value, _INTENDED_USE.value)
-    if _FORMAT.value == export_directory.ONNX:
+    if _FORMAT.value == huggingface_export.HUGGINGFACE:
+        huggingface_export.write(predictor, _OUTPUT.value)
+        advice = f"read it with transformers, from_pretrained({_OUTPUT.value!r})"
+    elif _FORMAT.value == export_directory.ONNX:
         onnx_export.write(predictor, _OUTPUT.value, facts)
         advice = "run it with onnxruntime, as docs/serving.md shows"
     else:

@@ -12,6 +12,7 @@ import numpy as np
 from absl import flags
 
 import cbert
+from cbert.errors import UserError
 from cbert.evaluation.compare import align
 from cbert.inference.predictor import Predictor
 from cbert.inference.queries import Query
@@ -27,6 +28,8 @@ def main() -> None:
     started = time.perf_counter()
     load = cbert.load_exported if _EXPORTED.value else cbert.load
     predictor = load(_WORKDIR.value)
+    if not isinstance(predictor, Predictor):
+        raise UserError(f"{_WORKDIR.value} is a run of texts; give a run of sets or sequences")
     loaded = time.perf_counter()
     predictor.warm_up()
     warm = time.perf_counter()

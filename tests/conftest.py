@@ -45,6 +45,9 @@ SHARED_FIXTURES = {
         ("complete", "export", "page", "predict", "serving", "serving_limits"),
         "a trained model",
     ),
+    **dict.fromkeys(
+        ("text_predictor", "text_exports", "predict_command"), "predictors of texts"
+    ),
     "stopping": "an unbroken run",
     "sweep": "sweeps",
     "commands": "a run directory",

@@ -26,7 +26,7 @@ import psutil
 from cbert import progress
 from cbert.errors import UserError
 from cbert.evaluation.compare import align
-from tests import fuzz_targets
+from tests import fuzz_targets, fuzz_text_targets
 from tests.fuzz_targets import LONGEST_LINE
 
 LONGEST_SECONDS = 20
@@ -121,6 +121,8 @@ TARGETS = {
     "schemas": fuzz_targets.schemas,
     "configs": fuzz_targets.configs,
     "queries": fuzz_targets.queries,
+    "text_records": fuzz_text_targets.text_records,
+    "texts": fuzz_text_targets.texts,
 }
 
 

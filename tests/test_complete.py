@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cbert.errors import UserError
-from cbert.inference import completion_file
+from cbert.inference import query_file
 from cbert.inference.queries import Query
 from tests.conftest import lines, refused, run
 
@@ -32,10 +32,12 @@ def test_the_command(trained, predictor):
     assert "--context is '{age: 3}', not JSON" in refused(
         "complete", f"--workdir={trained}", "--items=[]", "--context={age: 3}"
     )
+    line = refused("predict", f"--workdir={trained}", "--text=a")
+    assert line == f"error: {trained} is a run of sets; use experiments.complete\n"
 
 
 def test_a_file_of_queries(predictor, tmp_path, monkeypatch):
-    monkeypatch.setattr(completion_file, "BLOCK", 4)
+    monkeypatch.setattr(query_file, "BLOCK", 4)
     names = predictor.schema.items
     rows = [
         {"id": f"r{n}", "items": names[n : n + 1 + n % 3], "group": "g", "context": {"age": n}}
@@ -44,7 +46,7 @@ def test_a_file_of_queries(predictor, tmp_path, monkeypatch):
     rows.append({"id": None, "items": [names[0], None], "k": 2, "only": names[3:9]})
     source, target = tmp_path / "queries.jsonl", tmp_path / "completions.jsonl"
     source.write_text(lines(*rows[:3], "", *rows[3:]))
-    assert completion_file.complete(predictor, source, target, Query([], k=3)) == (10, [])
+    assert query_file.predict(predictor, source, target, Query([], k=3)) == (10, [])
     completions = [json.loads(line) for line in target.read_text().splitlines()]
     assert [completion["line"] for completion in completions] == [1, 2, 3, *range(5, 12)]
     assert [completion.get("id") for completion in completions] == [
@@ -65,7 +67,7 @@ def test_a_file_of_queries(predictor, tmp_path, monkeypatch):
     before = target.read_text()
     source.write_text(lines(*rows, {"items": "shirt"}))
     with pytest.raises(UserError, match=r"queries\.jsonl:11: items must be a list"):
-        completion_file.complete(predictor, source, target, Query([]))
+        query_file.predict(predictor, source, target, Query([]))
     assert target.read_text() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == [target.name, source.name]
 
@@ -87,16 +89,14 @@ def test_bad_lines_are_named_or_skipped(predictor, tmp_path):
     for row, message in BAD_LINES.values():
         source.write_text(lines(good, row, good))
         with pytest.raises(UserError) as error:
-            completion_file.complete(predictor, source, target, Query([]))
+            query_file.predict(predictor, source, target, Query([]))
         assert str(error.value).startswith(f"{source}:2: ")
         assert message in str(error.value)
         assert [path.name for path in tmp_path.iterdir()] == [source.name]
     source.write_text(lines(good, *(row for row, _ in BAD_LINES.values()), good))
     with pytest.raises(UserError, match=r":3: .*\(after 1 skipped rows\)"):
-        completion_file.complete(predictor, source, target, Query([]), skip_bad_rows=1)
-    count, skipped = completion_file.complete(
-        predictor, source, target, Query([]), skip_bad_rows=7
-    )
+        query_file.predict(predictor, source, target, Query([]), skip_bad_rows=1)
+    count, skipped = query_file.predict(predictor, source, target, Query([]), skip_bad_rows=7)
     assert (count, len(skipped)) == (2, 7)
     assert skipped[0].startswith(f"{source}:2: not JSON")
     assert [json.loads(line)["line"] for line in target.read_text().splitlines()] == [1, 9]
@@ -108,7 +108,7 @@ def test_files_that_cannot_be_used(predictor, tmp_path):
 
     def refusal(*paths):
         with pytest.raises(UserError) as error:
-            completion_file.complete(predictor, *paths, Query([]))
+            query_file.predict(predictor, *paths, Query([]))
         return str(error.value)
 
     assert "no queries" in refusal(source, tmp_path / "completions.jsonl")

@@ -14,7 +14,7 @@ import cbert
 from cbert.errors import UserError
 from cbert.evaluation import evaluate
 from cbert.evaluation.evaluate import EvaluationOptions
-from cbert.inference import card, stablehlo
+from cbert.inference import card, exported_functions, huggingface_export, stablehlo
 from cbert.inference.queries import Query
 from tests.conftest import ROOT
 
@@ -124,8 +124,8 @@ def test_the_card(exported, trained):
 
 def test_parameters_keep_their_names(tmp_path):
     params = {"a/b": {"kernel": np.arange(3.0)}, "a": {"b": {"é %2F": np.ones((1, 2))}}}
-    np.savez(tmp_path / "parameters.npz", **stablehlo._flat(params))
-    read = stablehlo._nested(tmp_path / "parameters.npz")
+    np.savez(tmp_path / "parameters.npz", **exported_functions.flat(params))
+    read = exported_functions.nested(tmp_path / "parameters.npz")
     assert jax.tree.structure(read) == jax.tree.structure(params)
     jax.tree.map(np.testing.assert_array_equal, read, params)
 
@@ -171,4 +171,6 @@ def test_an_export_is_whole_or_not_there(predictor, tmp_path):
         stablehlo.write(predictor, tmp_path / "mine", {})
     with pytest.raises(TypeError):
         stablehlo.write(predictor, tmp_path / "new", {"not": {"JSON"}})
+    with pytest.raises(UserError, match="completes sets, and transformers has none such"):
+        huggingface_export.write(predictor, tmp_path / "hf")
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -7,13 +7,14 @@ from typing import Any
 
 from cbert.errors import UserError
 from cbert.inference.predictor import Predictor
-from cbert.schema import schema_file
+from cbert.inference.text_predictor import TextPredictor
+from cbert.schema import Schema, schema_file
 
 _SETTINGS = ("data", "masking", "queries", "groups", "standard_errors")
 
 
 def facts(
-    predictor: Predictor, workdir: str | pathlib.Path, intended_use: str = ""
+    predictor: Predictor | TextPredictor, workdir: str | pathlib.Path, intended_use: str = ""
 ) -> dict[str, Any]:
     """The facts about a run's model, as JSON.
 
@@ -38,10 +39,18 @@ def facts(
         "metrics": _metrics(pathlib.Path(workdir).expanduser(), predictor.step),
         "git_revision": _git_revision(),
         "intended_use": intended_use
-        or f"Completing {schema.kind}s of the items in schema.json, given the context features "
-        "named there, drawn from the same population as the training data.",
+        or f"{_use(predictor)}, drawn from the same population as the training data.",
         "limits": _limits(predictor),
     }
+
+
+def _use(predictor: Predictor | TextPredictor) -> str:
+    if isinstance(predictor, TextPredictor):
+        return f"Texts for the task {predictor.task}, with the context features in schema.json"
+    return (
+        f"Completing {predictor.schema.kind}s of the items in schema.json, given the context "
+        "features named there"
+    )
 
 
 def _metrics(workdir: pathlib.Path, step: int) -> dict[str, Any]:
@@ -58,21 +67,35 @@ def _metrics(workdir: pathlib.Path, step: int) -> dict[str, Any]:
     return metrics
 
 
-def _limits(predictor: Predictor) -> list[str]:
-    schema = predictor.schema
+def _limits(predictor: Predictor | TextPredictor) -> list[str]:
+    schema, of_texts = predictor.schema, isinstance(predictor, TextPredictor)
+    own = _text_limits(schema) if of_texts else _item_limits(schema)
     limits = [
-        f"It knows the {len(schema.items)} items of schema.json; it takes others as unknown "
-        "and never proposes them.",
-        f"Its data had at most {schema.max_items} items at a time.",
+        *own,
         "Its probabilities say what occurred together in the training data, not what is good, "
         "safe or available, and they repeat whatever bias those data have.",
     ]
-    if predictor.config.train.context_dropout == 0:
+    if predictor.outside_training:
         limits.append(
             "It was trained without context dropout: with features missing that were given "
             "throughout training, its predictions are extrapolations."
         )
     return limits
+
+
+def _item_limits(schema: Schema) -> list[str]:
+    return [
+        f"It knows the {len(schema.items)} items of schema.json; it takes others as unknown "
+        "and never proposes them.",
+        f"Its data had at most {schema.max_items} items at a time.",
+    ]
+
+
+def _text_limits(schema: Schema) -> list[str]:
+    return [
+        f"It reads the first {schema.max_items} tokens of a text, by the vocabulary in "
+        "schema.json, and nothing beyond them.",
+    ]
 
 
 def _git_revision() -> str | None:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from cbert.errors import UserError
-from cbert.inference.predictor import Predictor
+from cbert.inference.base import BasePredictor
 from cbert.schema import Schema, schema_file
 
 FORMAT = 1
@@ -24,7 +24,7 @@ _CARD = "card.json"
 
 
 def write(
-    predictor: Predictor,
+    predictor: BasePredictor,
     directory: str | pathlib.Path,
     facts: dict[str, Any],
     write_program: Callable[[pathlib.Path], None],
@@ -53,7 +53,9 @@ def write(
         written.rename(directory)
 
 
-def _write_card(predictor: Predictor, directory: pathlib.Path, facts: dict[str, Any]) -> None:
+def _write_card(
+    predictor: BasePredictor, directory: pathlib.Path, facts: dict[str, Any]
+) -> None:
     config = predictor.config.to_dict()
     config["data"]["dir"] = ""  # A path of the machine that trained it.
     card = {
@@ -117,10 +119,21 @@ def input_shapes(
 
     R and L may be symbolic dimensions.
     """
+    codes = jax.ShapeDtypeStruct((rows, length), jnp.int32)
+    return codes, _context_shapes(schema, rows), jax.ShapeDtypeStruct((rows,), jnp.int32)
+
+
+def text_input_shapes(
+    schema: Schema, rows: Any, length: Any
+) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct, dict[str, jax.ShapeDtypeStruct]]:
+    """The inputs of a text model: tokens and segments `[R, L]`, context `[R, K]`."""
+    tokens = jax.ShapeDtypeStruct((rows, length), jnp.int32)
+    return tokens, tokens, _context_shapes(schema, rows)
+
+
+def _context_shapes(schema: Schema, rows: Any) -> dict[str, jax.ShapeDtypeStruct]:
     missing = {feature.name: feature.missing() for feature in schema.features}
-    context = {
+    return {
         name: jax.ShapeDtypeStruct((rows, *array.shape[1:]), array.dtype)
         for name, array in missing.items()
     }
-    codes = jax.ShapeDtypeStruct((rows, length), jnp.int32)
-    return codes, context, jax.ShapeDtypeStruct((rows,), jnp.int32)

@@ -3,15 +3,12 @@
     predictor = cbert.load_exported("exported/gsu")
 
 Reading needs neither the model's code nor Flax, and the predictions are those of the run.
-Files: `logits-L.stablehlo` for each padded length L, `context_vector.stablehlo`,
-`parameters.npz`, and those of `export_directory`.
-
-Legend: R rows, L positions.
+Files: `parameters.npz` and those of `export_directory`; of a model of sets or sequences
+`logits-L.stablehlo` for each padded length L and `context_vector.stablehlo`, of a model of
+texts those of `text_stablehlo`.
 """
 
-import functools
 import pathlib
-import urllib.parse
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,21 +18,29 @@ import ml_collections
 import numpy as np
 
 from cbert.errors import UserError
-from cbert.inference import export_directory
+from cbert.inference import export_directory, text_stablehlo
 from cbert.inference.checks import Checker
+from cbert.inference.exported_functions import (
+    PLATFORMS,
+    Lazy,
+    OfLength,
+    exported,
+    file_name,
+    flat,
+    nested,
+    parameter_shapes,
+)
 from cbert.inference.predictor import Predictor
 from cbert.inference.program import BATCH_SIZES, Functions, Program
-from cbert.schema import schema_file
+from cbert.inference.text_predictor import TextPredictor
+from cbert.schema import TEXT, schema_file
 
-PLATFORMS = ("cpu", "cuda")
-_PARAMETERS, _CONTEXT_VECTOR = "parameters.npz", "context_vector.stablehlo"
-
-
-def _logits_file(length: int) -> str:
-    return f"logits-{length}.stablehlo"
+_PARAMETERS, _LOGITS, _CONTEXT_VECTOR = "parameters.npz", "logits", "context_vector"
 
 
-def write(predictor: Predictor, directory: str | pathlib.Path, facts: dict[str, Any]) -> None:
+def write(
+    predictor: Predictor | TextPredictor, directory: str | pathlib.Path, facts: dict[str, Any]
+) -> None:
     """Exports a predictor's model; the directory appears whole or not at all.
 
     Args:
@@ -52,32 +57,33 @@ def write(predictor: Predictor, directory: str | pathlib.Path, facts: dict[str, 
         "jax": jax.__version__,
         "platforms": PLATFORMS,
     }
-    write_program = functools.partial(_write_program, predictor)
-    export_directory.write(predictor, directory, facts, write_program)
+    write_program: Callable[[Any, pathlib.Path], None] = _write_program
+    if isinstance(predictor, TextPredictor):
+        write_program = text_stablehlo.write_program
+
+    def write_files(made: pathlib.Path) -> None:
+        write_program(predictor, made)
+        np.savez(made / _PARAMETERS, **flat(predictor.program.params))  # type: ignore[arg-type]
+
+    export_directory.write(predictor, directory, facts, write_files)
 
 
 def _write_program(predictor: Predictor, directory: pathlib.Path) -> None:
-    program = predictor.program
-    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), program.params)
+    program, functions = predictor.program, predictor.program.functions
+    params = parameter_shapes(program.params)
     (rows,) = jax.export.symbolic_shape("rows")
     for length in program.lengths:
         inputs = export_directory.input_shapes(predictor.schema, rows, length)
-        logits = _exported(program.functions.logits, shapes, *inputs)
-        (directory / _logits_file(length)).write_bytes(logits)
+        logits = exported(functions.logits, params, *inputs)
+        (directory / file_name(_LOGITS, length)).write_bytes(logits)
     _, context, _ = export_directory.input_shapes(predictor.schema, rows, 1)
-    context_vector = _exported(program.functions.context_vector, shapes, context)
-    (directory / _CONTEXT_VECTOR).write_bytes(context_vector)
-    np.savez(directory / _PARAMETERS, **_flat(program.params))  # type: ignore[arg-type]
-
-
-def _exported(function: Callable, *shapes: Any) -> bytes:
-    exported = jax.export.export(jax.jit(function), platforms=PLATFORMS)(*shapes)
-    return bytes(exported.serialize())
+    context_vector = exported(functions.context_vector, params, context)
+    (directory / file_name(_CONTEXT_VECTOR)).write_bytes(context_vector)
 
 
 def load_exported(
     directory: str | pathlib.Path, batch_sizes: Sequence[int] = BATCH_SIZES
-) -> Predictor:
+) -> Predictor | TextPredictor:
     """A predictor from an exported model: its predictions are those of the run.
 
     Args:
@@ -98,62 +104,12 @@ def load_exported(
         )
     schema = schema_file.load(directory / export_directory.SCHEMA)
     config = ml_collections.ConfigDict(card["config"])
+    params = jax.device_put(nested(directory / _PARAMETERS), jax.local_devices()[0])
+    if schema.kind == TEXT:
+        of_run = schema, config, card["step"], params
+        return text_stablehlo.read(directory, *of_run, batch_sizes)
     checker = Checker(schema, config.model.positions)
-    params = jax.device_put(_nested(directory / _PARAMETERS), jax.local_devices()[0])
-    functions = Functions(_Logits(directory), _Lazy(directory / _CONTEXT_VECTOR))
+    context_vector = Lazy(directory / file_name(_CONTEXT_VECTOR))
+    functions = Functions(OfLength(directory, _LOGITS), context_vector)
     program = Program(functions, params, schema, checker.longest, batch_sizes)
     return Predictor(schema, config, card["step"], checker, program)
-
-
-class _Lazy:
-    """An exported function, read when it is first called."""
-
-    def __init__(self, path: pathlib.Path) -> None:
-        self._path = path
-
-    @functools.cached_property
-    def _exported(self) -> jax.export.Exported:
-        try:
-            return jax.export.deserialize(bytearray(self._path.read_bytes()))
-        except ValueError as error:
-            raise UserError(f"{self._path}: {error}; export again with this jax") from None
-
-    def __call__(self, *arguments: Any) -> jax.Array:
-        return self._exported.call(*arguments)
-
-
-class _Logits:
-    """The logits, from the exported function for the length of the codes."""
-
-    def __init__(self, directory: pathlib.Path) -> None:
-        self._of_length = functools.cache(lambda n: _Lazy(directory / _logits_file(n)))
-
-    def __call__(self, params: Any, codes: jax.Array, *rest: Any) -> jax.Array:
-        return self._of_length(codes.shape[1])(params, codes, *rest)
-
-
-def _flat(params: dict[str, Any], prefix: str = "") -> dict[str, np.ndarray]:
-    """Parameters by path, `a/b`; a slash within a name is quoted.
-
-    `flax.traverse_util` would do as much, but reading must not need Flax.
-    """
-    flat = {}
-    for name, value in params.items():
-        path = prefix + urllib.parse.quote(name, safe="")
-        if isinstance(value, dict):
-            flat.update(_flat(value, path + "/"))
-        else:
-            flat[path] = np.asarray(value)
-    return flat
-
-
-def _nested(path: pathlib.Path) -> dict[str, Any]:
-    params: dict[str, Any] = {}
-    with np.load(path, allow_pickle=False) as arrays:
-        for name in arrays.files:
-            *parents, leaf = map(urllib.parse.unquote, name.split("/"))
-            inside = params
-            for parent in parents:
-                inside = inside.setdefault(parent, {})
-            inside[leaf] = arrays[name]
-    return params

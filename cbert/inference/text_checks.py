@@ -93,7 +93,7 @@ class TextChecker:
             raise UserError("the model tags the words of one text; leave text_b out")
         if query.text is None and words is None:
             raise UserError("text is missing; give a string, or words as a list of strings")
-        if words is not None:
+        if words is not None and (query.text is None or self._task == TAGGING):
             return " ".join(words), None, words
         text_b = None if query.text_b is None else _checked(query.text_b, "text_b")
         return _checked(query.text, "text"), text_b, None

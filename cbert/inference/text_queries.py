@@ -21,8 +21,8 @@ class TextQuery:
       context: Feature name to value, as in a record; a feature is missing where it is absent
         or None.
       text_b: The second text of a pair.
-      words: The words to tag, where the text is split already. Other tasks read them joined by
-        spaces.
+      words: The words to tag, where the text is split already. Other tasks read the text, or
+        where it was left out the words joined by spaces.
       k: How many tokens or labels to list; fewer are listed where there are fewer.
     """
 
@@ -40,7 +40,7 @@ class _Result(Jsonable):
     Attributes:
       unknown_context: Feature name to its values that were never seen in training.
       missing_context: Features that the context does not give.
-      cut: Whether the text was cut, because it is longer than the longest in training.
+      cut: Whether the text was cut, because it has more tokens than the schema's `max_items`.
     """
 
     unknown_context: dict[str, list[str]]

@@ -4,7 +4,7 @@ import json
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ def write(
     params: Params,
     labels: Sequence[str] = (),
     tokenizer_files: Sequence[pathlib.Path] = (),
+    settings: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes a folder, whole or not at all.
 
@@ -36,6 +37,7 @@ def write(
       params: Its parameters; they are written as float32.
       labels: The names of a classifier's labels, by default `LABEL_0` and so on.
       tokenizer_files: Files of the vocabulary that are copied beside it.
+      settings: Further fields of `config.json`.
 
     Raises:
       UserError: the folder is not empty, or `transformers` has no BERT that computes the same.
@@ -45,7 +47,7 @@ def write(
     _check_exact(model, flat)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} is there already; give a new folder")
-    config = _config(model, labels)
+    config = {**_config(model, labels), **(settings or {})}
     tensors = _tensors(model, flat)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as made:

@@ -1,0 +1,121 @@
+"""Predicts a file of queries, which it reads, predicts and writes in blocks."""
+
+import dataclasses
+import itertools
+import json
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from cbert import files
+from cbert.data import readers
+from cbert.errors import UserError
+from cbert.inference.predictor import Predictor
+from cbert.inference.program import BATCH_SIZES
+from cbert.inference.queries import Query
+from cbert.inference.text_predictor import TextPredictor
+from cbert.inference.text_queries import TextQuery
+
+BLOCK = BATCH_SIZES[-1]  # Few at a time: an encoded query holds a byte for every item.
+# Texts of about one length are predicted together, and among more texts there are more of them.
+TEXT_BLOCK = 16 * BLOCK
+# A record is a query too; these fields of it do not change the prediction.
+_IGNORED = ("id", "group", "split", "reference", "label", "tags", "answer")
+
+
+def predict(
+    predictor: Predictor | TextPredictor,
+    source: str | pathlib.Path,
+    target: str | pathlib.Path,
+    defaults: Query | TextQuery,
+    skip_bad_rows: int = 0,
+) -> tuple[int, list[str]]:
+    """Writes one result a query, in order; the file appears whole or not at all.
+
+    Args:
+      predictor: Completes the queries, or predicts the texts.
+      source: JSON Lines: queries by the fields of `Query` or `TextQuery`, or records.
+      target: JSON Lines: `line`, the record's `id` if it has one, and the result.
+      defaults: The values of the fields that a line does not give, a `TextQuery` for a
+        predictor of texts.
+      skip_bad_rows: How many wrong lines may be left out.
+
+    Returns:
+      The number of results, and for each line left out its mistake.
+
+    Raises:
+      UserError: the file cannot be read or a line is wrong; names `file:line`.
+    """
+    source, target = pathlib.Path(source).expanduser(), pathlib.Path(target).expanduser()
+    if not target.parent.is_dir():
+        raise UserError(f"{target}: no such directory; make it first")
+    if target.resolve() == source.resolve():
+        raise UserError(f"{target}: give a file that is not the input")
+    bad_rows = readers.BadRows(source, skip_bad_rows)
+    of_texts = isinstance(predictor, TextPredictor)
+    compute = _compute(predictor)
+    count = 0
+
+    def write_all(path: pathlib.Path) -> None:
+        nonlocal count
+        with path.open("w", encoding="utf-8") as file:
+            queries = _queries(predictor, source, defaults, bad_rows)
+            while block := list(itertools.islice(queries, TEXT_BLOCK if of_texts else BLOCK)):
+                heads, encoded = zip(*block, strict=True)
+                for head, result in zip(heads, compute(encoded), strict=True):
+                    file.write(json.dumps({**head, **result.to_dict()}) + "\n")
+                count += len(block)
+        if not count:
+            wanted = " or ".join(map(repr, _required(defaults)))
+            raise UserError(f"{source}: no queries; give one JSON object a line with {wanted}")
+
+    files.replace(target, write_all)
+    return count, bad_rows.messages
+
+
+def _compute(predictor: Predictor | TextPredictor) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """What makes results of encoded queries."""
+    if isinstance(predictor, TextPredictor):
+        return predictor.predict_checked
+    return predictor.predict
+
+
+def _required(defaults: Query | TextQuery) -> tuple[str, ...]:
+    """The fields of which a line must give one."""
+    return ("text", "words") if isinstance(defaults, TextQuery) else ("items",)
+
+
+def _queries(
+    predictor: Any,
+    source: pathlib.Path,
+    defaults: Query | TextQuery,
+    bad_rows: readers.BadRows,
+) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Encoded queries, each with the line and the id that its result begins with."""
+    for line, row in readers.rows(source, readers.Columns()):
+        try:
+            row = row() if callable(row) else row
+            encoded = predictor.check(_query(row, defaults))
+        except UserError as error:
+            bad_rows.add(line, error)
+            continue
+        head = {"line": line, **({"id": row["id"]} if row.get("id") is not None else {})}
+        yield head, encoded
+
+
+def _query(row: Any, defaults: Query | TextQuery) -> Query | TextQuery:
+    if not isinstance(row, dict):
+        raise UserError(f"a query must be an object, not {row!r:.60}")
+    fields = [field.name for field in dataclasses.fields(defaults)]
+    for name in row:
+        if name not in fields and name not in _IGNORED:
+            raise UserError(f"unknown field {name!r:.60}; a query has {', '.join(fields)}")
+    if not isinstance(row.get("id"), str | int | None):
+        raise UserError(f"id is {row['id']!r:.60}; it must be a string or a whole number")
+    required = _required(defaults)
+    if not any(name in row for name in required):
+        raise UserError(
+            f"no {' or '.join(map(repr, required))}; give "
+            + ("a text" if "text" in required else "a list of strings")
+        )
+    return dataclasses.replace(defaults, **{n: row[n] for n in fields if n in row})

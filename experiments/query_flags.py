@@ -1,0 +1,83 @@
+"""The flags and the flow that `complete` and `predict` share."""
+
+import json
+from typing import Any
+
+from absl import flags
+
+import cbert
+from cbert.errors import UserError, printable
+from cbert.inference import query_file
+from cbert.inference.predictor import Predictor
+from cbert.inference.queries import Query
+from cbert.inference.text_predictor import TextPredictor
+from cbert.inference.text_queries import TextQuery
+
+WORKDIR = flags.DEFINE_string("workdir", None, "The run's directory.", required=True)
+CHECKPOINT = flags.DEFINE_string("checkpoint", "best", "best, last or a step.")
+CONTEXT = flags.DEFINE_string("context", "{}", "JSON object: feature name to value.")
+JSON = flags.DEFINE_bool("json", False, "Print one line of JSON instead of a table.")
+INPUT = flags.DEFINE_string("input", None, "JSON Lines of queries, or records.")
+OUTPUT = flags.DEFINE_string("output", None, "JSON Lines of their results.")
+SKIP_BAD_ROWS = flags.DEFINE_integer(
+    "skip_bad_rows", 0, "How many lines of the input may be left out.", lower_bound=0
+)
+
+
+def load_for_sets() -> Predictor:
+    """The run's predictor; refuses a run of texts."""
+    predictor = cbert.load(WORKDIR.value, CHECKPOINT.value)
+    if isinstance(predictor, TextPredictor):
+        raise UserError(
+            f"{WORKDIR.value} is a run of texts ({predictor.task}); use experiments.predict"
+        )
+    return predictor
+
+
+def load_for_texts() -> TextPredictor:
+    """The run's predictor; refuses a run of sets or sequences."""
+    predictor = cbert.load(WORKDIR.value, CHECKPOINT.value)
+    if isinstance(predictor, Predictor):
+        raise UserError(
+            f"{WORKDIR.value} is a run of {predictor.schema.kind}s; use experiments.complete"
+        )
+    return predictor
+
+
+def check_one_input(name: str, given: bool) -> None:
+    """Raises `UserError` unless either a query or a file of queries was given."""
+    if given == (INPUT.value is not None):
+        raise UserError(f"give one of --{name} and --input=FILE")
+    if (INPUT.value is None) != (OUTPUT.value is None):
+        raise UserError("--input and --output belong together; give both or neither")
+
+
+def predict_file(predictor: Predictor | TextPredictor, defaults: Query | TextQuery) -> None:
+    """Predicts the file of --input, and prints how many of its queries there were."""
+    assert INPUT.value is not None
+    assert OUTPUT.value is not None
+    count, skipped = query_file.predict(
+        predictor, INPUT.value, OUTPUT.value, defaults, SKIP_BAD_ROWS.value
+    )
+    for line in skipped:
+        print(f"skipped {line}")
+    done = "predicted" if isinstance(predictor, TextPredictor) else "completed"
+    print(f"{count:,} queries {done} in {OUTPUT.value}")
+
+
+def parsed(flag: flags.FlagHolder) -> Any:
+    """The value of a flag of JSON."""
+    try:
+        return json.loads(flag.value)
+    except (ValueError, RecursionError) as error:
+        shown = f"{flag.value:.60}"
+        raise UserError(f"--{flag.name} is {shown!r}, not JSON ({str(error)[:60]})") from None
+
+
+def context_notes(unknown: dict[str, list[str]], missing: list[str]) -> list[str]:
+    """Lines that name the values that are unknown and the features that are missing."""
+    notes = [
+        f"unknown {printable(name)}: {', '.join(map(printable, values))}"
+        for name, values in unknown.items()
+    ]
+    return notes + ([f"missing: {', '.join(map(printable, missing))}"] if missing else [])

@@ -1,0 +1,110 @@
+"""The fuzzer's targets for texts; see `fuzz_targets`."""
+
+import dataclasses
+import json
+import pathlib
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from cbert.data import readers, text_columns
+from cbert.data.infer_schema import FeatureAccumulator
+from cbert.data.infer_target import TargetAccumulator
+from cbert.data.records import text_of
+from cbert.data.text import Tokenizer
+from cbert.errors import UserError
+from cbert.inference.text_queries import TextQuery
+from cbert.schema import schema_file
+from cbert.schema.target import TARGET_KINDS
+from tests import mutations, text_predictors
+from tests.fuzz_targets import LONGEST_LINE
+
+CONTEXT = {"mood": "warm", "age": 31}
+ROWS = [
+    {"id": "a", "text": "Please, a red seat?", "text_b": "is 7", "label": "x"},
+    {"id": "b", "group": "g", "words": ["red", "seats"], "tags": ["O", "B-time"]},
+    {"id": "c", "text": "table's 8", "label": ["x", "y"], "context": {"mood": "cold"}},
+    {"id": "d", "text": "is é", "label": 2.5, "context": CONTEXT},
+    {"id": "e", "text": "is?", "text_b": "a 7", "answer": {"text": "7", "start": 2}},
+    {"id": "f", "text": "blue", "label": "y", "split": "train", "context": CONTEXT},
+]
+
+
+def text_records(folder: pathlib.Path) -> Callable:
+    """Files of texts, as `prepare` reads them, up to the coded columns."""
+    good = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+    bare = text_predictors.schema("classification")
+
+    def attempt(source: random.Random, huge: float) -> None:
+        text = mutations.mutated(source, source.choice(ROWS), huge)
+        (folder / "in.jsonl").write_bytes(good + text + b"\n")
+        bad_rows = readers.BadRows(folder / "in.jsonl", source.choice((0, 1)))
+        records = list(readers.read(folder / "in.jsonl", "text", bad_rows=bad_rows))
+        skipped = bad_rows.messages
+        assert all(len(line) < LONGEST_LINE and line.isprintable() for line in skipped)
+        features = FeatureAccumulator(value_min_count=1)
+        target = TargetAccumulator(source.choice(TARGET_KINDS))
+        for record in records:
+            features.make_room(record.context)
+            features.observe(record.context)
+            target.observe(text_of(record))
+        schema = dataclasses.replace(bare, features=features.finish(), target=target.finish())
+        assert schema_file.from_dict(json.loads(schema_file.text(schema))) == schema
+        texts = [text_of(record) for record in records]
+        items, columns, targets = text_columns.encode(texts, schema, Tokenizer(schema))
+        assert ((items >= -1) & (items < len(schema.items))).all()
+        assert {len(column) for column in (*columns.values(), *targets.values())} == {
+            len(texts)
+        }
+        contexts = schema.encode_contexts([record.context for record in records])
+        assert all(np.isfinite(column).all() for column in contexts.values())
+
+    return attempt
+
+
+QUERIES = {
+    "masked_language": {"text": "a [MASK] is [MASK]", "text_b": "red", "k": 2},
+    "tagging": {"words": ["7 seats", "please"]},
+    "span": {"text": "is?", "text_b": "a red seat"},
+}
+
+
+def texts(folder: pathlib.Path) -> Callable:
+    """Queries to predictors of texts, which predict or explain them."""
+    del folder
+    predictors = {task: text_predictors.assemble(task) for task in QUERIES}
+    for task, predictor in predictors.items():
+        predictor.warm_up()
+        predictor.explain(TextQuery(**QUERIES[task], context=CONTEXT))
+
+    def attempt(source: random.Random, huge: float) -> None:
+        task = source.choice(sorted(QUERIES))
+        valid = {**QUERIES[task], "context": CONTEXT}
+        if task == "tagging" and source.random() < 0.5:
+            valid = {"text": "Please, 7 seats", "context": CONTEXT}
+        try:
+            row = json.loads(mutations.mutated(source, valid, huge))
+        except (ValueError, RecursionError):
+            raise UserError("not JSON; whoever reads the text says so") from None
+        row = row if isinstance(row, dict) else {"text": row}
+        names = [field.name for field in dataclasses.fields(TextQuery)]
+        query = TextQuery(**{name: row[name] for name in names if name in row})
+        if source.random() < 0.8:
+            result = predictors[task].predict_batch([query])[0].to_dict()
+        else:
+            result = predictors[task].explain(query).to_dict()
+        json.dumps(result).encode()
+        assert np.isfinite(list(_numbers(result))).all(), result
+
+    return attempt
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """The numbers within a result."""
+    if isinstance(value, dict | list | tuple):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(one)
+    elif isinstance(value, float):
+        yield value

@@ -1,0 +1,96 @@
+"""Texts through the command: one of them, a file of them, and what it refuses."""
+
+import json
+
+import pytest
+
+import cbert
+from cbert.errors import UserError
+from cbert.inference import query_file
+from cbert.inference.text_queries import TextQuery
+from experiments import predict
+from tests.conftest import lines, refused, run
+from tests.text_predictors import assemble, save
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("texts") / "classification"
+    save(assemble("classification"), folder)
+    return folder
+
+
+def test_the_command_predicts_a_file_and_the_loaded_run_gives_the_same(workdir, tmp_path):
+    rows = [
+        {"id": "one", "text": "Please, 7 seats", "context": {"mood": "cold"}, "label": "x"},
+        {"words": ["red", "table"], "k": 1},
+        {"text": "red " * 20, "text_b": "is?", "context": {"mood": "odd"}},
+    ]
+    source, target = tmp_path / "queries.jsonl", tmp_path / "predictions.jsonl"
+    source.write_text(lines(*rows, {"text": ""}))
+    done = run(
+        "predict",
+        f"--workdir={workdir}",
+        "--checkpoint=last",
+        f"--input={source}",
+        f"--output={target}",
+        '--context={"age": 30}',
+        "--skip_bad_rows=1",
+    )
+    assert f"skipped {source}:4: text is empty" in done.stdout
+    assert f"3 queries predicted in {target}" in done.stdout
+    written = [json.loads(line) for line in target.read_text().splitlines()]
+    assert [one["line"] for one in written] == [1, 2, 3]
+    assert [one.get("id") for one in written] == ["one", None, None]
+    assert [len(one["labels"]) for one in written] == [3, 1, 3]
+    assert [one["cut"] for one in written] == [False, False, True]
+    assert [one["missing_context"] for one in written] == [["age"], ["mood"], ["age"]]
+    assert written[2]["unknown_context"] == {"mood": ["odd"]}
+    loaded = cbert.load(workdir, "last", batch_sizes=(4,))
+    assert loaded.step == 3
+    for predictor in (loaded, assemble("classification")):
+        result = predictor.predict(rows[0]["text"], rows[0]["context"])
+        for one, other in zip(result.labels, written[0]["labels"], strict=True):
+            assert one.label == other["label"]
+            assert one.probability == pytest.approx(other["probability"], abs=1e-5)
+
+
+def test_refusals(workdir, tmp_path):
+    line = refused("complete", f"--workdir={workdir}", "--checkpoint=last", "--items=[]")
+    assert line == (
+        f"error: {workdir} is a run of texts (classification); use experiments.predict\n"
+    )
+    line = refused("predict", f"--workdir={workdir}")
+    assert line == "error: give one of --text=TEXT and --input=FILE\n"
+    predictor = assemble("classification")
+    source, target = tmp_path / "queries.jsonl", tmp_path / "predictions.jsonl"
+    for row, message in [
+        ({"items": ["a"]}, "unknown field 'items'"),
+        ({"context": {}}, "no 'text' or 'words'; give a text"),
+        ({"text": "a", "k": "x"}, "k is 'x'"),
+    ]:
+        source.write_text(lines({"text": "a"}, row))
+        with pytest.raises(UserError) as error:
+            query_file.predict(predictor, source, target, TextQuery())
+        assert str(error.value).startswith(f"{source}:2: ")
+        assert message in str(error.value)
+        assert not target.exists()
+
+
+SHOWN = {
+    "masked_language": ("a [MASK] [MASK]", "is", ("[MASK] 2", "the second text follows: ")),
+    "classification": ("red \x1b[31m", None, ("label", "missing: mood, age")),
+    "multi_label": ("red", None, ("label", "probability")),
+    "regression": ("red", None, ("missing: mood, age",)),
+    "tagging": ("7 seats " * 8, None, ("word", "the text is longer than")),
+    "span": ("is", "red seats", ("answer", "(none)")),
+}
+
+
+@pytest.mark.parametrize("task", SHOWN)
+def test_what_a_person_reads(task):
+    text, text_b, parts = SHOWN[task]
+    shown = predict.format_prediction(assemble(task).predict(text, text_b=text_b))
+    for part in parts:
+        assert part in shown
+    assert all(line.isprintable() for line in shown.splitlines())

@@ -1,0 +1,131 @@
+"""Exported text models give the numbers of the run, each in the form that it was written in."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from cbert.errors import UserError
+from cbert.inference import huggingface_export, onnx_export, stablehlo
+from cbert.inference.text_queries import TextQuery
+from cbert.model import conditioning, huggingface
+from cbert.schema import PAD_ITEM
+from tests.conftest import ROOT, some
+from tests.text_predictors import TARGETS, VOCABULARY, assemble
+
+# This script runs where the model's code cannot be imported.
+WITHOUT_THE_MODEL = """
+import json, sys
+for name in ("cbert.model", "cbert.tasks", "cbert.training", "flax"):
+    sys.modules[name] = None
+import cbert
+from cbert.inference.text_queries import TextQuery
+predictor = cbert.load_exported(sys.argv[1], batch_sizes=(4,))
+query = TextQuery(**json.loads(sys.argv[2]))
+print(json.dumps([
+    predictor.predict_batch([query])[0].to_dict(),
+    predictor.explain(query).to_dict(),
+    predictor.embed([query.text], [query.context], pooling="mean").tolist(),
+    predictor.embed([query.text], [query.context]).tolist(),
+]))
+"""
+QUERY = {"text": "A [MASK] is red", "text_b": "7 [MASK]", "context": {"mood": "cold"}}
+
+
+def flattened(value):
+    """The numbers and the strings in a result."""
+    if isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from flattened(one)
+    else:
+        yield pytest.approx(value, abs=1e-5) if isinstance(value, float) else value
+
+
+@pytest.mark.parametrize("task", some(TARGETS, "masked_language"))
+def test_stablehlo_without_the_models_code(task, tmp_path):
+    predictor = assemble(task)
+    stablehlo.write(predictor, tmp_path / "exported", {})
+    row = {**QUERY, "text_b": None} if task == "tagging" else QUERY
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_THE_MODEL, str(tmp_path / "exported"), json.dumps(row)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    query = TextQuery(**row)
+    expected = [
+        predictor.predict_batch([query])[0].to_dict(),
+        predictor.explain(query).to_dict(),
+        predictor.embed([query.text], [query.context], pooling="mean").tolist(),
+        predictor.embed([query.text], [query.context]).tolist(),
+    ]
+    assert list(flattened(json.loads(done.stdout))) == list(flattened(expected))
+
+
+CASES = [(task, method) for task in TARGETS for method in conditioning.NAMES]
+
+
+@pytest.mark.parametrize(
+    "case", some(CASES, ("masked_language", "gs"), ("classification", "none"))
+)
+def test_onnx_gives_the_outputs_of_the_predictor(case, tmp_path):
+    task, method = case
+    predictor = assemble(task, method)
+    onnx_export.write(predictor, tmp_path / "onnx", {})
+    card = json.loads((tmp_path / "onnx" / "card.json").read_text())
+    session = onnxruntime.InferenceSession(tmp_path / "onnx" / "outputs-12.onnx")
+    assert list(card["inputs"]) == [one.name for one in session.get_inputs()]
+    program, drawn = predictor.program, np.random.default_rng(0)
+    for rows in (1, 3):
+        tokens = drawn.integers(0, len(VOCABULARY), (rows, 12)).astype(np.int32)
+        tokens[0, 9:] = PAD_ITEM
+        segments = (np.arange(12) > 5).astype(np.int32) * np.ones_like(tokens)
+        contexts = [{"mood": "warm", "age": 20 * n} for n in range(rows)]
+        context = predictor.schema.encode_contexts(contexts)
+        made = program.functions.outputs(program.params, tokens, segments, context)
+        if task == "masked_language":
+            vectors = made.pop("vectors").reshape(-1, 16)
+            logits = program.functions.token_logits(program.params, vectors)
+            made = {"logits": logits.reshape(rows, 12, -1), **made}
+        columns = {f"context/{name}": column for name, column in context.items()}
+        inputs = {"tokens": tokens, "segments": segments, **columns}
+        # A model that reads no context has no input for it.
+        inputs = {name: inputs[name] for name in card["inputs"]}
+        outputs = session.run(list(made), inputs)
+        for one, other in zip(outputs, made.values(), strict=True):
+            assert (one.dtype, one.shape) == (np.float32, other.shape)
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-4)
+
+
+def test_a_folder_of_transformers_holds_the_model_and_its_vocabulary(tmp_path):
+    predictor = assemble("regression", "none", model__start_as_plain=False)
+    huggingface_export.write(predictor, tmp_path / "hf")
+    read = huggingface.read(tmp_path / "hf")
+    params = predictor.program.params
+    for name in ("query", "out"):
+        path = ("blocks_0", "attention", name, "kernel")
+        ours = params["blocks_0"]["attention"][name]["kernel"]
+        np.testing.assert_array_equal(read.parameters[path], ours)
+    # The last layer gives the number in its units: the target's mean is 50, its scale 10.
+    bias = read.parameters[("classifier", "bias")]
+    np.testing.assert_allclose(bias, params["classifier"]["bias"] * 10 + 50, rtol=1e-6)
+    written = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert written["problem_type"] == "regression"
+    assert [path.name for path in read.tokenizer_files] == [
+        "vocab.txt",
+        "tokenizer_config.json",
+    ]
+    assert (tmp_path / "hf" / "vocab.txt").read_text().split("\n") == [*VOCABULARY, ""]
+    options = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
+    assert (options["do_lower_case"], options["strip_accents"]) == (True, False)
+
+
+def test_a_folder_of_transformers_is_refused_where_it_cannot_be_exact(tmp_path):
+    with pytest.raises(UserError, match="BERT of transformers reads no context"):
+        huggingface_export.write(assemble("classification"), tmp_path / "hf")
+    assert not (tmp_path / "hf").exists()

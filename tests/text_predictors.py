@@ -1,0 +1,68 @@
+"""Predictors of a small text model with parameters away from their initial values."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cbert.inference import text_functions
+from cbert.inference.text_predictor import TextPredictor
+from cbert.inference.text_program import TextProgram
+from cbert.model import contextual_bert
+from cbert.schema import TEXT, Categorical, Numerical, Schema, Target
+from cbert.schema.tokenizer import SPECIAL_TOKENS, TokenizerOptions
+from cbert.training import config as config_lib
+from cbert.training.checkpoint import Checkpoints
+from cbert.training.state import Progress, TrainState
+from cbert.training.workdir import initialise_workdir
+from tests.text_data import small_text
+
+WORDS = ("a", "blue", "is", "please", "red", "seat", "table", "##s", "?", "'", "7", "8", "é")
+VOCABULARY = (*SPECIAL_TOKENS, *WORDS)
+FEATURES = (
+    Categorical("mood", 3, ("warm", "cold")),
+    Numerical("age", 2, 40.0, 20.0, (20.0, 60.0)),
+)
+TARGETS = {
+    "masked_language": Target("label", ("not_next", "is_next"), (5, 4)),
+    "classification": Target("label", ("x", "y", "z"), (3, 2, 1)),
+    "multi_label": Target("labels", ("x", "y", "z"), (3, 2, 1)),
+    "regression": Target("number", mean=50.0, scale=10.0),
+    "tagging": Target("tags", ("O", "B-time", "I-time"), (3, 2, 1)),
+    "span": Target("answer"),
+}
+
+
+def schema(task, features=FEATURES, max_length=12):
+    counts = (1,) * len(VOCABULARY)
+    options = TokenizerOptions(lowercase=True, strip_accents=False)
+    return Schema(TEXT, max_length, VOCABULARY, counts, features, options, TARGETS[task])
+
+
+@functools.lru_cache
+def assemble(task, method="gs", max_length=12, context_features=True, **overrides):
+    """A predictor whose biases and scales are away from 0 and 1, so that each is needed."""
+    features = FEATURES if context_features else ()
+    of_task = schema(task, features, max_length)
+    config = small_text(task, "/nowhere", method=method, model__layers=1, **overrides)
+    if task == "masked_language":
+        config.task.masked_language.next_sentence = True
+    model = config_lib.build_model(config, of_task)
+    drawn = np.random.default_rng(0)
+    params = jax.tree.map(
+        lambda x: x + 0.3 * drawn.standard_normal(x.shape, np.float32),
+        contextual_bert.initialize(model, jax.random.key(0)),
+    )
+    functions = text_functions.functions(model, config, of_task)
+    return TextPredictor(of_task, config, 3, TextProgram(functions, params, of_task, (4,)))
+
+
+def save(predictor, workdir):
+    """A run's work directory with the predictor's parameters as its last checkpoint."""
+    initialise_workdir(predictor.config, predictor.schema, workdir)
+    state = TrainState(
+        jnp.asarray(predictor.step), predictor.program.params, {"count": jnp.zeros(())}
+    )
+    with Checkpoints(workdir) as checkpoints:
+        checkpoints.save(state, Progress())
