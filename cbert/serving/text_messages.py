@@ -26,9 +26,9 @@ class TextQueryBody(messages.Body):
     def query(self) -> TextQuery:
         return TextQuery(self.text, self.context, self.text_b, self.words)
 
-    def characters(self) -> int:
-        """How many characters the texts have."""
-        return sum(map(len, (self.text or "", self.text_b or "", *(self.words or ()))))
+    def characters(self) -> list[int]:
+        """How many characters each text has."""
+        return [len(self.text or ""), len(self.text_b or ""), sum(map(len, self.words or ()))]
 
 
 class ListedQueryBody(TextQueryBody):
@@ -61,9 +61,9 @@ class EmbeddedTextBody(messages.Body):
     text_b: SecondText | None = None
     context: messages.ContextBody = None
 
-    def characters(self) -> int:
-        """How many characters the texts have."""
-        return len(self.text) + len(self.text_b or "")
+    def characters(self) -> list[int]:
+        """How many characters each text has."""
+        return [len(self.text), len(self.text_b or "")]
 
 
 class EmbedBody(messages.ModelBody):

@@ -26,14 +26,14 @@ def add(app: FastAPI, service: Service[TextPredictor]) -> None:
     @app.post("/predict", response_model=prediction)
     async def predict_one(request: Request, body: text_messages.PredictBody) -> Response:
         """What the model's task says of a text, given the context."""
-        _check_characters(body.characters(), service.limits)
+        _check_characters([body], service.limits)
         (result,) = await _predict(service, request, body.model, [body.query()])
         return await _response(prediction, result)
 
     @app.post("/predict_batch", response_model=predictions)
     async def predict_batch(request: Request, body: text_messages.PredictBatchBody) -> Response:
         """A prediction for each query, in their order; one refused query refuses all."""
-        _check_characters(sum(query.characters() for query in body.queries), service.limits)
+        _check_characters(body.queries, service.limits)
         queries = [query.query() for query in body.queries]
         results = await _predict(service, request, body.model, queries)
         return await _response(predictions, predictions(predictions=results))
@@ -41,7 +41,7 @@ def add(app: FastAPI, service: Service[TextPredictor]) -> None:
     @app.post("/embed", response_model=text_messages.Embeddings)
     async def embed(request: Request, body: text_messages.EmbedBody) -> Response:
         """The last block's output at `[CLS]`, or the mean over all tokens, for each text."""
-        _check_characters(sum(query.characters() for query in body.queries), service.limits)
+        _check_characters(body.queries, service.limits)
         embed_one = service.model(body.model).embed
 
         def compute(queries: list[text_messages.EmbeddedTextBody]) -> list[Any]:
@@ -57,7 +57,7 @@ def add(app: FastAPI, service: Service[TextPredictor]) -> None:
     @app.post("/explain")
     async def explain(request: Request, body: text_messages.ExplainTextBody) -> TextExplanation:
         """The change in the log-odds (nats) of the first prediction by each feature."""
-        _check_characters(body.characters(), service.limits)
+        _check_characters([body], service.limits)
         function = service.model(body.model).explain
         return await service.call(request, function, body.query())
 
@@ -85,13 +85,18 @@ async def _predict(
     return await service.compute(request, predictor.predict_checked, encoded)
 
 
-def _check_characters(characters: int, limits: Limits) -> None:
-    if characters > limits.text_characters:
-        raise RefusalError(
-            400,
-            f"the texts have {characters:,} characters; one request takes at most "
-            f"{limits.text_characters:,}",
-        )
+def _check_characters(
+    bodies: Sequence[text_messages.TextQueryBody | text_messages.EmbeddedTextBody],
+    limits: Limits,
+) -> None:
+    """Refuses texts whose tokens would keep other requests waiting."""
+    characters = [count for body in bodies for count in body.characters()]
+    for count, what, most in (
+        (max(characters), "a text has", limits.text_characters),
+        (sum(characters), "the texts have", limits.all_characters),
+    ):
+        if count > most:
+            raise RefusalError(400, f"{what} {count:,} characters; give at most {most:,}")
 
 
 async def _response(kind: Any, value: Any) -> Response:
