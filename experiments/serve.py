@@ -9,6 +9,7 @@ from absl import flags
 import cbert
 from cbert.errors import UserError
 from cbert.inference.predictor import Predictor
+from cbert.inference.text_predictor import TextPredictor
 from experiments import command
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's directory.", required=True)
@@ -40,7 +41,7 @@ _ALLOWED_HOSTS = flags.DEFINE_list(
 def main() -> None:
     """Loads and compiles the models, then serves them until a signal."""
     try:
-        from cbert.serving import app, batching, guard, limits, server
+        from cbert.serving import app, batching, guard, limits, server, text_routes
     except ModuleNotFoundError as error:
         raise UserError(f'{error}; the server needs pip install ".[serve]"') from None
     bounds = limits.Limits(
@@ -53,6 +54,8 @@ def main() -> None:
     models = _load()
     for model in models.values():
         model.warm_up()
+        if isinstance(model, TextPredictor):
+            text_routes.warm_up(model)
     batcher = batching.Batcher(_BATCH.value)
     application = guard.Guard(
         app.make_app(models, batcher, bounds),
@@ -68,12 +71,18 @@ def main() -> None:
     print("ended", flush=True)
 
 
-def _load() -> dict[str, Predictor]:
+def _load() -> dict[str, Predictor] | dict[str, TextPredictor]:
     # There are few sizes, because each takes seconds to compile.
     sizes = sorted({size for size in (1, 8, 32) if size < _BATCH.value} | {_BATCH.value})
-    models = {"main": cbert.load(_WORKDIR.value, _CHECKPOINT.value, sizes)}
+    models: dict = {"main": cbert.load(_WORKDIR.value, _CHECKPOINT.value, sizes)}
     if _COMPARE.value:
         models["compare"] = cbert.load(_COMPARE.value, _CHECKPOINT.value, sizes)
+        tasks = [model.task for model in models.values()]
+        if tasks[0] != tasks[1]:
+            raise UserError(
+                f"--compare={_COMPARE.value} is a run of the task {tasks[1]}, but "
+                f"{_WORKDIR.value} is one of {tasks[0]}; compare runs of one task"
+            )
         if models["compare"].schema != models["main"].schema:
             raise UserError(
                 f"--compare={_COMPARE.value} was trained on other data than "

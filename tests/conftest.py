@@ -55,6 +55,7 @@ SHARED_FIXTURES = {
     "sweep": "sweeps",
     "commands": "a run directory",
     "report": "two evaluated runs",
+    "text_serving": "runs of texts",
 }
 
 

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from cbert.errors import UserError
 from cbert.inference.queries import Query
 from cbert.schema import SET, Schema
-from cbert.serving import app, server
+from cbert.serving import app, item_routes, server
 from cbert.serving.batching import Batcher
 from cbert.serving.guard import Guard, host_name
 from cbert.serving.limits import Limits, RefusalError
@@ -127,7 +127,7 @@ def test_responses_that_name_very_long_items_are_refused(predictor):
 
     def complete(k):
         request = Request({"type": "http"}, stay)
-        return asyncio.run(service.complete(request, "main", [Query([], k=k)]))
+        return asyncio.run(item_routes.complete(service, request, "main", [Query([], k=k)]))
 
     assert len(complete(1)[0].predictions[0]) == 1
     with pytest.raises(RefusalError, match=r"would name items of [12][0-9][0-9] characters"):

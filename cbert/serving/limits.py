@@ -21,6 +21,8 @@ class Limits:
       shutdown_seconds: How long requests under way may take after the signal to end.
       connections: The most connections at once.
       predictions: The most predictions of one response.
+      text_characters: The most characters of a text or of the words of one.
+      all_characters: The most characters of all texts of one request.
       response_characters: The most characters of the items and values that a response names.
     """
 
@@ -33,6 +35,8 @@ class Limits:
     shutdown_seconds: float = 7.0
     connections: int = 512
     predictions: int = 8192
+    text_characters: int = 20_000
+    all_characters: int = 100_000
     response_characters: int = 2**22
 
 

@@ -36,7 +36,7 @@ _short = pydantic.Field(max_length=10_000, fail_fast=True)
 _long = pydantic.Field(max_length=100_000, fail_fast=True)
 
 
-class _Body(pydantic.BaseModel):
+class Body(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
 
     @pydantic.model_validator(mode="before")
@@ -50,7 +50,7 @@ class _Body(pydantic.BaseModel):
         return body
 
 
-class QueryBody(_Body):
+class QueryBody(Body):
     """A set or a sequence to complete."""
 
     items: Annotated[list[Item | None], _short]
@@ -64,15 +64,15 @@ class QueryBody(_Body):
         return Query(self.items, self.context, self.k, self.slots, self.exclude, self.only)
 
 
-class _ModelBody(_Body):
+class ModelBody(Body):
     model: Literal["main", "compare"] = "main"
 
 
-class CompleteBody(QueryBody, _ModelBody):
+class CompleteBody(QueryBody, ModelBody):
     """A set or a sequence to complete with one model."""
 
 
-class CompleteBatchBody(_ModelBody):
+class CompleteBatchBody(ModelBody):
     """Several queries, completed together."""
 
     queries: Annotated[
@@ -80,14 +80,14 @@ class CompleteBatchBody(_ModelBody):
     ]
 
 
-class ScoreBody(_ModelBody):
+class ScoreBody(ModelBody):
     """Items to score, each given the others."""
 
     items: Annotated[list[Item], _short]
     context: ContextBody = None
 
 
-class ExplainBody(_ModelBody):
+class ExplainBody(ModelBody):
     """An item whose prediction is to be explained."""
 
     items: Annotated[list[Item | None], _short]
@@ -141,14 +141,19 @@ class Example(pydantic.BaseModel):
     context: dict[str, Value]
 
 
-class Description(pydantic.BaseModel):
-    """The models served and the schema that they share."""
+class Shared(pydantic.BaseModel):
+    """The models served, and the features of the context that they share."""
 
     models: list[ServedModel]
+    features: list[FeatureDescription]
+
+
+class Description(Shared):
+    """The models served and the schema that they share."""
+
     kind: str
     max_items: int
     items: int
-    features: list[FeatureDescription]
     example: Example
 
 

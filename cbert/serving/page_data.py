@@ -1,8 +1,11 @@
 """The data of the page: the features of its form, item names, a set to start from."""
 
 import itertools
+from collections.abc import Mapping
+from typing import Any
 
 from cbert.errors import UserError
+from cbert.inference.base import BasePredictor
 from cbert.inference.predictor import Predictor
 from cbert.inference.queries import Query
 from cbert.schema import Schema
@@ -12,34 +15,46 @@ EXAMPLE_ITEMS = 5
 MAX_SEARCH, MAX_WORDS = 200, 16
 
 
-def describe(models: dict[str, Predictor]) -> messages.Description:
-    """The models, and the schema they share; of the items only their number."""
+def shared(models: Mapping[str, BasePredictor]) -> dict[str, Any]:
+    """The fields of `messages.Shared`: the models, and the features of the context."""
     schema = models["main"].schema
-    return messages.Description(
-        models=[
+    return {
+        "models": [
             messages.ServedModel.model_validate(
                 {"model": name, "method": predictor.method, "step": predictor.step}
             )
             for name, predictor in models.items()
         ],
-        kind=schema.kind,
-        max_items=schema.max_items,
-        items=len(schema.items),
-        features=[
+        "features": [
             messages.FeatureDescription.model_validate(
                 {"name": feature.name, "kind": feature.kind, **feature.form()}
             )
             for feature in schema.features
         ],
+    }
+
+
+def describe(models: Mapping[str, Predictor]) -> messages.Description:
+    """The models, and the schema they share; of the items only their number."""
+    schema = models["main"].schema
+    return messages.Description(
+        **shared(models),
+        kind=schema.kind,
+        max_items=schema.max_items,
+        items=len(schema.items),
         example=example(models["main"]),
     )
 
 
+def average_context(schema: Schema) -> dict[str, Any]:
+    """A context to start from; features without an example are missing."""
+    examples = {feature.name: feature.example() for feature in schema.features}
+    return {name: value for name, value in examples.items() if value is not None}
+
+
 def example(predictor: Predictor) -> messages.Example:
     """A set to start from: the model's own most probable items for an average context."""
-    schema = predictor.schema
-    examples = {feature.name: feature.example() for feature in schema.features}
-    context = {name: value for name, value in examples.items() if value is not None}
+    schema, context = predictor.schema, average_context(predictor.schema)
     items: list[str] = []
     room = predictor.program.lengths[-1] - 1
     while len(items) < min(EXAMPLE_ITEMS, schema.max_items, room, len(schema.items) - 1):

@@ -1,45 +1,50 @@
 """The service between a request and the device: it checks, queues and drops queries."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from starlette.requests import Request
 
 from cbert.errors import UserError
-from cbert.inference.checks import EncodedQuery
-from cbert.inference.predictor import Predictor
-from cbert.inference.queries import Completion, Query
 from cbert.serving import worker
 from cbert.serving.batching import Batcher, BusyError, Compute
 from cbert.serving.limits import CLIENT_LEFT, Limits, RefusalError
 
+Model = TypeVar("Model")
+Query = TypeVar("Query")
+Encoded = TypeVar("Encoded")
 Result = TypeVar("Result")
 
 
-class Service:
+class Service(Generic[Model]):
     """The models, and the queue in front of them."""
 
-    def __init__(self, models: dict[str, Predictor], batcher: Batcher, limits: Limits) -> None:
+    def __init__(self, models: Mapping[str, Model], batcher: Batcher, limits: Limits) -> None:
         self.models, self.batcher, self.limits = models, batcher, limits
 
-    def model(self, name: str) -> Predictor:
+    def model(self, name: str) -> Model:
         if name not in self.models:
             raise RefusalError(
                 400, f"model {name!r} is not served; compare another model to have two"
             )
         return self.models[name]
 
-    async def complete(
-        self, request: Request, model: str, queries: Sequence[Query]
-    ) -> list[Completion]:
-        """Completions, computed in calls that other requests may share."""
-        predictor = self.model(model)
-        encoded = await worker.run(self._encode, predictor, queries)
-        completions = await self.compute(request, predictor.predict, encoded)
-        self._check_size(completions)
-        return completions
+    async def check(
+        self, function: Callable[[Query], Encoded], queries: Sequence[Query]
+    ) -> list[Encoded]:
+        """Checks each query off the event loop; raises `UserError` that says which is wrong."""
+        return await worker.run(_check_all, function, queries)
+
+    def check_predictions(self, count: int, made_by: str) -> None:
+        """Raises `RefusalError` where a request asks for too many predictions."""
+        most = self.limits.predictions
+        if count > most:
+            raise RefusalError(
+                400,
+                f"{made_by} make {count:,} predictions; one request takes at most {most:,}",
+            )
 
     async def call(
         self, request: Request, function: Callable[..., Result], *arguments: Any
@@ -79,37 +84,16 @@ class Service:
             results.cancel()
             leaving.cancel()
 
-    def _encode(self, predictor: Predictor, queries: Sequence[Query]) -> list[EncodedQuery]:
-        encoded: list[EncodedQuery] = []
-        for index, query in enumerate(queries):
-            try:
-                encoded.append(predictor.check(query))
-            except UserError as error:
-                where = f"queries.{index}: " if len(queries) > 1 else ""
-                raise UserError(f"{where}{error}") from None
-        predictions = sum(len(query.masked) * query.k for query in encoded)
-        if predictions > self.limits.predictions:
-            raise RefusalError(
-                400,
-                f"the masked positions and k make {predictions:,} predictions; one request "
-                f"takes at most {self.limits.predictions:,}",
-            )
-        return encoded
 
-    def _check_size(self, completions: Sequence[Completion]) -> None:
-        """Refuses a response that names very long items very often."""
-        characters = sum(
-            len(prediction.item)
-            for completion in completions
-            for predictions in completion.predictions
-            for prediction in predictions
-        )
-        if characters > self.limits.response_characters:
-            raise RefusalError(
-                400,
-                f"the response would name items of {characters:,} characters in all; ask for "
-                "fewer queries, slots or a smaller k",
-            )
+def _check_all(function: Callable[[Query], Encoded], queries: Sequence[Query]) -> list[Encoded]:
+    encoded: list[Encoded] = []
+    for index, query in enumerate(queries):
+        try:
+            encoded.append(function(query))
+        except UserError as error:
+            where = f"queries.{index}: " if len(queries) > 1 else ""
+            raise UserError(f"{where}{error}") from None
+    return encoded
 
 
 async def _all(futures: Sequence[Future]) -> list[Any]:

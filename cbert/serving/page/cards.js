@@ -1,6 +1,6 @@
 // The set as cards, and the search that adds to it.
 
-import { debounce, element } from "./elements.js";
+import { debounce, element, find } from "./elements.js";
 import { describe, picture } from "./garments.js";
 import { get } from "./server.js";
 
@@ -18,7 +18,7 @@ export function showCards(list, items, changed) {
       items.splice(items.indexOf(item), 1);
       changed();
       const next = list.children[Math.min(index, items.length - 1)];
-      (next?.querySelector("button") ?? document.getElementById("search")).focus();
+      (next?.querySelector("button") ?? find("search")).focus();
     },
   }));
   const focused = [...list.children].findIndex((old) => old.contains(document.activeElement));

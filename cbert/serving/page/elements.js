@@ -1,5 +1,7 @@
 // Makes elements from plain values; text is always text, never markup.
 
+export const find = (id) => document.getElementById(id);
+
 export function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {

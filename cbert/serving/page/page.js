@@ -1,42 +1,47 @@
-// The page's state, its queries to the server, and the link that restores it.
+// The page's parts that do not depend on what the model reads: the context, the queries to the
+// server, the feature importance, and the link.
+//
+// A view is the rest. `show(state)` draws a state, `link()` gives it back, and `example()` is
+// the one to start from. `request()` is the query for each model, or says in `missing` what it
+// lacks, and `showResults(responses)` draws its responses and says what to write beside them.
+// `least` is the least difference at which a bar of the feature importance is full.
 
-import { makeSearch, showCards } from "./cards.js";
-import { debounce } from "./elements.js";
+import { debounce, element, find } from "./elements.js";
 import { makeForm } from "./form.js";
-import { describe } from "./garments.js";
-import { makePanel, showImportance } from "./ranking.js";
+import { showImportance } from "./importance.js";
+import { makeItems } from "./items.js";
+import { makeCopyButton, readLink, writeLink } from "./link.js";
 import { get, post } from "./server.js";
-
-const LISTED = 8;
-const find = (id) => document.getElementById(id);
+import { makeText } from "./text.js";
 
 let schema;
-let state = { items: [], context: new Map() }; // items: [{name, masked}]
+let view;
+let context = new Map();
 let request = new AbortController();
 let showForm;
 let linkError; // The mistake in the link, until something is changed.
-const panels = new Map();
 
 async function start() {
   schema = await get("schema");
-  const titles = schema.models.map(({ method }) => title(method));
-  find("about").textContent =
-    `${titles.join(" beside ")}, ${schema.items.toLocaleString("en")} items, ${schema.features.length} context features`;
-  find("set-title").textContent = `The ${schema.kind}`;
-  for (const model of schema.models) {
-    panels.set(model.model, makePanel(find("panels"), { ...model, title: title(model.method) }, add));
-  }
+  for (const model of schema.models) model.title = title(model.method);
+  const kind = schema.kind === "text" ? "text" : "items";
+  find("subject").append(find(`${kind}-view`).content);
   find("panels").classList.toggle("two", schema.models.length > 1);
+  view = (kind === "text" ? makeText : makeItems)(schema, { changed, failed: showError });
+  find("heading").textContent = view.heading;
+  document.title = `cbert: ${view.heading.toLowerCase()}`;
+  find("subject-title").textContent = view.title;
+  find("about").textContent = [
+    schema.models.map((model) => model.title).join(" beside "), view.about, `${schema.features.length} context features`,
+  ].join(", ");
   showForm = makeForm(find("features"), schema.features, (name, value) => {
-    if (value === undefined) state.context.delete(name);
-    else state.context.set(name, value);
+    if (value === undefined) context.delete(name);
+    else context.set(name, value);
     changed();
   });
-  const taken = () => (schema.kind === "set" ? state.items.map(({ name }) => name) : []);
-  makeSearch(find("add"), { add, taken, failed: showError });
-  find("example").addEventListener("click", () => replace(exampleState()));
-  find("forget").addEventListener("click", () => replace({ ...state, context: new Map() }));
-  find("link").addEventListener("click", copyLink);
+  find("example").addEventListener("click", () => show(example()));
+  find("forget").addEventListener("click", () => show({ ...view.link(), context: {} }));
+  makeCopyButton(find("link"));
   window.addEventListener("hashchange", restore);
   restore();
 }
@@ -45,37 +50,30 @@ function title(method) {
   return `[${method === "none" ? "None" : method.toUpperCase()}]`;
 }
 
-function exampleState() {
-  const { items, context } = schema.example;
-  return { items: items.map((name) => ({ name, masked: false })), context: new Map(Object.entries(context)) };
+function example() {
+  return { ...view.example(), context: schema.example.context };
 }
 
-function replace(next) {
-  state = next;
-  showForm(state.context);
+function show(state) {
+  view.show(state);
+  context = new Map(Object.entries(state.context ?? {}));
+  showForm(context);
   changed();
+}
+
+function restore() {
+  try {
+    show(readLink() ?? example());
+  } catch {
+    show(example());
+    linkError = new Error("the link is damaged; this is the example instead");
+  }
 }
 
 function changed() {
   linkError = undefined;
   document.body.dataset.state = "waiting";
-  showCards(find("cards"), state.items, changed);
   predictSoon();
-}
-
-function add(name) {
-  const known = schema.kind === "set" && state.items.find((item) => item.name === name);
-  if (known) known.masked = false;
-  else state.items.push({ name, masked: false });
-  changed();
-}
-
-// A set has no positions: masked cards are left out and the server appends one position.
-function query() {
-  const items = schema.kind === "set"
-    ? state.items.filter(({ masked }) => !masked).map(({ name }) => name)
-    : state.items.map(({ name, masked }) => (masked ? null : name));
-  return { items, context: Object.fromEntries(state.context) };
 }
 
 const predictSoon = debounce(120, predict);
@@ -84,25 +82,30 @@ async function predict() {
   request.abort();
   request = new AbortController();
   const { signal } = request;
-  const body = query();
-  writeLink();
+  const given = { context: Object.fromEntries(context) };
+  writeLink({ ...view.link(), ...given });
   try {
-    const k = Math.min(LISTED, schema.items);
-    const completions = await Promise.all(
-      schema.models.map(({ model }) => post("complete", { model, ...body, k }, signal)),
+    const { path, body, k, missing } = view.request();
+    find("panels").hidden = Boolean(missing);
+    if (missing) {
+      showError(linkError);
+      showWords({ query: missing, notes: [], said: missing }, {});
+      showExplanation("Shown beside predictions.");
+      return;
+    }
+    const responses = await Promise.all(
+      schema.models.map(({ model }) => post(path, { model, ...body, ...given, k }, signal)),
     );
     if (signal.aborted) return;
     showError(linkError);
-    showRanking(completions);
-    if (body.items.filter((name) => name === null).length > 1) {
-      find("explained").textContent = "Shown when no more than one card is masked.";
-      showImportance(find("bars"), {});
-      find("caution").hidden = true;
+    const shown = view.showResults(responses);
+    showWords(shown, responses[0].unknown_context);
+    if (!shown.explain) {
+      showExplanation(shown.unexplained);
       return;
     }
-    const [first] = completions[0].predictions[0];
-    const explanation = await post("explain", { ...body, item: first.item }, signal);
-    if (!signal.aborted) showExplanation(explanation);
+    const explanation = await post("explain", { ...body, ...given, ...shown.explain }, signal);
+    if (!signal.aborted) showExplanation(undefined, explanation);
   } catch (error) {
     if (!signal.aborted) showError(error);
   } finally {
@@ -110,37 +113,21 @@ async function predict() {
   }
 }
 
-function showRanking(completions) {
-  const masked = state.items.filter((item) => item.masked).map(({ name }) => name);
-  const lists = completions.map(({ predictions }) => predictions[0]);
-  const scale = Math.max(...lists.flat().map(({ probability }) => probability));
-  schema.models.forEach(({ model }, index) => panels.get(model)(lists[index], scale, masked));
-  find("query").textContent = describeQuery(masked.length);
-  const { unknown_items: items, unknown_context: context } = completions[0];
-  const notes = [
-    ...items.map((name) => `${name} is not in the vocabulary; it counts as an unknown item.`),
-    ...Object.entries(context).map(([name, values]) =>
-      `${name.replaceAll("_", " ")}: ${values.join(", ")} was not in the training data; it counts as an unknown value.`),
-  ];
-  find("notes").replaceChildren(...notes.map((note) => {
-    const line = document.createElement("li");
-    line.textContent = note;
-    return line;
-  }));
-  announce(`Most probable: ${lists[0].slice(0, 3).map(({ item }) => describe(item).title).join(", ")}`);
+function showWords({ query, notes, said }, unknown) {
+  find("query").textContent = query;
+  const lines = [...notes, ...Object.entries(unknown).map(([name, values]) =>
+    `${name.replaceAll("_", " ")}: ${values.join(", ")} was not in the training data; it counts as an unknown value.`)];
+  find("notes").replaceChildren(...lines.map((line) => element("li", {}, line)));
+  announce(said);
 }
 
-function describeQuery(masked) {
-  if (!masked) return `These items would come next in this ${schema.kind}.`;
-  if (schema.kind === "set") return "The masked card may be one of these, given the visible ones.";
-  return `The ${masked > 1 ? "first " : ""}masked card may be one of these.`;
-}
-
-function showExplanation({ item, features, outside_training: outside, uses_context: uses }) {
-  find("explained").textContent = uses
-    ? `Log-odds of “${describe(item).title}”, the first prediction: with each feature as given, minus with it not known.`
-    : `${title(schema.models[0].method)} does not read the context.`;
-  showImportance(find("bars"), uses ? features : {});
+function showExplanation(unexplained, explanation = { features: {} }) {
+  const { features, outside_training: outside, uses_context: uses } = explanation;
+  const prediction = uses && view.explained(explanation);
+  find("explained").textContent = unexplained ?? (uses
+    ? `${prediction}: with each feature as given, minus with it not known.`
+    : `${schema.models[0].title} does not read the context.`);
+  showImportance(find("bars"), uses ? features : {}, view.least);
   find("caution").hidden = !(uses && outside);
   find("caution").textContent =
     "Training dropped no features, so the model may never have seen a context with one missing: take these as hints.";
@@ -153,44 +140,6 @@ function showError(error) {
   find("error").textContent = error?.message ?? "";
   find("ranking").classList.toggle("stale", Boolean(error));
   find("importance").classList.toggle("stale", Boolean(error));
-}
-
-function writeLink() {
-  const { items, context } = state;
-  const masked = items.flatMap((item, index) => (item.masked ? [index] : []));
-  const written = JSON.stringify({
-    items: items.map(({ name }) => name), masked, context: Object.fromEntries(context),
-  });
-  history.replaceState(null, "", `#${encodeURIComponent(written)}`);
-}
-
-function readLink() {
-  const { items, masked = [], context = {} } = JSON.parse(decodeURIComponent(location.hash.slice(1)));
-  if (!items.every((name) => typeof name === "string") || typeof context !== "object") throw new Error();
-  return {
-    items: items.map((name, index) => ({ name, masked: masked.includes(index) })),
-    context: new Map(Object.entries(context)),
-  };
-}
-
-function restore() {
-  if (location.hash.length < 2) return replace(exampleState());
-  try {
-    replace(readLink());
-  } catch {
-    replace(exampleState());
-    linkError = new Error("the link is damaged; this is the example instead");
-  }
-}
-
-async function copyLink() {
-  try {
-    await navigator.clipboard.writeText(location.href);
-    find("link").textContent = "Link copied";
-  } catch {
-    find("link").textContent = "The address bar holds it";
-  }
-  setTimeout(() => { find("link").textContent = "Copy link"; }, 2000);
 }
 
 start().catch(showError);

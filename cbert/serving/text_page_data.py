@@ -1,0 +1,38 @@
+"""The data of the page of a model of texts."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from cbert.inference.text_predictor import TextPredictor
+from cbert.serving import page_data, text_messages
+from cbert.tasks.span import Span
+
+# A work directory holds no texts, and one of the data could be private.
+_TEXT = "I would like to book a table for two people at seven tomorrow evening."
+_NEXT = "For how many people shall it be?"
+_PASSAGE = "Dinner is served from six in the evening until ten, on every day but Monday."
+
+
+def describe(models: Mapping[str, TextPredictor]) -> text_messages.TextDescription:
+    """The models, their task, and the schema they share; of the tokens only their number."""
+    main = models["main"]
+    schema = main.schema
+    target = dataclasses.asdict(schema.target) if schema.target else None
+    return text_messages.TextDescription(
+        **page_data.shared(models),
+        task=main.task,
+        next_sentence=main.says_what_follows,
+        max_length=schema.max_items,
+        tokens=len(schema.items),
+        target=text_messages.Target.model_validate(target) if target else None,
+        example=example(main),
+    )
+
+
+def example(predictor: TextPredictor) -> text_messages.TextExample:
+    """A plain text to start from, in an average context."""
+    text, text_b = _TEXT, _NEXT if predictor.says_what_follows else None
+    if predictor.task == Span.name:
+        text, text_b = "When is dinner served?", _PASSAGE
+    context = page_data.average_context(predictor.schema)
+    return text_messages.TextExample(text=text, text_b=text_b, context=context)
