@@ -32,5 +32,6 @@ export function debounce(delay, call) {
 
 export function percent(probability) {
   const value = 100 * probability;
+  if (value < 0.001) return "< 0.001 %";
   return `${value >= 10 ? value.toFixed(0) : value >= 0.1 ? value.toFixed(1) : value.toPrecision(1)} %`;
 }

@@ -8,7 +8,7 @@ export function showImportance(list, features, least) {
   const rows = Object.entries(features).filter(([, difference]) => difference !== 0);
   rows.sort(([, one], [, other]) => Math.abs(other) - Math.abs(one));
   const scale = Math.max(least, ...rows.map(([, difference]) => Math.abs(difference)));
-  const digits = Math.max(0, Math.ceil(1 - Math.log10(least)));
+  const digits = Math.max(0, Math.round(2 - Math.log10(least)));
   list.replaceChildren(...rows.map(([name, difference]) => {
     const bar = element("span", { class: difference > 0 ? "bar raises" : "bar lowers" });
     bar.style.width = `${(50 * Math.abs(difference)) / scale}%`;

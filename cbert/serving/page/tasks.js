@@ -79,7 +79,7 @@ const regression = {
       [
         figure,
         element("div", { class: "gauge", "aria-hidden": "true" }, dot),
-        element("p", { class: "quiet" }, `The line is the training data's mean, ${short(target.mean)}; its ends are three standard deviations of ${short(target.scale)} away.`),
+        element("p", { class: "quiet" }, `The tick is the mean of the training data, ${short(target.mean)}, and the ends are three standard deviations of ${short(target.scale)} away from it.`),
       ],
       ({ number }) => {
         figure.textContent = short(number);
