@@ -3,6 +3,7 @@
 """
 
 import collections
+import functools
 import re
 import string
 
@@ -10,6 +11,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
+@functools.lru_cache(maxsize=2**16)  # Every slice of a split compares the same answers.
 def normalised(answer: str | None) -> str:
     """The answer as it is compared; none is an empty string, as in SQuAD 2.0."""
     text = (answer or "").lower().translate(_PUNCTUATION)
