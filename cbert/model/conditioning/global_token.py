@@ -49,6 +49,6 @@ class GlobalToken(NewPosition):
         extra = super().keys_values(layer, state)
         if not self.options.window:
             return extra
-        index, is_context = jnp.arange(len(state)), state > 0
+        index, is_context = jnp.arange(state.shape[0]), state > 0
         near = jnp.abs(index[:, None] - index) <= self.options.window
         return dataclasses.replace(extra, visible=near | is_context[:, None] | is_context)

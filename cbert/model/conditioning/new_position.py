@@ -37,7 +37,7 @@ class NewPosition(Method):
 
     def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, Array]:
         token = self.project(context.vector)[:, None]
-        return append(x, mask, token, jnp.ones((len(token), 1), bool))
+        return append(x, mask, token, jnp.ones(token.shape[:2], bool))
 
     def keys_values(self, layer: int, state: Array) -> ExtraKeys:
         if not self.config.start_as_plain:
