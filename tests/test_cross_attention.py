@@ -133,7 +133,7 @@ def test_its_weights_are_those_it_reads_by(schema, train_split, form):
             atol=1e-5,
         )
     assert not observed[0, 0]
-    assert observed.any(axis=0).all()
+    assert 0 < observed.mean() < 1
 
 
 def test_without_a_reader_no_weights_are_computed(schema, train_split, monkeypatch):
@@ -145,6 +145,7 @@ def test_without_a_reader_no_weights_are_computed(schema, train_split, monkeypat
     model.apply({"params": initialized(model, 0)}, codes, context, codes[:, :1] * 0)
 
 
+@pytest.mark.soak
 def test_without_features_it_reads_the_null_token(schema, train_split):
     codes, context = batch(train_split)
     model, params = made(schema, "cross_attention")
