@@ -40,11 +40,6 @@ COUNTS = [
         {},
         NONE - 8 * 256 + STATE + 4 * dense(128, 6 * 128) + dense(128, 2 * 128),
     ),
-    (
-        "adaln_zero",
-        {"rank": 66},
-        NONE - 8 * 256 + STATE + 5 * 128 * 66 + 4 * dense(66, 6 * 128) + dense(66, 2 * 128),
-    ),
     ("mag", {}, NONE + 128 * 128 + dense(736, 128) + 736 * 128 + 128),
     (
         "injector",
@@ -66,12 +61,15 @@ def test_counts(method, options, count):
 
 
 def test_a_low_rank_matches_the_count_of_gsu():
-    """The largest rank at which adaLN-Zero has no more parameters than [GSU]."""
-    counts = [
-        contextual_bert.count(build(STYLIST, "adaln_zero", ModelConfig(), rank=rank))
-        for rank in (66, 67)
-    ]
-    assert counts[0] < 921856 < counts[1]
+    """66 is the largest rank at which adaLN-Zero has no more parameters than [GSU]."""
+
+    def formula(rank):
+        maps = 5 * 128 * rank + 4 * dense(rank, 6 * 128) + dense(rank, 2 * 128)
+        return NONE - 8 * 256 + STATE + maps
+
+    model = build(STYLIST, "adaln_zero", ModelConfig(), rank=66)
+    assert contextual_bert.count(model) == formula(66)
+    assert formula(66) < 921856 < formula(67)
 
 
 def without(params, *more):
@@ -102,7 +100,7 @@ def test_film_that_only_shifts_is_gs(schema, train_split):
     np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("shift", [True, False])
+@pytest.mark.parametrize("shift", some([True, False], True))
 def test_film_scales_and_shifts_the_output_of_a_block(schema, train_split, shift):
     codes, context = batch(train_split)
     plain = dataclasses.replace(SMALL, start_as_plain=True)
@@ -164,6 +162,7 @@ def test_adaln_zero_by_hand(schema, train_split):
     np.testing.assert_allclose(encode(model, params, codes, context), expected, atol=1e-5)
 
 
+@pytest.mark.soak
 def test_a_low_rank_is_a_product_of_two_matrices(schema, train_split):
     codes, context = batch(train_split)
     low, params = made(schema, "adaln_zero", rank=3)
@@ -189,7 +188,7 @@ def shifted(own, x, vector, beta):
     return x + np.minimum(beta * lengths[0] / lengths[1], 1) * h
 
 
-@pytest.mark.parametrize("beta", [0.1, 100.0])
+@pytest.mark.parametrize("beta", some([0.1, 100.0], 0.1))
 def test_mag_by_hand(schema, train_split, beta):
     """With a beta of 0.1 every shift is cut, with one of 100 none is."""
     codes, context = batch(train_split)
@@ -210,7 +209,7 @@ def test_mag_by_hand(schema, train_split, beta):
     np.testing.assert_allclose(late, shifted(own, plain, vector, beta), atol=2e-5)
 
 
-@pytest.mark.parametrize("where", ["early", "late"])
+@pytest.mark.parametrize("where", some(["early", "late"], "early"))
 def test_mag_with_a_closed_gate_is_none(schema, train_split, where):
     codes, context = batch(train_split)
     model, params = made(schema, "mag", where=where)
@@ -253,7 +252,7 @@ def test_an_injector_whose_last_factor_is_zero_is_none(schema, train_split):
     np.testing.assert_allclose(encode(model, params, codes, context), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("method", some(("gs", *FAMILY), "gs", "adaln_zero", "mag"))
+@pytest.mark.parametrize("method", some(("gs", *FAMILY), "adaln_zero"))
 def test_what_is_zero_at_the_start_keeps_the_context_out(schema, train_split, method):
     """Whatever the other parameters are, so that such a model is the plain one exactly."""
     codes, context = batch(train_split)
@@ -263,13 +262,13 @@ def test_what_is_zero_at_the_start_keeps_the_context_out(schema, train_split, me
         if name.startswith(conditioning.METHODS[method].zero_is_plain):
             own[name] = jax.tree.map(jnp.zeros_like, own[name])
     expected = encode(build(schema, "none"), without(params), codes, context)
-    np.testing.assert_allclose(encode(model, params, codes, context), expected, atol=1e-6)
+    np.testing.assert_allclose(encode(model, params, codes, context), expected, atol=1e-5)
 
 
 MOOD = Schema("set", 1, ("red", "blue"), (1, 1), (Categorical("mood", 4, ("hot", "cold")),))
 
 
-@pytest.mark.parametrize("method", some(FAMILY, "adaln_zero", "cross_attention"))
+@pytest.mark.parametrize("method", some(FAMILY, "cross_attention"))
 def test_it_learns_what_only_the_context_shows(method):
     """The one item is masked, and follows from the one feature: without it, log 2 nats."""
     model = build(MOOD, method)
