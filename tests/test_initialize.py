@@ -74,17 +74,21 @@ def test_a_classifier_begins_with_the_encoder_of_a_run(directory, pretrained, ca
     assert "output_bias" in unused
 
 
-def test_features_that_mean_something_else_begin_anew(directory, pretrained, capsys):
+def test_a_features_values_are_matched_by_name(directory, pretrained, capsys):
     _, schema = load(directory, "label")
     mood = schema.features[0]
-    turned = dataclasses.replace(mood, values=mood.values[::-1])
+    turned = dataclasses.replace(mood, values=(*mood.values[:0:-1], "new"))
     changed = dataclasses.replace(schema, features=(turned, *schema.features[1:]))
     config = small_text("masked_language", directory)
     task = create(config, config_lib.build_model(config, changed), changed)
     params = run_lib.contextual_bert.initialize(task.model, jax.random.key(3))
-    Initializer(str(pretrained), task, changed)(params)
-    name = f"context_encoder/feature_{mood.name}/embedding"
-    assert f"  1 begin anew: {name}\n  1 not used: {name}\n" in capsys.readouterr().out
+    began = steps.flat(Initializer(str(pretrained), task, changed)(params))
+    name, number = f"context_encoder/feature_{mood.name}/embedding", len(mood.values)
+    known, fresh = best_params(pretrained)[name], steps.flat(params)[name]
+    expected = np.concatenate([known[:3], known[:3:-1], fresh[-1:]])
+    np.testing.assert_array_equal(began[name], expected)
+    line = f"  values of {mood.name}: {number - 1} of {number} known by name, 1 new\n"
+    assert line in capsys.readouterr().out
     other = dataclasses.replace(schema, items=(*schema.items[:-1], "new"))
     with pytest.raises(UserError, match="the data have another vocabulary than"):
         Initializer(str(pretrained), task, other)

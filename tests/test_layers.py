@@ -16,7 +16,7 @@ LAYERS = [
     {"tasks"},
     {"training"},
     {"evaluation", "inference"},
-    {"report", "sweep", "serving", "benchmark"},
+    {"report", "sweep", "serving", "benchmark", "api"},
 ]
 RANKS = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
 # These import nothing of the layers above, and any part may import them.

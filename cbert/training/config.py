@@ -134,8 +134,8 @@ class Train:
     )
     init_from: str = field(
         "",
-        "parameters to begin with, matched by name and shape: a run's work directory, or `hf:` "
-        "and the folder of a pretrained BERT",
+        "parameters to begin with, matched by name and shape, and items and values of features "
+        "by name: a run's work directory, or `hf:` and the folder of a pretrained BERT",
     )
     frozen: str = field(
         "",

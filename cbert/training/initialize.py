@@ -1,6 +1,7 @@
 """A run that begins with the parameters of another run, or of a pretrained BERT."""
 
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -11,10 +12,11 @@ from cbert import parallel
 from cbert.data import vocabulary
 from cbert.errors import UserError
 from cbert.model import contextual_bert, huggingface
-from cbert.schema import Schema, schema_file
+from cbert.schema import TEXT, Schema, schema_file
 from cbert.tasks.base import Task
-from cbert.training import checkpoint
+from cbert.training import checkpoint, named_rows
 from cbert.training import config as config_lib
+from cbert.training.named_rows import NamedRows
 
 HUGGING_FACE = "hf:"  # What the folder of a Hugging Face model begins with.
 POSITIONS = ("embedding", "positions")
@@ -26,8 +28,8 @@ Params = Any
 class Initializer:
     """Puts the parameters of `train.init_from` in place of fresh ones.
 
-    They are matched by path and shape. What a run names differently from the other one, such as
-    the values of a feature or the labels of a classifier, begins anew.
+    They are matched by path and shape, and the rows of items and of a feature's values by name.
+    What the other run does not know, such as the labels of another classifier, begins anew.
     """
 
     def __init__(self, source: str, task: Task, schema: Schema) -> None:
@@ -45,6 +47,7 @@ class Initializer:
         self._pretrained: huggingface.Pretrained | None = None
         self._known: dict[Path, np.ndarray] = {}
         self._changed: set[str] = set()
+        self._tables: dict[Path, tuple[NamedRows, int]] = {}
         if source.startswith(HUGGING_FACE):
             folder = pathlib.Path(source.removeprefix(HUGGING_FACE)).expanduser()
             self._pretrained = huggingface.read(folder)
@@ -53,6 +56,7 @@ class Initializer:
             workdir = pathlib.Path(source).expanduser()
             self._known, theirs = _read_run(workdir, schema)
             self._changed = _changed(theirs, schema)
+            self._tables = named_rows.tables(theirs, schema)
 
     def __call__(self, params: Params) -> Params:
         """The parameters with the known ones in place, on every device."""
@@ -64,9 +68,16 @@ class Initializer:
             not_found, unused = unmatched.not_found, unmatched.unused
         else:
             fresh = jax.device_get(params)
-            joined, not_found, unused = _join(fresh, self._known, self._changed)
+            joined, not_found, unused = _join(fresh, self._known, self._changed, self._tables)
         used = len(jax.tree.leaves(joined)) - len(not_found)
         print(f"initialised from {self._source}: {used} parameters", flush=True)
+        lines = [
+            rows.line()
+            for path, (rows, _) in self._tables.items()
+            if "/".join(path) not in not_found
+        ]
+        for line in dict.fromkeys(lines):
+            print(line, flush=True)
         _print_names("begin anew", not_found)
         _print_names("not used", unused)
         return parallel.replicate(jax.tree.map(np.asarray, joined))
@@ -100,7 +111,7 @@ def _read_run(workdir: pathlib.Path, schema: Schema) -> tuple[dict[Path, np.ndar
     """The best parameters of a run, and its schema."""
     config = config_lib.load(workdir)
     theirs = schema_file.load(workdir / "schema.json")
-    if theirs.items != schema.items:
+    if theirs.items != schema.items and TEXT in (theirs.kind, schema.kind):
         raise UserError(
             f"the data have another vocabulary than {workdir}; prepare them with the schema of "
             "that run, or with its vocabulary"
@@ -130,7 +141,10 @@ def _changed(theirs: Schema, schema: Schema) -> set[str]:
 
 
 def _join(
-    params: Params, known: dict[Path, np.ndarray], changed: set[str]
+    params: Params,
+    known: dict[Path, np.ndarray],
+    changed: set[str],
+    tables: Mapping[Path, tuple[NamedRows, int]],
 ) -> tuple[Params, tuple[str, ...], tuple[str, ...]]:
     """The parameters with the known ones; the names of fresh ones and of those not used."""
     flat = traverse_util.flatten_dict(params)
@@ -139,7 +153,11 @@ def _join(
         values = known[path]
         if path == POSITIONS:  # Shorter texts take the first positions.
             values = values[: len(flat[path])]
-        if values.shape == flat[path].shape and not changed & set(path):
+        if path in tables and values.shape[1:] == flat[path].shape[1:]:
+            rows, special = tables[path]
+            flat[path] = rows.fill(flat[path], values, special)
+            used.add(path)
+        elif values.shape == flat[path].shape and not changed & set(path):
             flat[path] = values
             used.add(path)
     not_found = tuple(sorted("/".join(path) for path in flat.keys() - used))

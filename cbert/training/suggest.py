@@ -36,7 +36,7 @@ _SOURCE = '''"""{title}
 
 import ml_collections
 
-from configs import {base}
+from {folder} import {base}
 
 
 def get_config(argument: str = "{argument}") -> ml_collections.ConfigDict:
@@ -116,6 +116,7 @@ def source(
         argument=argument,
         title=title,
         note=note,
+        folder="configs",
         base=base,
         fields="\n".join(lines),
     )

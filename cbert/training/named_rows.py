@@ -1,0 +1,83 @@
+"""Which rows of two schemas' embedding tables mean the same: those of items and values by name.
+
+Legend: R rows that both have.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from cbert.schema import SPECIAL_VALUES, TEXT, Schema, TokenFeature
+
+Path = tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class NamedRows:
+    """The rows of one table that have the same name in two schemas.
+
+    Attributes:
+      what: What the rows are, for a person.
+      own: `int [R]`, rows of the table that begins.
+      theirs: `int [R]`, rows of the table that is known.
+      total: How many named rows the table that begins has.
+    """
+
+    what: str
+    own: np.ndarray
+    theirs: np.ndarray
+    total: int
+
+    def line(self) -> str:
+        """One line that counts what is known and what begins anew."""
+        fresh = self.total - len(self.own)
+        return f"  {self.what}: {self.total - fresh} of {self.total} known by name, {fresh} new"
+
+    def fill(self, fresh: np.ndarray, known: np.ndarray, special: int = 0) -> np.ndarray:
+        """The fresh table with the known rows in place, and its first `special` rows."""
+        filled = np.array(fresh)
+        filled[:special] = known[:special]
+        filled[special + self.own] = known[special + self.theirs]
+        return filled
+
+
+def items(theirs: Schema, own: Schema) -> NamedRows | None:
+    """The items of two data sets; None where they are the same, or are tokens of texts."""
+    if theirs.items == own.items or TEXT in (theirs.kind, own.kind):
+        return None
+    return _matched("items", theirs.codes, own.items)
+
+
+def features(theirs: Schema, own: Schema) -> dict[str, NamedRows]:
+    """The values of each categorical or multi-valued feature that differs, by its name."""
+    known = {feature.name: feature for feature in theirs.features}
+    rows = {}
+    for feature in own.features:
+        other = known.get(feature.name)
+        if (
+            isinstance(feature, TokenFeature)
+            and isinstance(other, TokenFeature)
+            and (feature.width, feature.kind) == (other.width, other.kind)
+            and feature.values != other.values
+        ):
+            codes = {value: index for index, value in enumerate(other.values)}
+            rows[feature.name] = _matched(f"values of {feature.name}", codes, feature.values)
+    return rows
+
+
+def _matched(what: str, known: Mapping[str, int], names: Sequence[str]) -> NamedRows:
+    pairs = [(row, known[name]) for row, name in enumerate(names) if name in known]
+    own, theirs = np.array(pairs, int).reshape(-1, 2).T
+    return NamedRows(what, own, theirs, len(names))
+
+
+def tables(theirs: Schema, own: Schema) -> dict[Path, tuple[NamedRows, int]]:
+    """The parameters with named rows that differ: path to rows and number of special ones."""
+    by_path: dict[Path, tuple[NamedRows, int]] = {}
+    if (matched := items(theirs, own)) is not None:
+        by_path[("embedding", "items")] = by_path[("embedding", "bias")] = matched, 0
+    for name, rows in features(theirs, own).items():
+        path = ("context_encoder", f"feature_{name}", "embedding")
+        by_path[path] = rows, SPECIAL_VALUES
+    return by_path

@@ -1,0 +1,55 @@
+"""A run that begins with the parameters of a run on other items."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from cbert.errors import UserError
+from cbert.model import contextual_bert
+from cbert.schema import SPECIAL_VALUES
+from cbert.tasks import create
+from cbert.training import config as config_lib
+from cbert.training.initialize import Initializer
+from tests import steps
+from tests.conftest import small
+from tests.test_initialize import best_params
+
+
+def test_items_and_values_are_matched_by_name(trained, schema, capsys):
+    first, *rest = schema.features
+    kept = tuple(value for value in first.values[1:])
+    other = dataclasses.replace(
+        schema,
+        items=(*schema.items[:10:-1], "new one", "new two"),
+        counts=(1,) * (len(schema.items) - 9),
+        features=(dataclasses.replace(first, values=kept), *rest),
+    )
+    config = small(model__layers=1)
+    task = create(config, config_lib.build_model(config, other), other)
+    params = contextual_bert.initialize(task.model, jax.random.key(7))
+    began = steps.flat(Initializer(str(trained), task, other)(params))
+    known, fresh = best_params(trained), steps.flat(params)
+    for name in ("embedding/items", "embedding/bias"):
+        np.testing.assert_array_equal(began[name][:-2], known[name][:10:-1])
+        np.testing.assert_array_equal(began[name][-2:], fresh[name][-2:])
+    name = f"context_encoder/feature_{first.name}/embedding"
+    special = known[name][:SPECIAL_VALUES]
+    np.testing.assert_array_equal(began[name][:SPECIAL_VALUES], special)
+    np.testing.assert_array_equal(
+        began[name][SPECIAL_VALUES:], known[name][SPECIAL_VALUES + 1 :]
+    )
+    for other_name in began.keys() - {"embedding/items", "embedding/bias", name}:
+        np.testing.assert_array_equal(began[other_name], known[other_name], err_msg=other_name)
+    printed = capsys.readouterr().out
+    known_items = len(schema.items) - 11
+    assert f"items: {known_items} of {known_items + 2} known by name, 2 new\n" in printed
+    assert f"values of {first.name}: {len(kept)} of {len(kept)} known by name, 0 new" in printed
+
+
+def test_a_directory_that_is_no_run_is_refused(schema, tmp_path):
+    config = small(model__layers=1)
+    task = create(config, config_lib.build_model(config, schema), schema)
+    with pytest.raises(UserError, match="is not a run's work directory"):
+        Initializer(str(tmp_path), task, schema)
