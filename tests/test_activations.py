@@ -1,5 +1,6 @@
 """Activations of frozen models, their files, and the linear probe on them."""
 
+import functools
 import json
 
 import jax
@@ -66,6 +67,7 @@ def test_activations_are_those_of_each_example_alone(texts, monkeypatch):
     monkeypatch.setattr(activations, "SHARD_BYTES", 1)  # A shard is then one batch.
     tokens = computed(frozen, split, "tokens")
     assert all(len(rows) == len(split) for rows in tokens.values())
+    compute = jax.jit(functools.partial(activations.hidden_states, frozen.model))
     for row in (0, len(split) - 1):
         length = split.lengths[row]
         columns = jax.tree.map(lambda column, row=row: column[row : row + 1], split.columns)
@@ -74,7 +76,7 @@ def test_activations_are_those_of_each_example_alone(texts, monkeypatch):
             for name, column in columns.items()
             if name in ("items", "segments")
         }
-        hidden = activations.hidden_states(frozen.model, frozen.params, {**columns, **alone})
+        hidden = compute(frozen.params, {**columns, **alone})
         for layer, rows in tokens.items():
             np.testing.assert_allclose(rows[row], hidden[layer][0], atol=1e-5)
     for pooling, pool in (("cls", lambda x: x[0]), ("mean", lambda x: x.mean(axis=0))):
@@ -90,7 +92,7 @@ def test_the_first_layer_is_the_embedding_and_the_last_one_what_the_head_reads(t
     columns = jax.tree.map(lambda column: jnp.asarray(column[:8]), split.columns)
     codes, segments = jnp.maximum(columns["items"], 0), columns["segments"].astype(jnp.int32)
     inputs = codes, segments, columns["items"] >= 0, columns["context"]
-    hidden = activations.hidden_states(model, params, columns)
+    hidden = jax.jit(functools.partial(activations.hidden_states, model))(params, columns)
     first = hidden[-1][:, 0]
     pooled = jnp.tanh(
         first @ params["pooler"]["dense"]["kernel"] + params["pooler"]["dense"]["bias"]

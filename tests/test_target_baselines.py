@@ -30,21 +30,21 @@ def predicted(task_class, directory, target):
     def other(name):
         return load(directory, target, name)[0]
 
-    found = target_baselines.predictions(task, other, schema, split, queries)
+    baselines = target_baselines.predictions(task, other, schema, split, queries)
     weights = queries.weights / queries.weights.sum()
     values = {
         name: {
             metric: float(column @ weights)
             for metric, column in task.metric_values(predictions, queries).items()
         }
-        for name, predictions in found.items()
+        for name, predictions in baselines.items()
     }
-    return split, queries, found, values
+    return split, queries, baselines, values
 
 
 def test_tags_are_known_by_their_word_and_by_what_was_asked_for(directory):
-    _, queries, found, values = predicted(Tagging, directory, "tags")
-    assert list(found) == ["frequent tag", "frequent tag given context"]
+    _, queries, baselines, values = predicted(Tagging, directory, "tags")
+    assert list(baselines) == ["frequent tag", "frequent tag given context"]
     # Each text has one number, whose tag is one of two by what was asked for.
     alone, given = values.values()
     texts = len(queries)
@@ -52,7 +52,7 @@ def test_tags_are_known_by_their_word_and_by_what_was_asked_for(directory):
     assert 1 - alone["accuracy"] == pytest.approx(0.5 * texts / words, abs=0.15 * texts / words)
     assert alone["cross_entropy"] == pytest.approx(np.log(2) * texts / words, rel=0.2)
     assert given["accuracy"] > 0.98
-    for predictions in found.values():
+    for predictions in baselines.values():
         assert ((predictions["tags"] >= 0) == (queries.targets["word_starts"] >= 0)).all()
 
 
@@ -73,14 +73,14 @@ def test_the_tag_of_a_word_by_hand(directory):
 
 
 def test_no_answer_and_the_first_tokens(directory):
-    _, queries, found, values = predicted(Span, directory, "answer")
+    _, queries, baselines, values = predicted(Span, directory, "answer")
     true = queries.targets["answer"]
     none = np.mean([answer is None for answer in true])
     assert values["no answer"]["exact_match"] == pytest.approx(none)
     assert values["no answer"]["answerable_accuracy"] == pytest.approx(none)
     # An answer is one word, so that the baseline takes the first one.
-    assert found["first tokens"]["start"].tolist() == [1] * len(queries)
-    assert found["first tokens"]["end"].tolist() == [1] * len(queries)
+    assert baselines["first tokens"]["start"].tolist() == [1] * len(queries)
+    assert baselines["first tokens"]["end"].tolist() == [1] * len(queries)
     first = [passage.split()[0] for passage in queries.targets["passage"]]
     right = np.mean([one == other for one, other in zip(first, true, strict=True)])
     assert values["first tokens"]["exact_match"] == pytest.approx(right)
@@ -89,28 +89,28 @@ def test_no_answer_and_the_first_tokens(directory):
 
 
 def test_the_mean_given_the_context(directory):
-    split, queries, found, values = predicted(Regression, directory, "number")
+    split, queries, baselines, values = predicted(Regression, directory, "number")
     train, schema = load(directory, "number")
     np.testing.assert_allclose(
-        found["mean"]["prediction"], np.mean(train.targets["number"]), rtol=1e-5
+        baselines["mean"]["prediction"], np.mean(train.targets["number"]), rtol=1e-5
     )
     # A warm text has ten more, which is all that the context knows.
     assert values["mean"]["squared_error"] > 20
     assert values["mean given context"]["squared_error"] < 3
     moods = indicator(schema.features, split)(queries.rows)
-    given = found["mean given context"]["prediction"]
+    given = baselines["mean given context"]["prediction"]
     assert np.unique(moods, axis=0).shape[0] == len(np.unique(given.round(6)))
     # A constant has no correlation, whatever rounding leaves of its deviation.
     task = Regression(None, schema)
-    correlation = task.corpus_metrics(found["mean"], queries)(np.ones(len(queries)))
+    correlation = task.corpus_metrics(baselines["mean"], queries)(np.ones(len(queries)))
     assert correlation == {"pearson": 0.0}
 
 
 def test_the_frequency_of_labels(directory):
-    _, queries, found, _ = predicted(MultiLabel, directory, "labels")
+    _, queries, baselines, _ = predicted(MultiLabel, directory, "labels")
     labels = load(directory, "labels")[0].targets["labels"]
     expected = (labels.sum(axis=0) + 0.5) / (len(labels) + 1)
-    np.testing.assert_allclose(found["label frequency"]["probability"][3], expected)
+    np.testing.assert_allclose(baselines["label frequency"]["probability"][3], expected)
     true = queries.targets["labels"][3]
     nats = -np.log(np.where(true > 0, expected, 1 - expected)).sum()
-    assert -found["label frequency"]["log_probability"][3] == pytest.approx(nats)
+    assert -baselines["label frequency"]["log_probability"][3] == pytest.approx(nats)

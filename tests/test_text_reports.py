@@ -108,9 +108,9 @@ def test_results_are_those_of_the_evaluations(directory, tmp_path, name, monkeyp
     for baseline, expected in baselines.items():
         assert list(results[baseline]) == list(expected)
         for metric, one in expected.items():
-            found = results[baseline][metric]
-            assert found.mean == pytest.approx(one["mean"], abs=1e-9)
-            assert found.error == pytest.approx(one["standard_error"], abs=1e-9)
+            reported = results[baseline][metric]
+            assert reported.mean == pytest.approx(one["mean"], abs=1e-9)
+            assert reported.error == pytest.approx(one["standard_error"], abs=1e-9)
     differences = {one.metric.name: one for one in statistics.pairs(data)}
     assert list(differences) == names
     for metric, one in differences.items():
