@@ -17,35 +17,35 @@ from cbert.data.text import Tokenizer
 from cbert.errors import UserError
 from cbert.inference.text_queries import TextQuery
 from cbert.schema import schema_file
-from cbert.schema.target import TARGET_KINDS
 from tests import mutations, text_predictors
 from tests.fuzz_targets import LONGEST_LINE
 
 CONTEXT = {"mood": "warm", "age": 31}
-ROWS = [
-    {"id": "a", "text": "Please, a red seat?", "text_b": "is 7", "label": "x"},
-    {"id": "b", "group": "g", "words": ["red", "seats"], "tags": ["O", "B-time"]},
-    {"id": "c", "text": "table's 8", "label": ["x", "y"], "context": {"mood": "cold"}},
-    {"id": "d", "text": "is é", "label": 2.5, "context": CONTEXT},
-    {"id": "e", "text": "is?", "text_b": "a 7", "answer": {"text": "7", "start": 2}},
-    {"id": "f", "text": "blue", "label": "y", "split": "train", "context": CONTEXT},
-]
+PAIR = {"id": "a", "text": "Please, a red seat?", "text_b": "is 7", "context": CONTEXT}
+ROWS = {
+    "label": [{**PAIR, "label": "x"}, {"text": "table's 8", "label": "y", "group": "g"}],
+    "labels": [{**PAIR, "label": ["x", "y"]}, {"text": "is é", "label": []}],
+    "number": [{**PAIR, "label": 2.5}, {"text": "blue", "label": -1, "split": "train"}],
+    "tags": [{"words": ["red", "7 seats"], "tags": ["O", "B-time"], "context": CONTEXT}],
+    "answer": [{**PAIR, "answer": {"text": "7", "start": 3}}, {"text": "is?", "answer": None}],
+}
 
 
 def text_records(folder: pathlib.Path) -> Callable:
     """Files of texts, as `prepare` reads them, up to the coded columns."""
-    good = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
     bare = text_predictors.schema("classification")
 
     def attempt(source: random.Random, huge: float) -> None:
-        text = mutations.mutated(source, source.choice(ROWS), huge)
+        kind = source.choice(sorted(ROWS))
+        good = "".join(json.dumps(row) + "\n" for row in ROWS[kind]).encode()
+        text = mutations.mutated(source, {**source.choice(ROWS[kind]), "id": "b"}, huge)
         (folder / "in.jsonl").write_bytes(good + text + b"\n")
         bad_rows = readers.BadRows(folder / "in.jsonl", source.choice((0, 1)))
         records = list(readers.read(folder / "in.jsonl", "text", bad_rows=bad_rows))
         skipped = bad_rows.messages
         assert all(len(line) < LONGEST_LINE and line.isprintable() for line in skipped)
         features = FeatureAccumulator(value_min_count=1)
-        target = TargetAccumulator(source.choice(TARGET_KINDS))
+        target = TargetAccumulator(kind)
         for record in records:
             features.make_room(record.context)
             features.observe(record.context)

@@ -219,7 +219,7 @@ def test_checksums_notice_every_bit(content, where):
 
 @pytest.mark.parametrize("target", fuzz.TARGETS)
 def test_the_fuzzer_finds_nothing(target):
-    report = fuzz.fuzz(target, {"queries": 500}.get(target, 1000), huge=1e-3)
+    report = fuzz.fuzz(target, {"queries": 500, "texts": 600}.get(target, 1000), huge=1e-3)
     assert report.failures == []
     assert report.accepted > 50
     assert report.refused > 400

@@ -42,7 +42,7 @@ def flattened(value):
         for one in value.values() if isinstance(value, dict) else value:
             yield from flattened(one)
     else:
-        yield pytest.approx(value, abs=1e-5) if isinstance(value, float) else value
+        yield value
 
 
 @pytest.mark.parametrize("task", some(TARGETS, "masked_language"))
@@ -64,7 +64,9 @@ def test_stablehlo_without_the_models_code(task, tmp_path):
         predictor.embed([query.text], [query.context], pooling="mean").tolist(),
         predictor.embed([query.text], [query.context]).tolist(),
     ]
-    assert list(flattened(json.loads(done.stdout))) == list(flattened(expected))
+    for one, other in zip(flattened(json.loads(done.stdout)), flattened(expected), strict=True):
+        close = pytest.approx(other, abs=1e-4) if isinstance(other, float) else other
+        assert one == close
 
 
 CASES = [(task, method) for task in TARGETS for method in conditioning.NAMES]
@@ -94,8 +96,6 @@ def test_onnx_gives_the_outputs_of_the_predictor(case, tmp_path):
             made = {"logits": logits.reshape(rows, 12, -1), **made}
         columns = {f"context/{name}": column for name, column in context.items()}
         inputs = {"tokens": tokens, "segments": segments, **columns}
-        # A model that reads no context has no input for it.
-        inputs = {name: inputs[name] for name in card["inputs"]}
         outputs = session.run(list(made), inputs)
         for one, other in zip(outputs, made.values(), strict=True):
             assert (one.dtype, one.shape) == (np.float32, other.shape)

@@ -60,6 +60,7 @@ def assemble(task, method="gs", max_length=12, context_features=True, **override
 
 def save(predictor, workdir):
     """A run's work directory with the predictor's parameters as its last checkpoint."""
+    workdir.mkdir(parents=True)
     initialise_workdir(predictor.config, predictor.schema, workdir)
     state = TrainState(
         jnp.asarray(predictor.step), predictor.program.params, {"count": jnp.zeros(())}

@@ -52,7 +52,7 @@ def write(predictor: Predictor | TextPredictor, directory: str | pathlib.Path) -
     elif predictor.task == Regression.name:
         settings["problem_type"] = "regression"
         params["classifier"] = _in_units(params["classifier"], schema)
-    labels = target.values if target and getattr(model.head, "labels", 0) else ()
+    labels = target.values if target and hasattr(model.head, "labels") else ()
     with tempfile.TemporaryDirectory() as folder:
         files = _tokenizer_files(schema, pathlib.Path(folder))
         writer.write(directory, model, params, labels, files, settings)

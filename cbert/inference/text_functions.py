@@ -60,10 +60,10 @@ def _token_logits(model: TextBert) -> Callable[[Any, Array], Array]:
         token = jnp.zeros((1, 1), jnp.int32)
         return encoder.embedding(token, token)[1]
 
-    def token_logits(params: Any, vectors: Array) -> Array:
+    def token_logits(params: Any, vectors: Array) -> Array:  # [N, D] or [R, L, D].
         table: Any = model.encoder.apply({"params": params}, method=table_of)
         # With table.T, XLA on a CPU would transpose a copy of the table at every call.
-        over_width = (((1,), (1,)), ((), ()))
+        over_width = (((vectors.ndim - 1,), (1,)), ((), ()))
         precision = jax.lax.Precision.HIGHEST
         return (
             jax.lax.dot_general(vectors, table, over_width, precision) + params["output_bias"]
@@ -91,7 +91,7 @@ def _embedding(model: TextBert, pool: Callable) -> Callable[..., Array]:
 
 def _first(encoder: Any, x: Array, mask: Array, context: dict[str, Array]) -> Array:
     """`float32 [R, D]`, at [CLS]."""
-    queries = jnp.zeros((len(x), 1), jnp.int32)
+    queries = jnp.zeros((x.shape[0], 1), jnp.int32)
     return encoder(x, mask, context, queries)[:, 0].astype(jnp.float32)
 
 

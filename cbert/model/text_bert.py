@@ -60,7 +60,7 @@ class TextBert(nn.Module):
         """
         head, queries = self.head, positions
         if not head.reads_positions:
-            queries = jnp.zeros((len(tokens), 0), jnp.int32)
+            queries = jnp.zeros((tokens.shape[0], 0), jnp.int32)
         if head.reads_first and queries is not None:
             queries = jnp.pad(queries, ((0, 0), (1, 0)))
         x, table = self.encoder.embedding(tokens, segments)
