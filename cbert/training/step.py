@@ -3,6 +3,7 @@
 Legend: B examples of this device's part.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -84,7 +85,8 @@ def _accumulated(
     )
 
     def of_micro_batch(number: jax.Array | int, columns: Any, index: jax.Array) -> Any:
-        return differentiate(examples.replace(columns=columns, index=index), number)
+        part = dataclasses.replace(examples, columns=columns, index=index)
+        return differentiate(part, number)
 
     def add(total: Any, micro_batch: tuple) -> tuple[Any, None]:
         return jax.tree.map(jnp.add, total, of_micro_batch(*micro_batch)), None
