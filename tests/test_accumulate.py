@@ -45,6 +45,7 @@ def test_items_equal_the_undivided_step_in_less_memory(schema, data_dir):
     config = small(
         data__dir=data_dir,
         model__dropout=0.0,
+        model__layers=1,
         model__feed_forward=512,
         train__batch_size=256,
         train__masking="rate",
@@ -60,11 +61,11 @@ def test_items_equal_the_undivided_step_in_less_memory(schema, data_dir):
 def test_texts_equal_the_undivided_step(tmp_path):
     text_data.prepare_texts(tmp_path, "label")
     _, schema = text_data.load(tmp_path, "label")
-    check_equal(text_data.small_text("masked_language", tmp_path), schema)
+    check_equal(text_data.small_text("masked_language", tmp_path, model__layers=1), schema)
 
 
 def test_each_micro_batch_drops_other_entries(schema, data_dir):
-    config = small(data__dir=data_dir, model__dropout=0.5, train__accumulate=4)
+    config = small(data__dir=data_dir, model__layers=1, model__dropout=0.5, train__accumulate=4)
     summed, _, _ = one_step(config, schema)
     config.train.accumulate = 1
     whole, _, _ = one_step(config, schema)

@@ -48,9 +48,9 @@ class TrainingRounds:
         """Compiles the steps on random examples of the given sizes, or on prepared data."""
         start = time.perf_counter()
         if sizes is None:
-            self.run, self.split = workload.prepared_run(config, seeds)
+            self.run, self.split, self.schema = workload.prepared_run(config, seeds)
         else:
-            self.run, self.split = workload.make_run(config, sizes, seeds)
+            self.run, self.split, self.schema = workload.make_run(config, sizes, seeds)
         self.config, self.seeds = config, seeds
         self.steps = steps or self.run.batches[0].steps_per_epoch
         self.timing = Timing()
@@ -114,8 +114,7 @@ class TrainingRounds:
     def operations(self) -> float:
         """The useful operations of a round."""
         lengths, counts = np.unique(self.split.lengths, return_counts=True)
-        schema = self.run.task.schema
-        each = [workload.operations(self.config, schema, n) for n in lengths]
+        each = [workload.operations(self.config, self.schema, n) for n in lengths]
         return float(np.dot(each, counts / counts.sum())) * self.examples
 
 

@@ -62,20 +62,18 @@ class Process:
         batches = choose_batches(
             training.config,
             training.split,
-            training.run.task.schema,
+            training.schema,
             training.run.batches[0],
             training.steps,
         )
         self.count, self.size = len(batches), training.config.train.batch_size
         with tempfile.NamedTemporaryFile(suffix=".npz") as file:
-            np.savez(
-                file,
-                **{
-                    f"{name}_{number}": array
-                    for number, batch in enumerate(batches)
-                    for name, array in batch.items()
-                },
-            )
+            arrays: dict[str, Any] = {
+                f"{name}_{number}": array
+                for number, batch in enumerate(batches)
+                for name, array in batch.items()
+            }
+            np.savez(file, **arrays)
             file.flush()
             self._process = subprocess.Popen(
                 [python(), str(PROGRAM)],
@@ -160,7 +158,7 @@ def _peer_batch(
 
 def _setting(training: measure.TrainingRounds) -> dict[str, Any]:
     """All that the peer's process is told but the batches."""
-    config, schema = training.config, training.run.task.schema
+    config, schema = training.config, training.schema
     return {
         "task": config.task.name,
         "model": config.model.to_dict(),

@@ -98,34 +98,45 @@ def make_split(config: ml_collections.ConfigDict, sizes: Sizes, schema: Schema) 
 
 def first_examples(split: Split, count: int) -> Split:
     """The first examples of a split, as one."""
-    columns = (split.context, split.token_columns, split.targets)
-    cut = [{name: column[:count] for name, column in each.items()} for each in columns]
-    names = split.ids[:count]
+
+    def cut(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {name: column[:count] for name, column in columns.items()}
+
     return Split(
-        names, names, split.contexts[:count], split.items[:count], cut[0], None, *cut[1:]
+        ids=split.ids[:count],
+        groups=split.groups[:count],
+        contexts=split.contexts[:count],
+        items=split.items[:count],
+        context=cut(split.context),
+        reference=None,
+        token_columns=cut(split.token_columns),
+        targets=cut(split.targets),
+        texts=split.texts[:count],
     )
 
 
 def make_run(
     config: ml_collections.ConfigDict, sizes: Sizes, seeds: int = 1
-) -> tuple[Run, Split]:
-    """A training run on the workload, and the split that it trains on."""
+) -> tuple[Run, Split, Schema]:
+    """A training run on the workload, the split that it trains on, and the schema."""
     config_lib.check(config)
     schema = make_schema(config, sizes)
     split = make_split(config, sizes, schema)
     validation = first_examples(split, min(len(split), config.train.batch_size))
-    return assemble(config, schema, split, validation, range(seeds)), split
+    return assemble(config, schema, split, validation, range(seeds)), split, schema
 
 
-def prepared_run(config: ml_collections.ConfigDict, seeds: int = 1) -> tuple[Run, Split]:
-    """A training run on the config's prepared data, and the split that it trains on."""
+def prepared_run(
+    config: ml_collections.ConfigDict, seeds: int = 1
+) -> tuple[Run, Split, Schema]:
+    """A training run on the config's prepared data, their training split, and their schema."""
     config_lib.check(config)
     data = config.data
     schema = prepared.load_schema(data.dir, data.name)
     split, validation = (
         prepared.load(data.dir, data.name, name, schema) for name in ("train", "validation")
     )
-    return assemble(config, schema, split, validation, range(seeds)), split
+    return assemble(config, schema, split, validation, range(seeds)), split, schema
 
 
 def operations(config: ml_collections.ConfigDict, schema: Schema, length: float) -> float:

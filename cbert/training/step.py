@@ -104,9 +104,8 @@ def _accumulated(
     )
 
     def of_micro_batch(number: jax.Array | int, columns: Any, index: jax.Array) -> Any:
-        return differentiate(
-            dataclasses.replace(examples, columns=columns, index=index), number
-        )
+        part = dataclasses.replace(examples, columns=columns, index=index)
+        return differentiate(part, number)
 
     def add(total: Any, micro_batch: tuple) -> tuple[Any, None]:
         return jax.tree.map(jnp.add, total, of_micro_batch(*micro_batch)), None
