@@ -164,7 +164,8 @@ def main() -> None:
         print(f"skipped {line}")
     print(summary.format_summary(numbers, options.longer))
     print(f"\nwritten to {written}")
-    _suggest(numbers)
+    if "train" in numbers["examples"]:  # With a schema, the data may be there to evaluate.
+        _suggest(numbers)
 
 
 def _suggest(numbers: dict[str, Any]) -> None:

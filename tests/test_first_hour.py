@@ -76,6 +76,7 @@ def test_an_evaluation_names_the_baselines_that_are_better(trained):
     named = {line.split(" is better")[0] for line in lines if "in cross-entropy (" in line}
     assert named == better
     summary["results"] = {**summary["results"], "popularity": summary["results"]["model"]}
+    lines = diagnosis.losses(evaluation, summary)
     assert not any("popularity is better than the model in cross" in line for line in lines)
 
 

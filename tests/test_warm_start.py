@@ -8,7 +8,7 @@ import pytest
 
 from cbert.errors import UserError
 from cbert.model import contextual_bert
-from cbert.schema import SPECIAL_VALUES
+from cbert.schema import SPECIAL_VALUES, TokenFeature
 from cbert.tasks import create
 from cbert.training import config as config_lib
 from cbert.training.initialize import Initializer
@@ -18,13 +18,17 @@ from tests.test_initialize import best_params
 
 
 def test_items_and_values_are_matched_by_name(trained, schema, capsys):
-    first, *rest = schema.features
-    kept = tuple(value for value in first.values[1:])
+    first = next(feature for feature in schema.features if isinstance(feature, TokenFeature))
+    kept = first.values[1:]
+    features = [
+        dataclasses.replace(feature, values=kept) if feature is first else feature
+        for feature in schema.features
+    ]
     other = dataclasses.replace(
         schema,
         items=(*schema.items[:10:-1], "new one", "new two"),
         counts=(1,) * (len(schema.items) - 9),
-        features=(dataclasses.replace(first, values=kept), *rest),
+        features=tuple(features),
     )
     config = small(model__layers=1)
     task = create(config, config_lib.build_model(config, other), other)
