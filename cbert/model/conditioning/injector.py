@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+from flax import linen as nn
 
 from cbert.config import field
 from cbert.model.conditioning.method import FEED_FORWARD, Method, Sizes
@@ -43,11 +44,15 @@ class Injector(Method):
         config, own, layers = self.config, self.options, range(self.config.layers)
         self.state = FNN(config, config.dimension)
         self.weights = [dense(config, 2 * own.rank + own.bottleneck) for _ in layers]
-        self.down = [dense(config, own.rank, bias=False) for _ in layers]
-        self.hidden = [dense(config, own.bottleneck, bias=False) for _ in layers]
-        self.up = [dense(config, own.rank, bias=False) for _ in layers]
+        self.down = [self._factor(own.rank) for _ in layers]
+        self.hidden = [self._factor(own.bottleneck) for _ in layers]
+        self.up = [self._factor(own.rank) for _ in layers]
         plain = config.start_as_plain
         self.out = [dense(config, config.dimension, zero=plain) for _ in layers]
+
+    def _factor(self, width: int) -> nn.Dense:
+        """Keeps the size of its input at any `model.initializer`, for three stand in a row."""
+        return nn.Dense(width, use_bias=False, dtype=self.config.dtype)
 
     def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, Any]:
         return x, mask, self.state(context.vector)
