@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+from flax import linen as nn
 
 from cbert.config import field
 from cbert.model.conditioning.method import FEED_FORWARD, Method, Sizes
@@ -42,12 +43,16 @@ class Injector(Method):
     def setup(self) -> None:
         config, own, layers = self.config, self.options, range(self.config.layers)
         self.state = FNN(config, config.dimension)
-        self.weights = [dense(config, 2 * own.rank + own.bottleneck) for _ in layers]
-        self.down = [dense(config, own.rank, bias=False) for _ in layers]
-        self.hidden = [dense(config, own.bottleneck, bias=False) for _ in layers]
-        self.up = [dense(config, own.rank, bias=False) for _ in layers]
+        self.weights = [self._dense(2 * own.rank + own.bottleneck, True) for _ in layers]
+        self.down = [self._dense(own.rank) for _ in layers]
+        self.hidden = [self._dense(own.bottleneck) for _ in layers]
+        self.up = [self._dense(own.rank) for _ in layers]
         plain = config.start_as_plain
         self.out = [dense(config, config.dimension, zero=plain) for _ in layers]
+
+    def _dense(self, width: int, bias: bool = False) -> nn.Dense:
+        """Keeps the size of its input at any `model.initializer`: several stand in a row."""
+        return nn.Dense(width, bias, dtype=self.config.dtype)
 
     def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, Any]:
         return x, mask, self.state(context.vector)
