@@ -49,13 +49,13 @@ SHARED_FIXTURES = {
         "a trained model",
     ),
     **dict.fromkeys(
-        ("text_predictor", "text_exports", "predict_command"), "predictors of texts"
+        ("text_predictor", "text_exports", "text_serving", "predict_command"),
+        "predictors of texts",
     ),
     "stopping": "an unbroken run",
     "sweep": "sweeps",
     "commands": "a run directory",
     "report": "two evaluated runs",
-    "text_serving": "runs of texts",
 }
 
 

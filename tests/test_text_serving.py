@@ -5,50 +5,41 @@ import json
 import numpy as np
 import pytest
 
-import cbert
 from cbert.inference.text_queries import TextQuery
-from cbert.training import loop
-from tests import text_data
-from tests.conftest import refused, serving
+from tests import text_predictors
+from tests.conftest import refused, serving, some
 from tests.test_page import MARKUP, browser, link, settled, watched  # noqa: F401
 from tests.test_serving import ask
 from tests.test_serving_limits import assert_never_held
 
-TEXT = "please [MASK] tables today"
-CONTEXT = {"mood": "warm", "asked": "time"}
-
-
-def trained(folder, task, target, **overrides):
-    text_data.prepare_texts(folder, target)
-    config = text_data.small_text(task, folder, target, model__layers=1, **overrides)
-    loop.train(config, folder / task)
-    return folder / task
+TEXT = "please [MASK] table 7"
+CONTEXT = {"mood": "warm", "age": 30}
 
 
 @pytest.fixture(scope="module")
-def masked(tmp_path_factory):
-    """The work directory of a masked language model."""
-    steps = {"train__steps": 3, "train__checkpoint_every": 3}
-    return trained(tmp_path_factory.mktemp("masked"), "masked_language", "label", **steps)
+def workdir(tmp_path_factory):
+    """Makes the work directory of a model of a task."""
+    folder = tmp_path_factory.mktemp("runs")
+
+    def make(task):
+        if not (folder / task).exists():
+            text_predictors.save(text_predictors.assemble(task), folder / task)
+        return folder / task
+
+    return make
 
 
 @pytest.fixture(scope="module")
-def address(masked):
-    """A server that compares it with itself."""
-    flags = (f"--compare={masked}", "--response_seconds=120")
-    with serving(f"--workdir={masked}", *flags) as (_, served):
+def address(workdir):
+    """A server that compares a masked language model with itself."""
+    run = workdir("masked_language")
+    flags = ("--checkpoint=last", "--response_seconds=120")
+    with serving(f"--workdir={run}", f"--compare={run}", *flags) as (_, served):
         yield served
 
 
-@pytest.fixture(scope="module")
-def tagger(tmp_path_factory):
-    """The work directory of a tagger that has learnt its tags."""
-    steps = {f"train__{name}": 120 for name in ("steps", "eval_every", "checkpoint_every")}
-    return trained(tmp_path_factory.mktemp("tagger"), "tagging", "tags", **steps)
-
-
-def test_responses_are_the_predictors(address, masked):
-    predictor = cbert.load(masked, batch_sizes=(4,))
+def test_responses_are_the_predictors(address):
+    predictor = text_predictors.assemble("masked_language")
     body = {"text": TEXT, "context": CONTEXT}
     status, response = ask(address, "/predict", body | {"k": 7})
     assert status == 200
@@ -65,17 +56,20 @@ def test_responses_are_the_predictors(address, masked):
     assert response["features"] == pytest.approx(explanation.features, abs=1e-4)
     assert response["features"]["mood"] != 0
 
-    queries = [body, {"text": "thanks", "text_b": "well"}]
+    queries = [body, {"text": "red", "text_b": "blue"}]
     status, response = ask(address, "/embed", {"queries": queries, "pooling": "mean"})
     assert status == 200
-    texts = (["please [MASK] tables today", "thanks"], [CONTEXT, None], [None, "well"])
+    texts = ([TEXT, "red"], [CONTEXT, None], [None, "blue"])
     vectors = predictor.embed(*texts, pooling="mean")
     np.testing.assert_allclose(response["embeddings"], vectors, atol=1e-4)
 
-    many = [{"text": f"[MASK] {'please ' * n}", "k": 1 + n} for n in range(6)]
+    many = [{"text": f"[MASK] {'please ' * n}", "text_b": "red", "k": 1 + n} for n in range(6)]
     status, response = ask(address, "/predict_batch", {"model": "compare", "queries": many})
     assert status == 200
     assert [len(one["masks"][0]) for one in response["predictions"]] == [1, 2, 3, 4, 5, 6]
+    follows = [predictor.predict(one["text"], text_b="red").follows for one in many]
+    listed = [one["follows"] for one in response["predictions"]]
+    assert listed == pytest.approx(follows, abs=1e-4)
 
 
 MISTAKES = {
@@ -162,58 +156,102 @@ def test_openapi_and_the_schema_describe_texts(address):
         document["components"]["schemas"]["TextDescription"]["properties"]
     )
     assert [model["model"] for model in described["models"]] == ["main", "compare"]
-    assert (described["task"], described["next_sentence"]) == ("masked_language", False)
-    assert sorted(described["target"]["values"]) == ["blue", "cold", "warm"]
+    assert (described["task"], described["next_sentence"]) == ("masked_language", True)
+    assert (described["tokens"], described["max_length"]) == (18, 12)
 
 
 def test_a_click_masks_a_word(browser, address):  # noqa: F811
     with watched(browser, address) as page:
-        page.goto(link(address, text="please come today", context=CONTEXT))
+        page.goto(link(address, text="please red table", context=CONTEXT))
         page.get_by_text("Click a word to mask it.", exact=True).wait_for()
-        page.get_by_role("button", name="come", exact=True).focus()
+        page.get_by_role("button", name="red", exact=True).focus()
         page.keyboard.press("ArrowRight")
         page.keyboard.press("Enter")
         first = settled(page)
         assert len(first) == 8
-        assert page.locator(".word.masked").inner_text().startswith("?")
-        assert page.evaluate("document.activeElement.title") == "today"
+        assert page.evaluate("document.activeElement.title") == "table"
         other = page.locator('[data-model="compare"] .prediction .probability')
         assert other.all_inner_texts() == [probability for _, probability in first]
-        features = page.locator("#bars li .title").all_inner_texts()
-        assert sorted(features) == ["asked", "mood"]
+        assert sorted(page.locator("#bars li .title").all_inner_texts()) == ["age", "mood"]
         page.get_by_label("mood").select_option("cold")
-        assert settled(page) != first
-        page.locator("#text").fill("now please come today")
-        settled(page)
-        assert page.locator(".word.masked").get_attribute("title") == "today"
+        changed = settled(page)
+        assert changed != first
+        page.locator("#text").fill("a please red table")
+        assert settled(page) != changed
+        assert page.locator(".word.masked").get_attribute("title") == "table"
         page.reload()
-        shown = settled(page)
-        assert page.locator(".word.masked").get_attribute("title") == "today"
-        token = shown[0][0].strip()
+        token = settled(page)[0][0].strip()
+        assert page.locator(".word.masked").get_attribute("title") == "table"
         page.locator('[data-model="main"] .plus').first.click()
-        page.get_by_text("Click a word to mask it.", exact=True).wait_for()
-        text = page.locator("#text").input_value()
-        assert text.replace(" ", "") == f"now please come {token.removeprefix('##')}".replace(
-            " ", ""
+        filled = f"a please red {token}".replace(" ##", "")
+        page.wait_for_function(
+            "filled => document.getElementById('text').value === filled", arg=filled
         )
-        page.goto(link(address, text=f"[MASK] {MARKUP}", context={}))
-        page.reload()
-        settled(page)
+
+
+def test_the_second_text_and_what_is_written_are_shown(browser, address):  # noqa: F811
+    with watched(browser, address) as page:
+        page.goto(link(address, text=f"red {MARKUP}", text_b="blue", context={}))
+        names = [name.strip() for name, _ in settled(page)]
+        assert sorted(names) == ["does not follow", "follows"]
+        assert page.locator("#text-b").input_value() == "blue"
         assert page.locator("main img").count() == 0
+        page.locator("#text").fill("[MASK] red [MASK]")
+        page.get_by_text("Mask 2").first.wait_for()
+        assert page.locator(".word.masked").all_inner_texts() == ["1", "2"]
+        page.goto(link(address, text="red", masks=[[2, 9]], context={}))
+        page.reload()
+        page.locator("#error").wait_for()
+        assert "the link is damaged" in page.locator("#error").inner_text()
 
 
-def test_tagged_words_are_marked(browser, tagger, masked):  # noqa: F811
-    with serving(f"--workdir={tagger}") as (_, address), watched(browser, address) as page:
-        page.goto(link(address, text="please 7 tables \U0001f600", context=CONTEXT))
-        settled(page)
-        mark = page.locator(".marked mark")
-        assert mark.inner_text().split("%")[0].split()[:2] == ["7", "time"]
-        assert page.locator(".marked").inner_text().endswith("tables \U0001f600")
-        page.get_by_label("asked").select_option("people")
-        settled(page)
-        assert "people" in mark.inner_text()
-        assert "Log-odds of B-people at “7”" in page.locator("#explained").inner_text()
-        assert page.locator("#pair").is_hidden()
-    error = refused("serve", f"--workdir={tagger}", f"--compare={masked}", "--port=0")
-    assert "is a run of the task masked_language, but" in error
+def shown_as(page, task, result):
+    """Asserts that the page shows a result."""
+    rows = page.locator(".prediction")
+    if task in ("classification", "multi_label"):
+        names = [one.label for one in result.labels]
+        assert (
+            rows.locator(".title").evaluate_all(
+                "titles => titles.map(title => title.firstChild.data)"
+            )
+            == names
+        )
+        holding = rows.locator(".badge:visible").count()
+        assert holding == len(result.above_half if task == "multi_label" else [])
+    elif task == "regression":
+        assert float(page.locator(".figure").inner_text()) == pytest.approx(
+            result.number, rel=1e-3
+        )
+    elif task == "span":
+        assert page.locator("mark").count() == (result.answer is not None)
+        assert "no answer" in rows.all_inner_texts()[-1] + rows.all_inner_texts()[0]
+    else:
+        marks = page.locator("mark").all_inner_texts()
+        assert len(marks) == len(result.spans)
+        assert all(map(str.startswith, marks, [one.text for one in result.spans]))
+        titles = page.locator(".marked span[title]")
+        assert titles.evaluate_all("all => all.map(one => one.title.split(' ')[0])") == [
+            one.tag for one in result.words
+        ]
+
+
+@pytest.mark.parametrize(
+    "task", some(("tagging", "classification", "multi_label", "regression", "span"))
+)
+def test_each_task_is_shown(browser, workdir, task):  # noqa: F811
+    text = "please \U0001f600 7 table red ? blue 8"
+    flags = (f"--workdir={workdir(task)}", "--checkpoint=last")
+    with serving(*flags) as (_, address), watched(browser, address) as page:
+        page.goto(link(address, text=text, context=CONTEXT))
+        page.locator("body[data-state=settled]").wait_for()
+        assert page.locator("#error").is_hidden()
+        shown_as(page, task, text_predictors.assemble(task).predict(text, CONTEXT))
+        assert page.locator("#bars li").count() == 2
+        assert page.locator("#pair").is_hidden() == (task == "tagging")
+
+
+def test_runs_of_two_tasks_are_not_compared(workdir):
+    runs = (f"--workdir={workdir('tagging')}", f"--compare={workdir('span')}")
+    error = refused("serve", *runs, "--checkpoint=last", "--port=0")
+    assert "is a run of the task span, but" in error
     assert "compare runs of one task" in error

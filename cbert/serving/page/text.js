@@ -61,7 +61,8 @@ export function makeText(schema, { changed }) {
     least: schema.task === "regression" ? schema.target.scale / 2 : 0.5, // Nats, but for a number.
     example() {
       const { text: own, text_b: other } = schema.example;
-      const longest = masking && longestWord(own);
+      // A word may be several tokens, and one that is cut off cannot be masked.
+      const longest = masking && longestWord(own, schema.max_length / 4);
       return { text: own, text_b: other, masks: longest ? [longest] : [] };
     },
     link: () => ({ text, ...(second.value ? { text_b: second.value } : {}), ...(masking ? { masks } : {}) }),

@@ -45,9 +45,9 @@ export function fillMask(text, masks, index, token) {
   return [filled, moveMasks(masks.filter(([one]) => one !== from), text, filled)];
 }
 
-// The range of the longest word, from which an example hides it.
-export function longestWord(text) {
-  const words = [...text.matchAll(WORD)].sort(([one], [other]) => other.length - one.length);
+// The range of the longest of the first words, which an example hides.
+export function longestWord(text, count) {
+  const words = [...text.matchAll(WORD)].slice(0, count).sort(([one], [other]) => other.length - one.length);
   return words.length ? [words[0].index, words[0].index + words[0][0].length] : null;
 }
 
