@@ -1,4 +1,4 @@
-"""The tour's commands run as the page shows them."""
+"""The commands of the two tours run as their pages show them."""
 
 import collections
 import gzip
@@ -40,12 +40,13 @@ for arguments in json.load(sys.stdin):
             raise
     for name in set(flags.FLAGS) - before:
         delattr(flags.FLAGS, name)
+    sys.modules.pop("experiments.query_flags", None)  # It defines flags of two commands.
 """
 
 
-def commands() -> list[list[str]]:
+def commands(name: str = "tour.md") -> list[list[str]]:
     """The arguments of each command in the page's blocks."""
-    page = (ROOT / "docs" / "tour.md").read_text()
+    page = (ROOT / "docs" / name).read_text()
     blocks = re.findall(r"^```\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     return [shlex.split(block.replace("\\\n", " ")) for block in blocks]
 
@@ -115,3 +116,25 @@ def test_every_command_of_the_page(tmp_path):
         for p in (run, copy)
     )
     np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_every_command_of_the_page_about_text(tmp_path):
+    lines = commands("tour_text.md")
+    assert len(lines) == 10
+    assert lines[-1] == ["python", "-m", "experiments.serve", "--workdir=runs/replies"]
+    printed = run_all(lines[:-1], tmp_path)
+    assert "majority given context" in printed[4]
+    predicted = [json.loads(line) for line in (tmp_path / "predicted.jsonl").open()]
+    labels = [json.loads(line)["label"] for line in (tmp_path / "replies.jsonl").open()]
+    first = [prediction["labels"][0]["label"] for prediction in predicted]
+    assert np.mean([one == other for one, other in zip(first, labels, strict=True)]) > 0.95
+    probe = json.loads((tmp_path / "features" / "probe.json").read_text())
+    assert probe
+    query = "7, please", {"asked": "people", "turn": 2}
+    run, copy = (
+        cbert.load(tmp_path / "runs/replies"),
+        cbert.load_exported(tmp_path / "exported/replies"),
+    )
+    one, other = (p.predict(*query, k=1).labels[0] for p in (run, copy))
+    assert one.label == other.label == "people"
+    assert one.probability == pytest.approx(other.probability, abs=1e-5)
