@@ -51,7 +51,7 @@ def _distribution(x: Array, mask: Array) -> Array:
 
 
 def format_gates(measured: dict[str, Any]) -> str:
-    """A table of `measure`: the mean of each gate, and what falls into each range in percent."""
+    """A table of `measure`: each gate's mean, and what falls into each range in percent."""
     gates = measured["gates"]
     rows = [["", *gates], ["mean", *(f"{gate['mean']:.3f}" for gate in gates.values())]]
     for number, name in enumerate(RANGES):

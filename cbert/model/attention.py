@@ -18,8 +18,8 @@ from cbert.model.layers import Array, Dropout, dense, kernel_init, takes_fast
 
 # The fast form writes out sums of up to so many terms, and `auto` takes it up to this length.
 SHORT = 32
-# What each position gives each key, `[B, H, P, L]`: an `Attention` keeps it under this name where
-# the caller makes the collection `intermediates` mutable.
+# What each position gives each key, `[B, H, P, L]`: an `Attention` keeps it under this name
+# where the caller makes the collection `intermediates` mutable.
 WEIGHTS = "attention_weights"
 
 

@@ -154,7 +154,7 @@ class Method(nn.Module):
         """What each key stands for that positions read, for a method that shows its weights.
 
         Where `TOKENS` are among the keys, the attention is that of the blocks; else it is that
-        of the method's own modules `attention_0`, `attention_1`, ... A name may come repeatedly.
+        of the method's own modules `attention_0`, `attention_1`, ... A name may repeat.
         """
         del features, tokens
         return ()
