@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cbert.model import contextual_bert
-from cbert.model.conditioning.cross_attention import WEIGHTS, CrossAttention
+from cbert.model.attention import WEIGHTS, Attention
 from cbert.model.config import ModelConfig
 from cbert.schema import Categorical
 from tests.conftest import some
@@ -100,7 +100,7 @@ def weights(model, params, codes, context, queries):
         )
     )({"params": params}, codes, context, queries)
     own = kept["intermediates"]["conditioning"]
-    return own[WEIGHTS], own
+    return [own[f"attention_{layer}"][WEIGHTS][0] for layer in range(3)], own
 
 
 @pytest.mark.parametrize("form", some([("auto", False), ("plain", True)], ("auto", False)))
@@ -138,7 +138,7 @@ def test_its_weights_are_those_it_reads_by(schema, train_split, form):
 
 def test_without_a_reader_no_weights_are_computed(schema, train_split, monkeypatch):
     """Neither initialisation nor a forward pass keeps them."""
-    monkeypatch.setattr(CrossAttention, "_weights", None)
+    monkeypatch.setattr(Attention, "_weights", None)
     codes, context = batch(train_split, rows=2)
     model = build(schema, "cross_attention")
     assert model.init(jax.random.key(0), *model.smallest_inputs()).keys() == {"params"}

@@ -212,6 +212,16 @@ def hidden_states(model: Any, params: Any, columns: dict[str, Any]) -> list[jax.
 
     The last one is what a head reads.
     """
+    output, sown = encode(model, params, columns)
+    *before_last, _ = sown[HIDDEN_STATES]
+    length = columns["items"].shape[1]
+    return [*(x[:, :length] for x in before_last), output]
+
+
+def encode(
+    model: Any, params: Any, columns: dict[str, Any]
+) -> tuple[jax.Array, dict[str, Any]]:
+    """The encoder's output `[B, L, D]` at all positions, and what its modules sow."""
     codes, context = columns["items"], columns["context"]
     if isinstance(model, text_bert.TextBert):
         segments = columns["segments"].astype(jnp.int32)
@@ -221,5 +231,4 @@ def hidden_states(model: Any, params: Any, columns: dict[str, Any]) -> list[jax.
     output, sown = model.apply(
         {"params": params}, *inputs, method="hidden_states", mutable=["intermediates"]
     )
-    *before_last, _ = sown["intermediates"][HIDDEN_STATES]
-    return [*(x[:, : codes.shape[1]] for x in before_last), output]
+    return output, sown["intermediates"]

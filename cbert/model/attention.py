@@ -18,6 +18,9 @@ from cbert.model.layers import Array, Dropout, dense, kernel_init, takes_fast
 
 # The fast form writes out sums of up to so many terms, and `auto` takes it up to this length.
 SHORT = 32
+# What each position gives each key, `[B, H, P, L]`: an `Attention` keeps it under this name
+# where the caller makes the collection `intermediates` mutable.
+WEIGHTS = "attention_weights"
 
 
 class Attention(nn.Module):
@@ -45,9 +48,11 @@ class Attention(nn.Module):
           `[B, P, D]`.
         """
         mask = mask[:, None] if mask.ndim == 2 else mask
-        if self._takes_fast(x.shape[1]):
-            return self._fast(queries, x, mask, bias)
-        return self._plain(queries, x, mask, bias)
+        form = self._fast if self._takes_fast(x.shape[1]) else self._plain
+        read = form(queries, x, mask, bias)
+        if self.is_mutable_collection("intermediates"):
+            self.sow("intermediates", WEIGHTS, self._weights(queries, x, mask, bias))
+        return read
 
     def _takes_fast(self, length: int) -> bool:
         if self.config.attention_dropout and self.has_rng("dropout"):
@@ -88,6 +93,17 @@ class Attention(nn.Module):
         )
         out = dense(self.config, size, "out")(read.reshape(size, -1).T)
         return out.reshape(positions, examples, size).swapaxes(0, 1)
+
+    def _weights(self, queries: Array, x: Array, mask: Array, bias: Array | None) -> Array:
+        """What each head gives each key, `[B, H, P, L]`; neither form returns it."""
+        params, heads = self.variables["params"], self.config.heads
+
+        def by_head(name: str, of: Array) -> Array:
+            y = of @ params[name]["kernel"] + params[name]["bias"]
+            return y.reshape(*of.shape[:2], -1, self.config.dimension // heads)
+
+        key = by_head("key_value", x)[:, :, :heads]
+        return attention_weights(by_head("query", queries), key, mask, bias)
 
 
 def attention_weights(query: Array, key: Array, mask: Array, bias: Array | None) -> Array:

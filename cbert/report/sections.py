@@ -3,7 +3,14 @@
 import dataclasses
 
 from cbert.evaluation.feature_importance import PERMUTED
-from cbert.report import plot_helpers, plots, reliability_diagram, result_tables, slices
+from cbert.report import (
+    heat_map,
+    plot_helpers,
+    plots,
+    reliability_diagram,
+    result_tables,
+    slices,
+)
 from cbert.report.plot_helpers import Plot, Style
 from cbert.report.report_data import ReportData
 from cbert.report.statistics import DRAWS, Difference, Mean
@@ -40,6 +47,7 @@ def make(
         *_calibration(data, styles),
         *_gains(data, styles),
         _feature_importance(data, styles),
+        *_attention(data),
         Section("Runs", tables=[result_tables.runs_table(data)]),
         Section(
             "What is missing",
@@ -161,3 +169,22 @@ def _feature_importance(data: ReportData, styles: dict[str, Style]) -> Section:
     ]
     plot = plots.feature_importance(data.metric, importance, features, styles)
     return Section(title, tables=tables, plots=[plot])
+
+
+def _attention(data: ReportData) -> list[Section]:
+    """The attention of each variant's first run of which it was measured at its checkpoint."""
+    by_label = {}
+    for label, variant in data.variants.items():
+        for run in variant.runs.values():
+            measured = heat_map.read(run.path)
+            if measured and run.evaluation and measured["step"] == run.evaluation["step"]:
+                by_label.setdefault(label, measured)
+    maps = [
+        heat_map.heat_map(measured, f"attention_{number:02}", label)
+        for number, (label, measured) in enumerate(by_label.items(), 1)
+    ]
+    text = [
+        "What is attended to is read, but need not change the prediction; feature importance "
+        "says what does."
+    ]
+    return [Section("Attention to the context", text, plots=maps)] if maps else []

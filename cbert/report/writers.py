@@ -16,7 +16,7 @@ TEMPLATES = pathlib.Path(__file__).parent / "templates"
 # Plots that not every report has.
 _OPTIONAL_PLOTS = (
     *("learning_curves", "reliability", "gain_by_visible_items", "gain_by_feature_*"),
-    "feature_importance",
+    *("feature_importance", "attention_*"),
 )
 
 

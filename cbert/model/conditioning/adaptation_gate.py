@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from cbert.config import field
-from cbert.model.conditioning.method import Method, Sizes
+from cbert.model.conditioning.method import GATES, Method, Sizes
 from cbert.model.context import Context
 from cbert.model.layers import Array, Dropout, dense, kernel_init
 
@@ -45,6 +45,7 @@ class AdaptationGate(Method):
     Config = AdaptationGateConfig
     starts_as_plain = True
     zero_is_plain = ("value", "bias")
+    shows = GATES
 
     def setup(self) -> None:
         config, size = self.config, self.config.dimension
@@ -70,6 +71,7 @@ class AdaptationGate(Method):
         gate = nn.relu(self.gate_x(x) + self.gate_context(c))
         y = gate * self.value(c) + self.bias.astype(x.dtype)
         scale = jnp.minimum(self.options.beta * _length(x) / _length(y), 1)
+        self.sow("intermediates", GATES, {"gate": gate, "alpha": scale})
         return x + self.dropout(scale.astype(x.dtype) * y)
 
     @classmethod

@@ -4,14 +4,14 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from cbert.model.attention import Attention, attention_weights
+from cbert.model.attention import Attention
 from cbert.model.conditioning.feature_tokens import FeatureTokens
-from cbert.model.conditioning.method import Method, Sizes
+from cbert.model.conditioning.method import WEIGHTS, Method, Sizes
 from cbert.model.context import Context
 from cbert.model.layers import AddAndNorm, Array, Dropout, dense, embedding_init
+from cbert.schema import Feature
 
-# The name under which the weights are kept, where the caller makes `intermediates` mutable.
-WEIGHTS = "context_attention"
+NULL = "(null)"  # The null token among the names of features.
 
 
 class CrossAttention(Method):
@@ -21,15 +21,13 @@ class CrossAttention(Method):
     with one token alone it is [GS]. Missing features are masked out. A null token, which is
     learned, is always there, so that a position may read nothing and a context may be empty.
 
-    Each block keeps its weights, `[B, H, P, F + 1]` with the null token last, under the name
-    "context_attention" in the collection `intermediates`, if the caller makes that mutable.
-
     With `model.start_as_plain` it is x + Dropout(W Attention(x, T)): W begins at zero, as the
     zero convolutions of ControlNet do (Zhang, Rao and Agrawala, 2023), and no norm follows.
     """
 
     starts_as_plain = True
     zero_is_plain = ("out",)
+    shows = WEIGHTS
 
     def setup(self) -> None:
         config, layers = self.config, range(self.config.layers)
@@ -56,22 +54,13 @@ class CrossAttention(Method):
     def after_attention(self, layer: int, x: Array, mask: Array, state: Any) -> Array:
         del mask
         y = self.attention[layer](x, *state)
-        if self.is_mutable_collection("intermediates"):
-            self.sow("intermediates", WEIGHTS, self._weights(layer, x, *state))
         if not self.config.start_as_plain:
             return self.add_and_norm[layer](x, y)
         return x + self.dropout[layer](self.out[layer](y))
 
-    def _weights(self, layer: int, x: Array, tokens: Array, shown: Array) -> Array:
-        """What each head gives each token, `[B, H, P, F + 1]`; neither form returns it."""
-        params = self.attention[layer].variables["params"]
-
-        def heads(name: str, of: Array) -> Array:
-            y = of @ params[name]["kernel"] + params[name]["bias"]
-            return y.reshape(*of.shape[:2], -1, self.config.dimension // self.config.heads)
-
-        key = heads("key_value", tokens)[:, :, : self.config.heads]
-        return attention_weights(heads("query", x), key, shown[:, None], None)
+    @classmethod
+    def keys(cls, features: tuple[Feature, ...], tokens: int) -> tuple[str, ...]:
+        return *(feature.name for feature in features), NULL
 
     @classmethod
     def multiply_adds(cls, sizes: Sizes) -> float:

@@ -12,10 +12,13 @@ from flax import linen as nn
 from cbert.config import field
 from cbert.model.attention import Attention
 from cbert.model.conditioning.feature_tokens import FeatureTokens
-from cbert.model.conditioning.method import Method, Sizes
+from cbert.model.conditioning.method import WEIGHTS, Method, Sizes
 from cbert.model.config import ModelConfig
 from cbert.model.context import Context
 from cbert.model.layers import FNN, AddAndNorm, Array, Dropout
+from cbert.schema import Feature, History
+
+EMPTY = "(empty)"  # What stands in for an empty context among the names of features.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +100,7 @@ class ReadHistory(Method):
     Config = HistoryConfig
     starts_as_plain = True
     zero_is_plain = ("gates",)
+    shows = WEIGHTS
 
     def setup(self) -> None:
         config, layers = self.config, range(self.config.layers)
@@ -124,6 +128,14 @@ class ReadHistory(Method):
         if self.config.start_as_plain:
             return x + self.dropout[layer](self.gates[layer].astype(y.dtype) * y)
         return self.add_and_norm[layer](x, y)
+
+    @classmethod
+    def keys(cls, features: tuple[Feature, ...], tokens: int) -> tuple[str, ...]:
+        """A history's name stands once for each of its items."""
+        histories = [feature for feature in features if isinstance(feature, History)]
+        items = [feature.name for feature in histories for _ in range(feature.max_items)]
+        others = [feature.name for feature in features if feature not in histories]
+        return *items, *others, EMPTY
 
     @classmethod
     def multiply_adds(cls, sizes: Sizes) -> float:

@@ -6,7 +6,7 @@ from typing import Any
 from flax import linen as nn
 
 from cbert.config import field
-from cbert.model.conditioning.method import Method, Sizes
+from cbert.model.conditioning.method import GATES, Method, Sizes
 from cbert.model.context import Context
 from cbert.model.layers import FNN, Array, dense
 
@@ -37,6 +37,7 @@ class LateGate(Method):
     Config = LateGateConfig
     starts_as_plain = True
     zero_is_plain = ("out", "removed")
+    shows = GATES
 
     def setup(self) -> None:
         config = self.config
@@ -54,6 +55,7 @@ class LateGate(Method):
 
     def finish(self, x: Array, state: Any) -> Array:
         closed = nn.sigmoid(-self.gate_hidden(x) - self.gate_context(state)[:, None])
+        self.sow("intermediates", GATES, {"gate": 1 - closed})
         filling = self.out(state)[:, None] if self.options.form == "mix" else 0
         removed = x * self.removed.astype(x.dtype) if self.config.start_as_plain else x
         return x + closed * (filling - removed)

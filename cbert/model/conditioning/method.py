@@ -14,11 +14,18 @@ from typing import Any, ClassVar
 from flax import linen as nn
 from flax import struct
 
+from cbert.model.attention import WEIGHTS
 from cbert.model.config import ModelConfig
 from cbert.model.context import Context
 from cbert.model.layers import Array
+from cbert.schema import Feature
 
 ATTENTION, FEED_FORWARD = "attention", "feed_forward"
+# What a method may show of how it reads the context: the weights of attention, or gates, a dict
+# of name to `[B, P, ...]` that it sows under this name into the collection `intermediates`.
+GATES = "gates_of_context"
+SHOWN = (WEIGHTS, GATES)
+TOKENS = "(tokens)"  # The tokens among the names of features.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +88,8 @@ class Method(nn.Module):
     # The parameters of that form that keep the context out exactly while they are zero. It is
     # empty if no values of the parameters do.
     zero_is_plain: tuple[str, ...] = ()
+    # What can be shown of how it reads the context: one of `SHOWN`, or nothing.
+    shows = ""
 
     def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, Any]:
         """Runs before the first block: x `[B, L, D]`, mask `bool [B, L]`, and the context.
@@ -139,6 +148,16 @@ class Method(nn.Module):
         """Whether the method with these options needs data that have a context."""
         del options
         return cls.uses_context
+
+    @classmethod
+    def keys(cls, features: tuple[Feature, ...], tokens: int) -> tuple[str, ...]:
+        """What each key stands for that positions read, for a method that shows its weights.
+
+        Where `TOKENS` are among the keys, the attention is that of the blocks; else it is that
+        of the method's own modules `attention_0`, `attention_1`, ... A name may repeat.
+        """
+        del features, tokens
+        return ()
 
     @classmethod
     def multiply_adds(cls, sizes: Sizes) -> float:

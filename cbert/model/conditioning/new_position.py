@@ -3,9 +3,12 @@
 import jax.numpy as jnp
 from flax import linen as nn
 
-from cbert.model.conditioning.method import ExtraKeys, Method, Sizes
+from cbert.model.conditioning.method import TOKENS, WEIGHTS, ExtraKeys, Method, Sizes
 from cbert.model.context import Context
 from cbert.model.layers import Array, dense
+from cbert.schema import Feature
+
+CONTEXT = "(context)"  # The one position of the whole context among the names of features.
 
 # A gate begins here and never counts for less, because its logarithm is taken.
 CLOSED = 1e-12
@@ -23,6 +26,7 @@ class NewPosition(Method):
     """
 
     starts_as_plain = True
+    shows = WEIGHTS
 
     def setup(self) -> None:
         self.project = dense(self.config, self.config.dimension)
@@ -44,6 +48,10 @@ class NewPosition(Method):
             return ExtraKeys()
         gate = jnp.maximum(jnp.abs(self.gates[layer]), CLOSED)
         return ExtraKeys(bias=jnp.log(gate)[:, None, None] * state)
+
+    @classmethod
+    def keys(cls, features: tuple[Feature, ...], tokens: int) -> tuple[str, ...]:
+        return *(TOKENS for _ in range(tokens)), CONTEXT
 
     @classmethod
     def multiply_adds(cls, sizes: Sizes) -> float:

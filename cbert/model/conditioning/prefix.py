@@ -1,10 +1,11 @@
 """The context as a prefix: one more position for each feature."""
 
 from cbert.model.conditioning.feature_tokens import FeatureTokens
-from cbert.model.conditioning.method import Sizes
+from cbert.model.conditioning.method import TOKENS, Sizes
 from cbert.model.conditioning.new_position import NewPosition, append
 from cbert.model.context import Context
 from cbert.model.layers import Array
+from cbert.schema import Feature
 
 
 class Prefix(NewPosition):
@@ -24,6 +25,10 @@ class Prefix(NewPosition):
 
     def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, Array]:
         return append(x, mask, *self.tokens(context))
+
+    @classmethod
+    def keys(cls, features: tuple[Feature, ...], tokens: int) -> tuple[str, ...]:
+        return *(TOKENS for _ in range(tokens)), *(feature.name for feature in features)
 
     @classmethod
     def multiply_adds(cls, sizes: Sizes) -> float:

@@ -1,0 +1,92 @@
+"""What the modules of a model sow while it predicts the queries of a task.
+
+Legend: B examples of a batch, P query positions of a block, L positions, Q queries.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cbert import parallel
+from cbert.data.columns import Split
+from cbert.errors import UserError
+from cbert.evaluation.evaluate import Restored
+from cbert.model import conditioning
+from cbert.schema import PAD_ITEM
+from cbert.tasks import prediction
+from cbert.tasks.base import Task
+from cbert.tasks.masked_item import ONE
+
+Array = jax.Array
+# The model, what its modules sowed and `bool [B, L]`, where a token is, to values `[B, ...]`.
+Reduce = Callable[[Any, dict[str, Any], Array], dict[str, Array]]
+
+
+def check(method: str, shown: str, name: str) -> None:
+    """Raises `UserError` unless a method shows what is asked for, under the name of it."""
+    if conditioning.method_class(method).shows != shown:
+        having = [each for each, cls in conditioning.METHODS.items() if cls.shows == shown]
+        raise UserError(f"the method {method} has no {name} to show; {', '.join(having)} do")
+
+
+def over_queries(
+    restored: Restored, split: Split, reduce: Reduce
+) -> tuple[dict[str, np.ndarray], int]:
+    """The values of all queries, `[Q, ...]`, one query an example, and the number of queries.
+
+    The queries are those of an evaluation: tasks that mask mask one token of each example.
+    """
+    queries = restored.task.queries(split, ONE)
+    task: Any = _Reading(restored.task, reduce)
+    data = parallel.replicate(split.columns)
+    values = prediction.predict_all(
+        task, restored.params, data, split, queries, restored.batch_size
+    )
+    return values, len(queries)
+
+
+def over_positions(x: Array, mask: Array) -> Array:
+    """The mean of x `[B, P, ...]` over the positions that a block computes.
+
+    They are all L of them, padding and positions that a method added left out; or, in the last
+    block, those that the head reads.
+    """
+    length = mask.shape[1]
+    shown = jnp.ones(x.shape[:2], bool) if x.shape[1] < length else mask
+    x, shown = x[:, :length], shown.reshape(*shown.shape, *[1] * (x.ndim - 2))
+    return (x * shown).sum(axis=1) / shown.sum(axis=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reading:
+    """Asks a model what its task asks, and returns in place of predictions what was sown."""
+
+    task: Task
+    reduce: Reduce
+
+    def predict(
+        self, params: Any, columns: dict[str, Any], query: dict[str, Array]
+    ) -> dict[str, Array]:
+        recorder = _Recorder(self.task.model)
+        task: Any = self.task
+        dataclasses.replace(task, model=recorder).predict(params, columns, query)
+        return self.reduce(self.task.model, recorder.sown, columns["items"] != PAD_ITEM)
+
+
+class _Recorder:
+    """A model that keeps what its modules sow when it is applied."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.sown: dict[str, Any] = {}
+
+    def apply(self, variables: Any, *inputs: Any, **options: Any) -> Any:
+        outputs, kept = self._model.apply(
+            variables, *inputs, **options, mutable=["intermediates"]
+        )
+        self.sown = kept["intermediates"]
+        return outputs

@@ -1,0 +1,222 @@
+"""What a model reads of the context: attention to features, and gates."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import cbert
+from cbert import parallel
+from cbert.data.columns import evenly_spaced
+from cbert.data.masking import Masking
+from cbert.errors import UserError
+from cbert.evaluation import attention, gates, sown
+from cbert.evaluation.evaluate import Restored
+from cbert.model import conditioning
+from cbert.model.attention import Attention
+from cbert.model.config import ModelConfig
+from cbert.report import plot_helpers, report_data, sections
+from cbert.schema import Categorical, History
+from cbert.tasks.masked_item import MaskedItem
+from cbert.training import loop
+from tests import report_runs
+from tests.conftest import refused, run, small, some
+from tests.models import SMALL, build, initialized, made
+
+TWO = dataclasses.replace(SMALL, layers=2)
+
+
+def zeroed(params, *names):
+    """The parameters with those that have one of the names in their path set to zero."""
+
+    def change(path, leaf):
+        inside = {str(getattr(key, "key", key)) for key in path}
+        return jnp.zeros_like(leaf) if inside & set(names) else leaf
+
+    return jax.tree_util.tree_map_with_path(change, params)
+
+
+def restored(schema, method, config=TWO, zero=(), **options):
+    """A task with parameters."""
+    model, params = made(schema, method, config, **options)
+    task = MaskedItem(model, schema, Masking("one", 0.15, False))
+    return Restored(task, 7, parallel.replicate(zeroed(params, *zero)), 32)
+
+
+@pytest.mark.parametrize("form", ["auto", "plain"])
+def test_the_weights_are_those_of_the_forms(form):
+    """With values that are the unit vectors, the output is the weights themselves."""
+    config = ModelConfig(dimension=4, heads=1, layers=1, kernels=form, dropout=0.0)
+    random = np.random.default_rng(0)
+    x = jnp.asarray(random.normal(size=(1, 3, 4)), jnp.float32)
+    bias = jnp.asarray(random.normal(size=(1, 3, 3)), jnp.float32)
+    mask = jnp.array([[True, True, False]])
+    params = Attention(config).init(jax.random.key(0), x, x, mask)["params"]
+    keys = params["key_value"]["kernel"][:, :4]
+    values = np.linalg.pinv(x[0]) @ np.eye(3, 4)
+    params["key_value"]["kernel"] = jnp.concatenate([keys, values], axis=1)
+    params["out"]["kernel"] = jnp.eye(4)
+    read, kept = Attention(config).apply(
+        {"params": params}, x, x, mask, bias, mutable=["intermediates"]
+    )
+    (weights,) = kept["intermediates"]["attention_weights"]
+    np.testing.assert_allclose(weights[0, 0], read[0, :, :3], atol=1e-5)
+    assert weights[0, 0, :, 2].max() == 0
+
+
+def test_equal_logits_are_equal_weights(schema, train_split):
+    """Without query and key each observed feature and the null token get the same."""
+    split = evenly_spaced(train_split, 40)
+    missing = schema.features[0]
+    column = np.repeat(np.asarray(missing.missing()), len(split), axis=0)
+    column[:10] = split.context[missing.name][:10]
+    split = dataclasses.replace(split, context={**split.context, missing.name: column})
+    measured = attention.measure(restored(schema, "cross_attention", zero=("query",)), split)
+    observed = np.ones((len(split), len(schema.features) + 1))
+    model = build(schema, "cross_attention", TWO)
+    context = split.context
+
+    def is_observed(encoder):
+        return encoder.embed_context(context).observed
+
+    of_features = model.encoder.apply({"params": initialized(model, 0)}, method=is_observed)
+    observed[:, :-1] = np.stack([*of_features.values()], axis=1)
+    expected = (observed / observed.sum(axis=1, keepdims=True)).mean(axis=0)
+    assert [*measured["weights"]] == [*(f.name for f in schema.features), "(null)"]
+    for name, mean, there in zip(
+        measured["weights"], expected, observed.mean(axis=0), strict=True
+    ):
+        np.testing.assert_allclose(measured["weights"][name], [mean, mean], atol=1e-5)
+        assert measured["present"][name] == pytest.approx(there)
+    assert measured["present"][missing.name] <= 0.25
+    assert measured["examples"] == 40
+
+
+@pytest.fixture(scope="module")
+def tiny(data_dir, tmp_path_factory):
+    """The work directory of a short run whose method attends to the features."""
+    workdir = tmp_path_factory.mktemp("runs") / "cross"
+    config = small("cross_attention", data__dir=data_dir, train__steps=3)
+    loop.train(config, workdir)
+    return workdir
+
+
+@pytest.mark.parametrize(
+    ("method", "gated"), some([("prefix", True), ("np", False)], ("prefix", True))
+)
+def test_positions_that_a_method_adds(schema, train_split, method, gated):
+    """Without query and key L tokens and what was added get the same, or nothing if gated."""
+    split = evenly_spaced(train_split, 20)
+    config = dataclasses.replace(TWO, start_as_plain=gated)
+    given = restored(schema, method, config, zero=("query",))
+    measured = attention.measure(
+        dataclasses.replace(
+            given,
+            params={
+                **given.params,
+                "conditioning": {
+                    name: (jnp.zeros_like(leaf) if name == "gates" else leaf)
+                    for name, leaf in given.params["conditioning"].items()
+                },
+            },
+        ),
+        split,
+    )
+    tokens = measured["weights"].pop("(tokens)")
+    if gated:
+        np.testing.assert_allclose(tokens, 1, atol=1e-5)
+        assert [*measured["weights"]] == [feature.name for feature in schema.features]
+        np.testing.assert_allclose([*measured["weights"].values()], 0, atol=1e-5)
+    else:
+        expected = (1 / (split.lengths + 1)).mean()
+        np.testing.assert_allclose(measured["weights"]["(context)"], expected, atol=1e-5)
+        np.testing.assert_allclose(tokens, 1 - expected, atol=1e-5)
+
+
+def test_the_items_of_a_history_count_together():
+    features = (History("bought", 4, max_items=3), Categorical("mood", 4, ("hot",)))
+    keys = conditioning.method_class("history").keys(features, 5)
+    assert keys == ("bought", "bought", "bought", "mood", "(empty)")
+
+
+def test_gates_fall_into_ranges(schema, train_split):
+    """A gate of late_gate whose weights are zero is the sigmoid of its bias."""
+    split = evenly_spaced(train_split, 20)
+    given = restored(schema, "late_gate", zero=("gate_hidden", "gate_context"))
+    bias = jnp.log(jnp.full(16, 3.0)).at[:4].set(-jnp.log(9.0))
+    given.params["conditioning"]["gate_hidden"]["bias"] = parallel.replicate(bias)
+    measured = gates.measure(given, split)["gates"]["gate"]
+    # The sigmoid of log 3 is 3/4, and that of -log 9 is 1/10.
+    assert measured["mean"] == pytest.approx(0.75 * 0.75 + 0.25 * 0.1)
+    fractions = dict(zip(gates.RANGES, measured["fractions"], strict=True))
+    assert fractions["0.7 to 0.8"] == pytest.approx(0.75)
+    assert sum(fractions.values()) == pytest.approx(1)
+
+
+def test_a_method_without_attention_is_refused():
+    line = "the method gsu has no attention to show; np, prefix, np_untied, .*, history do"
+    with pytest.raises(UserError, match=line):
+        sown.check("gsu", attention.WEIGHTS, "attention")
+    with pytest.raises(UserError, match="has no gates to show; mag, late_gate do"):
+        sown.check("gsu", gates.GATES, "gates")
+
+
+def test_the_command(tiny):
+    done = run("explain", f"--workdir={tiny}", "--examples=30")
+    head, *rows = done.stdout.splitlines()
+    assert head.split() == ["attention", "%", *("block", "1", "block", "2"), "present"]
+    written = json.loads((tiny / "explain" / "attention.json").read_text())
+    assert (written["method"], written["step"], written["examples"]) == (
+        *("cross_attention", 3),
+        30,
+    )
+    weights = written["weights"]
+    np.testing.assert_allclose(np.sum([*weights.values()], axis=0), 1, atol=1e-5)
+    shown = rows[: len(weights)]
+    assert [row.split()[0] for row in shown] == [*weights]
+    assert shown[0].split()[1] == f"{100 * next(iter(weights.values()))[0]:.1f}"
+    assert (tiny / "explain" / "attention.png").read_bytes().startswith(b"\x89PNG")
+    assert "no gates to show" in refused("explain", f"--workdir={tiny}", "--what=gates")
+    assert "the model has 2" in refused(
+        "explain", f"--workdir={tiny}", "--items=[null]", "--block=3"
+    )
+
+
+def test_one_query(tiny):
+    """A feature that is missing gets nothing; what the rest gets is shown by position."""
+    predictor = cbert.load(tiny)
+    item, schema = predictor.schema.items[0], predictor.schema
+    feature = next(each for each in schema.features if isinstance(each, Categorical))
+    context = json.dumps({feature.name: feature.values[0]})
+    done = run(
+        *("explain", f"--workdir={tiny}", f"--items={json.dumps([item, None])}"),
+        *(f"--context={context}", "--json"),
+    )
+    shown = json.loads(done.stdout)
+    assert shown["positions"] == [item, "(masked)"]
+    weights = np.array(shown["weights"])
+    assert weights.shape == (2, 2, len(schema.features) + 1)
+    np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)
+    read = dict(zip(shown["names"], weights.max(axis=(0, 1)), strict=True))
+    assert {name for name, weight in read.items() if weight} == {feature.name, "(null)"}
+
+
+def test_reports_show_what_was_measured(tmp_path):
+    weights = {"(tokens)": [0.7, 0.9], "(context)": [0.3, 0.1]}
+    measured = {"weights": weights, "step": 6, "split": "test", "examples": 50}
+    for method, step in (("np", 6), ("prefix", 5)):
+        folder = report_runs.write_run(tmp_path, method, 0) / "explain"
+        folder.mkdir()
+        text = json.dumps({**measured, "step": step})
+        (folder / "attention.json").write_text(text)
+    data = report_data.load(tmp_path, "test", "np")
+    (section,) = sections._attention(data)  # Of prefix, an earlier checkpoint was measured.
+    (plot,) = section.plots
+    assert "The most goes to (tokens)" in plot.alt
+    assert plot_helpers.render(plot).startswith(b"\x89PNG")
+    (tmp_path / "np-0" / "explain" / "attention.json").write_text("{}")
+    with pytest.raises(UserError, match=r"attention\.json: damaged"):
+        sections._attention(data)
