@@ -6,6 +6,7 @@ python -m experiments.explain --workdir=runs/meals-cross --items='["Bagel", null
   --context='{"occasion": "breakfast"}'
 """
 
+import dataclasses
 import importlib.util
 import json
 import pathlib
@@ -17,10 +18,12 @@ from absl import flags
 from cbert import files
 from cbert.data import prepared
 from cbert.data.columns import evenly_spaced
-from cbert.errors import UserError
+from cbert.errors import UserError, printable
 from cbert.evaluation import attention, evaluate, gates, sown
 from cbert.inference.context import CheckedContext
+from cbert.inference.predictor import Predictor
 from cbert.inference.queries import Query
+from cbert.inference.text_predictor import TextPredictor
 from cbert.inference.text_queries import TextQuery
 from cbert.model.attention import WEIGHTS
 from cbert.model.conditioning.method import GATES
@@ -57,7 +60,7 @@ def main() -> None:
     if _WHAT.value != "attention" or None not in (_ITEMS.value, _TEXT.value):
         raise UserError("give one of --items and --text, and --what=attention with it")
     if _BLOCK.value > config.model.layers:
-        raise UserError(f"--block is {_BLOCK.value}; the model has {config.model.layers}")
+        raise UserError(f"--block is {_BLOCK.value}; the blocks are 1 to {config.model.layers}")
     _of_query(config)
 
 
@@ -93,42 +96,73 @@ def _of_split(workdir: pathlib.Path, config: Any, schema: Schema) -> None:
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class _Encoded:
+    """A query as the model reads it.
+
+    Attributes:
+      predictor: The run's.
+      positions: What stands at each position, as a person reads it.
+      columns: The columns of tokens, each `[L]`.
+      context: The checked context.
+      notes: Lines about what is unknown.
+    """
+
+    predictor: Predictor | TextPredictor
+    positions: list[str]
+    columns: dict[str, np.ndarray]
+    context: CheckedContext
+    notes: list[str]
+
+
 def _of_query(config: Any) -> None:
     """Prints the attention of each position of one query."""
-    given: CheckedContext
-    context = parsed(query_flags.CONTEXT)
-    unknown: list[str] = []
-    if _TEXT.value is not None:
-        texts = query_flags.load_for_texts()
-        text = texts.check(TextQuery(_TEXT.value, context, _TEXT_B.value))
-        schema, program, given = texts.schema, texts.program, text.context
-        columns = {"items": text.tokens.codes, "segments": text.tokens.segments}
-        positions = [schema.items[code] for code in text.tokens.codes]
-    else:
-        predictor = query_flags.load_for_sets()
-        query = predictor.check(Query(parsed(_ITEMS), context))
-        schema, program, given = predictor.schema, predictor.program, query.context
-        columns = {"items": np.array(query.codes, np.int32)}
-        named = iter(item for item in parsed(_ITEMS) if item is not None)
-        masked = set(query.masked)
-        positions = [
-            "(masked)" if index in masked else next(named) for index in range(len(query.codes))
-        ]
-        unknown = query.unknown_items
+    encoded = _encoded_items() if _TEXT.value is None else _encoded_text()
+    schema, given = encoded.predictor.schema, encoded.context
     model = config_lib.build_model(config, schema)
-    encoded = {name: schema.encode_feature(name, [x]) for name, x in given.values.items()}
-    rows = {name: column[None] for name, column in columns.items()}
-    weights = attention.of_one(model, program.params, {**rows, "context": encoded})
-    shown = weights[_BLOCK.value - 1] if _BLOCK.value else weights.mean(axis=0)
+    context = {name: schema.encode_feature(name, [x]) for name, x in given.values.items()}
+    rows = {name: column[None] for name, column in encoded.columns.items()}
+    params = encoded.predictor.program.params
+    weights = attention.of_one(model, params, {**rows, "context": context})
     names = attention.names(model)
     if query_flags.JSON.value:
-        print(json.dumps({"positions": positions, "names": names, "weights": weights.tolist()}))
+        shown = {"positions": encoded.positions, "names": names, "weights": weights.tolist()}
+        print(json.dumps(shown))
         return
-    print(attention.format_one(positions, names, shown))
-    notes = [f"unknown items: {', '.join(unknown)}"] if unknown else []
-    notes += query_flags.context_notes(given.unknown, given.missing)
+    of_block = weights[_BLOCK.value - 1] if _BLOCK.value else weights.mean(axis=0)
+    print(attention.format_one(encoded.positions, names, of_block))
+    notes = encoded.notes + query_flags.context_notes(given.unknown, given.missing)
     if notes:
         print("\n" + "\n".join(notes))
+
+
+def _encoded_items() -> _Encoded:
+    predictor = query_flags.load_for_sets()
+    items = parsed(_ITEMS)
+    query = predictor.check(Query(items, parsed(query_flags.CONTEXT)))
+    shown = items + [None] * (len(query.codes) - len(items))
+    positions = ["(masked)" if item is None else item for item in shown]
+    unknown = ", ".join(map(printable, query.unknown_items))
+    return _Encoded(
+        predictor,
+        positions,
+        {"items": np.array(query.codes, np.int32)},
+        query.context,
+        [f"unknown items: {unknown}"] if unknown else [],
+    )
+
+
+def _encoded_text() -> _Encoded:
+    predictor = query_flags.load_for_texts()
+    query = predictor.check(TextQuery(_TEXT.value, parsed(query_flags.CONTEXT), _TEXT_B.value))
+    tokens = query.tokens
+    return _Encoded(
+        predictor,
+        [predictor.schema.items[code] for code in tokens.codes],
+        {"items": tokens.codes, "segments": tokens.segments},
+        query.context,
+        ["the text is longer than the model's longest and was cut"] if tokens.cut else [],
+    )
 
 
 if __name__ == "__main__":

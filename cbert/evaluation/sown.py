@@ -22,6 +22,8 @@ from cbert.tasks.base import Task
 from cbert.tasks.masked_item import ONE
 
 Array = jax.Array
+# Weights of attention are kept for all pairs of positions, so batches are small.
+BATCH_SIZE = 32
 # The model, what its modules sowed and `bool [B, L]`, where a token is, to values `[B, ...]`.
 Reduce = Callable[[Any, dict[str, Any], Array], dict[str, Array]]
 
@@ -30,7 +32,9 @@ def check(method: str, shown: str, name: str) -> None:
     """Raises `UserError` unless a method shows what is asked for, under the name of it."""
     if conditioning.method_class(method).shows != shown:
         having = [each for each, cls in conditioning.METHODS.items() if cls.shows == shown]
-        raise UserError(f"the method {method} has no {name} to show; {', '.join(having)} do")
+        raise UserError(
+            f"the method {method} has no {name} to show; these have: {', '.join(having)}"
+        )
 
 
 def over_queries(
@@ -43,9 +47,8 @@ def over_queries(
     queries = restored.task.queries(split, ONE)
     task: Any = _Reading(restored.task, reduce)
     data = parallel.replicate(split.columns)
-    values = prediction.predict_all(
-        task, restored.params, data, split, queries, restored.batch_size
-    )
+    size = min(restored.batch_size, BATCH_SIZE)
+    values = prediction.predict_all(task, restored.params, data, split, queries, size)
     return values, len(queries)
 
 
