@@ -173,7 +173,7 @@ def _feature_importance(data: ReportData, styles: dict[str, Style]) -> Section:
 
 def _attention(data: ReportData) -> list[Section]:
     """The attention of each variant's first run of which it was measured at its checkpoint."""
-    by_label = {}
+    by_label: dict[str, dict] = {}
     for label, variant in data.variants.items():
         for run in variant.runs.values():
             measured = heat_map.read(run.path)
