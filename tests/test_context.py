@@ -169,6 +169,7 @@ def validation_loss(method):
     return float(train(contextual_bert.initialize(model, jax.random.key(0))))
 
 
+@pytest.mark.soak
 def test_a_history_that_matters_lowers_the_loss():
     """The history tells the group: the optimum is log 16 without it and log 4 with it."""
     assert validation_loss("none") > np.log(GROUPS * SIZE) - 0.02

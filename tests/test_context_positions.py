@@ -127,6 +127,7 @@ def reached(schema, codes, context, layers, queries=None):
     return (np.abs(one - other).max(axis=(0, 2)) > 1e-6).tolist()
 
 
+@pytest.mark.soak
 def test_a_window_hides_what_is_farther_away(schema, train_split):
     long = train_split.lengths >= 7
     codes = train_split.items[long][:3, :7]

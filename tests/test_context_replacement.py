@@ -75,6 +75,7 @@ def test_the_sample_is_the_split_or_rows_all_over_it(monkeypatch):
     assert few.tolist() == [0, 99, 199, 299, 399, 499, 599, 699, 799, 899, 999]
 
 
+@pytest.mark.soak
 def test_training_replaces_in_every_step_and_from_every_source(data_dir, schema):
     """Batches from memory and from disk give the same parameters; without a rate, others."""
     chosen = {"data__dir": data_dir, "model__layers": 1, "model__dropout": 0.0}

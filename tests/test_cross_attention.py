@@ -136,6 +136,7 @@ def test_its_weights_are_those_it_reads_by(schema, train_split, form):
     assert 0 < observed.mean() < 1
 
 
+@pytest.mark.soak
 def test_without_a_reader_no_weights_are_computed(schema, train_split, monkeypatch):
     """Neither initialisation nor a forward pass keeps them."""
     monkeypatch.setattr(Attention, "_weights", None)

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pyarrow.parquet
+import pytest
 
 from cbert.data import prepared
 from cbert.schema import PAD_ITEM
@@ -12,6 +13,7 @@ from tests.conftest import refused, run
 from tests.models import encode
 
 
+@pytest.mark.soak
 def test_the_activations_of_a_run(trained, predictor, tmp_path):
     output = tmp_path / "features"
     common = (f"--workdir={trained}", f"--output={output}")

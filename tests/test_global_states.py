@@ -239,6 +239,7 @@ def test_the_context_is_read_and_learns(schema, train_split, method):
     assert 0.5 < (before - loss(own)[0]) / (0.01 * before) < 1.5
 
 
+@pytest.mark.soak
 def test_as_a_register_it_runs_without_a_context(schema, train_split):
     codes, context = batch(train_split)
     bare = Schema(schema.kind, schema.max_items, schema.items, schema.counts, ())

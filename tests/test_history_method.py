@@ -40,6 +40,7 @@ def tokens_of(model, params, schema, *contexts):
     return [np.asarray(x) for x in model.encoder.apply({"params": params}, method=begun)]
 
 
+@pytest.mark.soak
 def test_tokens_are_items_and_features_or_nothing():
     schema = schema_of(VIEWED, DAY)
     model, params = made(schema, "history", blocks=0)
@@ -107,6 +108,7 @@ def test_with_one_token_it_is_a_value_projection_of_gs():
     np.testing.assert_allclose(one, other, atol=2e-5)
 
 
+@pytest.mark.soak
 def test_only_the_items_of_a_history_matter():
     """Neither their order, as in a set, nor padding; a missing feature has no token."""
     schema = schema_of(VIEWED, DAY)

@@ -122,6 +122,7 @@ def test_configs_are_read_and_overridden(trained):
             cbert.read_config("configs/base.py:gs", overrides)
 
 
+@pytest.mark.soak
 def test_callbacks_are_called_and_can_end_a_run_that_goes_on(data_dir, tmp_path):
     seen = []
 

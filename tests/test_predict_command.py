@@ -20,6 +20,7 @@ def workdir(tmp_path_factory):
     return folder
 
 
+@pytest.mark.soak
 def test_the_command_predicts_a_file_and_the_loaded_run_gives_the_same(workdir, tmp_path):
     rows = [
         {"id": "one", "text": "Please, 7 seats", "context": {"mood": "cold"}, "label": "x"},

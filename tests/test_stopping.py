@@ -96,6 +96,7 @@ def assert_same(workdir, unbroken):
     assert all(len(set(steps)) == len(steps) for steps in shown.values())
 
 
+@pytest.mark.soak
 def test_killed_and_told_to_stop_it_goes_on(data_dir, tmp_path, unbroken):
     """The run is killed once, then stopped twice; `tests.soak` kills 25 times."""
     workdir = tmp_path / "run"

@@ -75,6 +75,7 @@ def files(workdir):
     ]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seeds", some([[5], [5, 6]], [5, 6]))
 def test_training_ends_with_equal_checkpoints(data_dir, tmp_path, seeds):
     """Several steps a dispatch; the streamed run stops in the middle, and goes on."""

@@ -184,6 +184,7 @@ def whole(data_dir, tmp_path_factory):
     return workdir
 
 
+@pytest.mark.soak
 def test_a_sweep_killed_twice_and_started_at_once_equals_an_unbroken_run(
     data_dir, tmp_path, whole
 ):

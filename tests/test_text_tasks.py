@@ -146,6 +146,7 @@ def evaluated(workdir, config, **options):
 LEARNS = {"train__steps": 150, "train__eval_every": 50, "train__checkpoint_every": 50}
 
 
+@pytest.mark.soak
 def test_classification_needs_the_context(directory, tmp_path):
     """Half of the texts are red, and the label of these is a coin that only the mood shows."""
     results = {}
@@ -202,6 +203,7 @@ def test_tagging_needs_the_context(directory, tmp_path):
         assert len(tags) == len(text.split())
 
 
+@pytest.mark.soak
 def test_a_run_goes_on_as_if_it_had_not_stopped(directory, tmp_path):
     config = small_text("classification", directory, model__dropout=0.1)
     loop.train(config, tmp_path)
