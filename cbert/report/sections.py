@@ -1,6 +1,7 @@
 """The content of the report: sections of text, tables and plots, for any kind of file."""
 
 import dataclasses
+from typing import Any
 
 from cbert.evaluation.feature_importance import PERMUTED
 from cbert.report import (
@@ -173,7 +174,7 @@ def _feature_importance(data: ReportData, styles: dict[str, Style]) -> Section:
 
 def _attention(data: ReportData) -> list[Section]:
     """The attention of each variant's first run of which it was measured at its checkpoint."""
-    by_label: dict[str, dict] = {}
+    by_label: dict[str, Any] = {}
     for label, variant in data.variants.items():
         for run in variant.runs.values():
             measured = heat_map.read(run.path)
