@@ -58,12 +58,14 @@ def test_items_equal_the_undivided_step_in_less_memory(schema, data_dir):
     assert divided < 0.5 * undivided
 
 
+@pytest.mark.soak
 def test_texts_equal_the_undivided_step(tmp_path):
     text_data.prepare_texts(tmp_path, "label")
     _, schema = text_data.load(tmp_path, "label")
     check_equal(text_data.small_text("masked_language", tmp_path, model__layers=1), schema)
 
 
+@pytest.mark.soak
 def test_each_micro_batch_drops_other_entries(schema, data_dir):
     config = small(data__dir=data_dir, model__layers=1, model__dropout=0.5, train__accumulate=4)
     summed, _, _ = one_step(config, schema)

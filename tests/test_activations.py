@@ -86,6 +86,7 @@ def test_activations_are_those_of_each_example_alone(texts, monkeypatch):
             np.testing.assert_allclose(np.stack(rows), expected, atol=1e-5)
 
 
+@pytest.mark.soak
 def test_the_first_layer_is_the_embedding_and_the_last_one_what_the_head_reads(texts):
     frozen, split = texts
     model, params = frozen.model, frozen.params
@@ -108,6 +109,7 @@ def test_the_first_layer_is_the_embedding_and_the_last_one_what_the_head_reads(t
     np.testing.assert_allclose(hidden[0], normal, atol=1e-4)
 
 
+@pytest.mark.soak
 def test_sets_have_activations_and_no_first_position(schema, data_dir):
     frozen = frozen_model(small("gsu"), schema)
     split = prepared.load(data_dir, "small", "test", schema)
@@ -189,6 +191,7 @@ def test_the_probe_is_the_regression_of_scikit_learn():
     )
 
 
+@pytest.mark.soak
 def test_a_pretrained_model_is_probed_by_the_command(directory, tmp_path):
     _, schema = load(directory, "label")
     config = presets.bert("tiny")

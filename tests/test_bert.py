@@ -170,9 +170,10 @@ def test_bfloat16_is_close_to_float32():
         assert 0 < np.abs(rounded - exact).max() < 0.05 * np.std(exact)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("method", "kernels"),
-    some([("np", "plain"), ("gsu", "fast")]),
+    [("np", "plain"), ("gsu", "fast")],
 )
 def test_remat_keeps_gradients_and_saves_memory(schema, train_split, method, kernels):
     """Dropout is on: the second computation of a block must drop the same entries."""

@@ -65,6 +65,7 @@ def missing(schema, rows):
     }
 
 
+@pytest.mark.soak
 def test_a_prefix_of_missing_features_alone_is_no_prefix(schema, train_split):
     codes, context = batch(train_split)
     model, params = made(schema, "prefix")
@@ -75,6 +76,7 @@ def test_a_prefix_of_missing_features_alone_is_no_prefix(schema, train_split):
     assert np.abs(encode(model, params, codes, context) - expected).max() > 0.01
 
 
+@pytest.mark.soak
 def test_untied_logits_are_gates(schema, train_split):
     """A gate w of [NP] is theta_2 = log w, and theta_1 = -log w in the context's own row."""
     codes, context = batch(train_split)
@@ -171,6 +173,7 @@ def test_a_set_has_no_window(schema):
         contextual_bert.shapes(build(schema, "global_token", window=2))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("method", some(NEW, "prefix"))
 def test_a_context_that_matters_lowers_the_loss(method):
     """The optimum is log 16 without the context and log 4 with it."""

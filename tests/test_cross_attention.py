@@ -24,6 +24,7 @@ def test_count():
     )
 
 
+@pytest.mark.soak
 def test_a_token_begins_as_large_as_an_embedding(schema, train_split):
     """The squared length is about 1, whether a feature is wide or narrow."""
     _, context = batch(train_split, rows=60)
@@ -103,6 +104,7 @@ def weights(model, params, codes, context, queries):
     return [own[f"attention_{layer}"][WEIGHTS][0] for layer in range(3)], own
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("form", some([("auto", False), ("plain", True)], ("auto", False)))
 def test_its_weights_are_those_it_reads_by(schema, train_split, form):
     """The tokens' values, weighed by what is kept, are what the attention gave."""

@@ -113,6 +113,7 @@ def tiny(data_dir, tmp_path_factory):
     return workdir
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("case", some([("prefix", True), ("np", False)], ("np", False)))
 def test_positions_that_a_method_adds(schema, train_split, case):
     """Without query and key L tokens and what was added get the same, or nothing if gated."""
@@ -138,6 +139,7 @@ def test_the_items_of_a_history_count_together():
     assert keys == ("bought", "bought", "bought", "mood", "(empty)")
 
 
+@pytest.mark.soak
 def test_gates_fall_into_ranges(schema, train_split):
     """A gate of late_gate whose weights are zero is the sigmoid of its bias."""
     split = evenly_spaced(train_split, 20)
@@ -160,6 +162,7 @@ def test_a_method_without_attention_is_refused():
         sown.check("gsu", gates.GATES, "gates")
 
 
+@pytest.mark.soak
 def test_the_command(tiny):
     done = run("explain", f"--workdir={tiny}", "--examples=30")
     head, *rows = done.stdout.splitlines()

@@ -16,7 +16,7 @@ from cbert.model import attention, contextual_bert
 from cbert.model.config import ModelConfig
 from cbert.schema import MASK_ITEM, PAD_ITEM, Schema
 from cbert.training import config as config_lib
-from tests.conftest import small
+from tests.conftest import small, some
 from tests.model_costs import assert_traced
 from tests.models import SMALL, batch, build, encode, made
 from tests.test_counts import PAPER, SCHEMA
@@ -53,7 +53,7 @@ def updated(own, layer, g, *others, norm_place="after", residual=False):
 
 
 @pytest.mark.parametrize("norm_place", NORMS)
-@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("residual", some([False, True], True))
 def test_every_form_of_the_update_by_hand(schema, norm_place, residual):
     chosen = {"update_norm": norm_place, "update_residual": residual}
     model, params = made(schema, "gsu", **chosen)
@@ -102,6 +102,7 @@ def read_by(model, params, context):
     return fnn(params["conditioning"]["state"], context_vector(model, params, context))
 
 
+@pytest.mark.soak
 def test_the_deep_state_by_hand_is_a_state_of_gs(schema, train_split):
     """[GS] with a state network that gives the deep state equals it."""
     codes, context = batch(train_split)
@@ -151,7 +152,14 @@ def without_read(params):
 
 
 @pytest.mark.parametrize(
-    ("pool", "norm_place"), [("mean", "after"), ("attention", "before"), ("sum", "none")]
+    ("pool", "norm_place"),
+    [
+        ("mean", "after"),
+        *(
+            pytest.param(*case, marks=pytest.mark.soak)
+            for case in (("attention", "before"), ("sum", "none"))
+        ),
+    ],
 )
 def test_without_what_it_reads_the_state_is_that_of_gsu(schema, train_split, pool, norm_place):
     codes, context = batch(train_split)
@@ -172,7 +180,7 @@ def pooled(pool, own, x, n, g):
     return x.sum(0) / (n if pool == "mean" else np.sqrt(n)) / 4.0
 
 
-@pytest.mark.parametrize("pool", ["mean", "sum", "attention"])
+@pytest.mark.parametrize("pool", some(["mean", "sum", "attention"], "mean"))
 def test_an_update_reads_the_visible_positions_alone(schema, pool):
     """By hand, and what stands at padding changes nothing."""
     model, params = made(schema, "gsu_bi", pool=pool)
@@ -197,6 +205,7 @@ def test_an_update_reads_the_visible_positions_alone(schema, pool):
     np.testing.assert_array_equal(after, other)
 
 
+@pytest.mark.soak
 def test_the_state_carries_the_items_to_other_items(schema, train_split):
     """With values and outputs of attention at zero, only the state can."""
     codes, context = batch(train_split)
@@ -215,6 +224,7 @@ def test_the_state_carries_the_items_to_other_items(schema, train_split):
     assert change["gsu_bi"] > 1e-3
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("method", ["gsu_bi", "gs_deep", "user_concat"])
 def test_the_context_is_read_and_learns(schema, train_split, method):
     """A step along the gradient of the context's embeddings alone lowers the loss."""

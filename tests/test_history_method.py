@@ -61,6 +61,7 @@ def test_tokens_are_items_and_features_or_nothing():
     assert (tokens[:, 4] == 0).all()
 
 
+@pytest.mark.soak
 def test_a_block_over_one_token_by_hand():
     """Attention to one token is its value and output projections."""
     schema = schema_of(DAY)
@@ -129,6 +130,7 @@ def test_only_the_items_of_a_history_matter():
     np.testing.assert_array_equal(one, same)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kernels", ["fast", "plain"])
 def test_gradients_reach_the_items_of_a_history(kernels):
     schema = schema_of(VIEWED)

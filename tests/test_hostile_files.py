@@ -41,6 +41,7 @@ def write_compressed(path: pathlib.Path, parts) -> None:
         file.write(packer.flush())
 
 
+@pytest.mark.soak
 def test_lines_that_unpack_to_a_gibibyte_and_a_half(tmp_path):
     path = tmp_path / "in.csv.gz"
     write_compressed(path, [b"items,day\n", *[bytes(2**20).replace(b"\0", b"a")] * 1536])

@@ -125,6 +125,7 @@ def test_frozen_names_must_exist(directory):
         run_lib.set_up(config, schema)
 
 
+@pytest.mark.soak
 def test_a_pretrained_bert_with_a_context_begins_as_itself(tmp_path):
     """A folder of `transformers` through the config, the real loop, and two methods."""
     folder = tmp_path / "bert"

@@ -100,6 +100,7 @@ def test_late_concat_is_a_product_on_the_output(schema, train_split):
     np.testing.assert_allclose(encode(model, params, codes, context), hidden, atol=1e-5)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("form", ["mix", "pure"])
 def test_late_gate_is_a_weighted_mean(schema, train_split, form):
     codes, context = batch(train_split)
@@ -124,6 +125,7 @@ def test_late_gate_is_a_weighted_mean(schema, train_split, form):
     np.testing.assert_allclose(encode(model, params, codes, context), hidden, atol=1e-5)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("method", some(["label_add", "late_concat", "late_gate"], "late_gate"))
 def test_a_context_that_matters_lowers_the_loss(method):
     """The optimum is log 16 without the context and log 4 with it."""

@@ -100,6 +100,7 @@ def test_film_that_only_shifts_is_gs(schema, train_split):
     np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("shift", some([True, False], True))
 def test_film_scales_and_shifts_the_output_of_a_block(schema, train_split, shift):
     codes, context = batch(train_split)
@@ -136,6 +137,7 @@ def test_at_its_start_adaln_zero_is_the_norm_of_the_embeddings(schema, train_spl
     np.testing.assert_allclose(encode(model, params, codes, context), normed(x), atol=1e-5)
 
 
+@pytest.mark.soak
 def test_adaln_zero_by_hand(schema, train_split):
     """One block, from the equations."""
     config = dataclasses.replace(SMALL, layers=1)
@@ -188,6 +190,7 @@ def shifted(own, x, vector, beta):
     return x + np.minimum(beta * lengths[0] / lengths[1], 1) * h
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("beta", some([0.1, 100.0], 0.1))
 def test_mag_by_hand(schema, train_split, beta):
     """With a beta of 0.1 every shift is cut, with one of 100 none is."""
@@ -221,6 +224,7 @@ def test_mag_with_a_closed_gate_is_none(schema, train_split, where):
     np.testing.assert_allclose(encode(model, params, codes, context), expected, atol=1e-5)
 
 
+@pytest.mark.soak
 def test_an_injector_by_hand(schema):
     """The context's matrices, made for each example."""
     model, params = made(schema, "injector", rank=3, bottleneck=5)
@@ -242,6 +246,7 @@ def test_an_injector_by_hand(schema):
         np.testing.assert_allclose(got[row], x[row] + y[row] + adapted, atol=1e-5)
 
 
+@pytest.mark.soak
 def test_an_injector_whose_last_factor_is_zero_is_none(schema, train_split):
     codes, context = batch(train_split)
     model, params = made(schema, "injector")
@@ -268,6 +273,7 @@ def test_what_is_zero_at_the_start_keeps_the_context_out(schema, train_split, me
 MOOD = Schema("set", 1, ("red", "blue"), (1, 1), (Categorical("mood", 4, ("hot", "cold")),))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("method", some(FAMILY, "cross_attention"))
 def test_it_learns_what_only_the_context_shows(method):
     """The one item is masked, and follows from the one feature: without it, log 2 nats."""

@@ -231,6 +231,7 @@ def peak_memory(folder: pathlib.Path, count: int) -> int:
     return 1024 * int(done.stdout)
 
 
+@pytest.mark.soak
 def test_memory_does_not_grow_with_the_records(tmp_path):
     """As Python objects, the 8000 further records would take 160 MB."""
     assert peak_memory(tmp_path, 9_000) - peak_memory(tmp_path, 1_000) < 30e6

@@ -67,6 +67,7 @@ def test_mistakes(given, message):
         names(**given)
 
 
+@pytest.mark.soak
 def test_none_is_widened_to_at_least_the_parameters_of_gsu():
     from cbert.data.synthetic.stylist import schema
 

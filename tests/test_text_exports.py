@@ -72,6 +72,7 @@ def test_stablehlo_without_the_models_code(task, tmp_path):
 CASES = [(task, method) for task in TARGETS for method in conditioning.NAMES]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("case", some(CASES, ("classification", "none")))
 def test_onnx_gives_the_outputs_of_the_predictor(case, tmp_path):
     task, method = case

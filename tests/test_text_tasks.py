@@ -223,6 +223,7 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(directory, tmp_path):
     assert losses(again) == losses(whole)
 
 
+@pytest.mark.soak
 def test_masked_language_beside_its_baselines(directory, tmp_path):
     config = small_text("masked_language", directory, train__steps=40)
     evaluation, summary = evaluated(tmp_path, config, masking="each")

@@ -52,6 +52,7 @@ def test_counts_and_operations(schema, monkeypatch):
     assert_traced(build(schema, "user_concat", fraction=0.25))
 
 
+@pytest.mark.soak
 def test_as_plain_it_adds_the_two_beside_each_other(schema, train_split):
     codes, context = batch(train_split, rows=2)
     config = dataclasses.replace(SMALL, start_as_plain=True)
