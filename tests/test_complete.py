@@ -10,6 +10,7 @@ from cbert.inference.queries import Query
 from tests.conftest import lines, refused, run
 
 
+@pytest.mark.soak
 def test_the_command(trained, predictor):
     names = predictor.schema.items
     items = json.dumps([names[0], "kilt\x1b[2J"])

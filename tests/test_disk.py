@@ -94,6 +94,7 @@ def test_the_column_cache(disk, data_dir, schema):
         assert split.contexts == expected.contexts
 
 
+@pytest.mark.soak
 def test_train_and_evaluate(disk, trained, schema):
     config = config_lib.load(trained)
     size = sum(map(len, contents(trained / "checkpoints" / "6").values()))

@@ -51,6 +51,7 @@ def test_four_devices_equal_one(data_dir, tmp_path):
         np.testing.assert_allclose(here, there, atol=2e-5, rtol=2e-5, err_msg=name)
 
 
+@pytest.mark.soak
 def test_several_steps_a_dispatch_change_nothing(data_dir, schema):
     """Six steps in dispatches of three equal six dispatches of one."""
     alone, rows = steps(small(data__dir=data_dir), schema, 6)

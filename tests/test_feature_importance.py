@@ -122,6 +122,7 @@ def test_measured_importance_stays_until_the_checkpoint_is_another(trained, tmp_
     assert evaluate.evaluate(directory / "gsu", options).name == "test-one-last"
 
 
+@pytest.mark.soak
 def test_a_trained_sweep_is_reported(trained):
     directory, _, evaluation = trained
     done = run("report", f"--workdir={directory}")

@@ -87,6 +87,7 @@ def test_a_set_has_no_first_item(schema):
         contextual_bert.shapes(build(schema, "label_add", where="cls"))
 
 
+@pytest.mark.soak
 def test_late_concat_is_a_product_on_the_output(schema, train_split):
     codes, context = batch(train_split)
     model, params = made(schema, "late_concat")

@@ -76,6 +76,7 @@ def without(params, *more):
     return {name: x for name, x in params.items() if name not in ("conditioning", *more)}
 
 
+@pytest.mark.soak
 def test_film_that_only_shifts_is_gs(schema, train_split):
     codes, context = batch(train_split)
     model, params = made(schema, "gs")
@@ -212,6 +213,7 @@ def test_mag_by_hand(schema, train_split, beta):
     np.testing.assert_allclose(late, shifted(own, plain, vector, beta), atol=2e-5)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("where", some(["early", "late"], "early"))
 def test_mag_with_a_closed_gate_is_none(schema, train_split, where):
     codes, context = batch(train_split)

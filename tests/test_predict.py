@@ -188,6 +188,7 @@ def test_an_explanation_is_a_difference_of_log_odds(predictor):
     assert (explanation.outside_training, explanation.uses_context) == (True, True)
 
 
+@pytest.mark.soak
 def test_what_explanations_say_of_the_model(sequences):
     plain = assemble(sequences.schema, "none", train__context_dropout=0.1, model__layers=1)
     explanation = plain.explain([], {"author": "x", "year": 2000}, "a")

@@ -148,6 +148,7 @@ def test_tensorboard_shows_all_rows_though_the_clock_was_set_back(tmp_path, monk
     assert steps_in_tensorboard(tmp_path) == {"train/loss": list(range(1, 61))}
 
 
+@pytest.mark.soak
 def test_two_runs_in_one_directory(data_dir, tmp_path):
     workdir = tmp_path / "run"
     process = start(data_dir, workdir, steps=100_000)

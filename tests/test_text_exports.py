@@ -45,6 +45,7 @@ def flattened(value):
         yield value
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("task", some(TARGETS, "masked_language"))
 def test_stablehlo_without_the_models_code(task, tmp_path):
     predictor = assemble(task)

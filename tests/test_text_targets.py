@@ -128,12 +128,13 @@ def test_answers_are_cut_out_of_the_passage(tmp_path):
     assert "cross_entropy" not in values
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("task", "target", "metric", "least"),
     [
         ("multi_label", "labels", "exact_match", 0.95),
-        pytest.param("regression", "number", "pearson", 0.95, marks=pytest.mark.soak),
-        pytest.param("span", "answer", "exact_match", 0.95, marks=pytest.mark.soak),
+        ("regression", "number", "pearson", 0.95),
+        ("span", "answer", "exact_match", 0.95),
     ],
 )
 def test_a_context_is_learnt(task, target, metric, least, tmp_path):
