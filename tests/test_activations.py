@@ -62,6 +62,7 @@ def computed(frozen, split, pooling, layers=(0, 1, 2), batch_size=16):
     return rows
 
 
+@pytest.mark.soak
 def test_activations_are_those_of_each_example_alone(texts, monkeypatch):
     frozen, split = texts
     monkeypatch.setattr(activations, "SHARD_BYTES", 1)  # A shard is then one batch.

@@ -76,6 +76,7 @@ def test_the_weights_are_those_of_the_forms(form):
     assert weights[0, 0, :, 2].max() == 0
 
 
+@pytest.mark.soak
 def test_equal_logits_are_equal_weights(schema, train_split):
     """Without query and key each observed feature and the null token get the same."""
     split = evenly_spaced(train_split, 40)
@@ -184,6 +185,7 @@ def test_the_command(tiny):
     )
 
 
+@pytest.mark.soak
 def test_one_query(tiny):
     """A feature that is missing gets nothing; what the rest gets is shown by position."""
     predictor = cbert.load(tiny)

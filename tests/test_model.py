@@ -10,7 +10,7 @@ import pytest
 
 from cbert.data import masking
 from cbert.model import attention
-from cbert.model.conditioning import NAMES, PAPER
+from cbert.model.conditioning import NAMES
 from cbert.model.cross_entropy import cross_entropy
 from cbert.schema import MASK_ITEM, PAD_ITEM, TokenFeature
 from cbert.tasks.masked_item import MaskedItem
@@ -24,7 +24,7 @@ def masked(codes, positions):
     return codes
 
 
-@pytest.mark.parametrize("method", some(NAMES, *PAPER))
+@pytest.mark.parametrize("method", some(NAMES, "np", "gsu"))
 def test_sets_are_equivariant_to_permutation(schema, train_split, method):
     codes, context = batch(train_split)
     order = np.random.default_rng(0).permutation(codes.shape[1])
@@ -42,7 +42,7 @@ def test_positions_break_the_symmetry(schema, train_split):
     assert np.abs(one[:, ::-1] - other).max() > 0.1
 
 
-@pytest.mark.parametrize("method", some(NAMES, *PAPER))
+@pytest.mark.parametrize("method", some(NAMES, "np", "gsu"))
 def test_padding_never_matters(schema, train_split, method):
     short = train_split.lengths == 4
     codes = train_split.items[short][:5]
@@ -56,7 +56,7 @@ def test_padding_never_matters(schema, train_split, method):
     np.testing.assert_allclose(tight, padded, atol=1e-5)
 
 
-@pytest.mark.parametrize("method", some(NAMES, *PAPER))
+@pytest.mark.parametrize("method", some(NAMES, "np", "gsu"))
 def test_a_masked_item_never_leaks(schema, train_split, method):
     """Changing the masked items does not change the model's vectors for them."""
     codes, context = batch(train_split)
@@ -93,7 +93,7 @@ def test_a_masked_item_never_leaks(schema, train_split, method):
     np.testing.assert_allclose(total, 1.0, atol=1e-4)
 
 
-@pytest.mark.parametrize("method", some(NAMES, *PAPER))
+@pytest.mark.parametrize("method", some(NAMES, "np", "gsu"))
 def test_the_context_is_used_by_all_but_none(schema, train_split, method):
     codes, context = batch(train_split)
     other = {name: column[::-1] for name, column in context.items()}

@@ -14,6 +14,7 @@ from tests.models import SMALL, batch, build, encode, made
 from tests.test_counts import PAPER, SCHEMA
 
 
+@pytest.mark.soak
 def test_it_is_concat_with_a_matrix_of_two_blocks(schema, train_split):
     codes, context = batch(train_split)
     model, params = made(schema, "user_concat", fraction=0.25)
