@@ -1,9 +1,9 @@
 """Shows what a trained model reads of the context: its attention to each feature, or its gates.
 
-python -m experiments.explain --workdir=runs/meals-cross --what=attention --split=test
-python -m experiments.explain --workdir=runs/meals-gate --what=gates --examples=200
-python -m experiments.explain --workdir=runs/meals-cross --items='["Bagel", null]' \\
-  --context='{"occasion": "breakfast"}'
+    python -m experiments.explain --workdir=runs/meals-cross --what=attention --split=test
+    python -m experiments.explain --workdir=runs/meals-gate --what=gates --examples=200
+    python -m experiments.explain --workdir=runs/meals-cross --items='["Bagel", null]' \\
+      --context='{"occasion": "breakfast"}'
 """
 
 import dataclasses

@@ -38,10 +38,14 @@ def column_prefix(name: str) -> str:
     return name.lower().replace(" ", "_").replace("-", "_") + "_"
 
 
+Load = Callable[[str], Split | None]  # A split by its name; None where there is none.
+Predictions = dict[str, np.ndarray]
+
+
 @functools.singledispatch
 def predictions(
     task: Task,
-    load: Callable[[str], Split | None],
+    load: Load,
     schema: Schema,
     split: Split,
     queries: Queries,
@@ -62,7 +66,7 @@ def predictions(
 @predictions.register
 def _(
     task: MaskedItem,
-    load: Callable[[str], Split | None],
+    load: Load,
     schema: Schema,
     split: Split,
     queries: ItemQueries,

@@ -14,6 +14,8 @@ from cbert.data.text_records import Text
 from cbert.evaluation.baselines import (
     SMOOTHINGS,
     GivenContext,
+    Load,
+    Predictions,
     indicator,
     log_fractions,
     predictions,
@@ -34,9 +36,6 @@ NO_ANSWER, FIRST_TOKENS = "no answer", "first tokens"
 MEAN, MEAN_GIVEN_CONTEXT = "mean", "mean given context"
 LABEL_FREQUENCY = "label frequency"
 _AT_ONCE = 2**14  # Words or examples whose rows are held at once.
-
-Load = Callable[[str], Split | None]
-Predictions = dict[str, np.ndarray]
 
 
 @predictions.register

@@ -4,7 +4,6 @@ Legend: Q queries, V tokens of the vocabulary, T labels.
 """
 
 import functools
-from collections.abc import Callable
 
 import numpy as np
 import scipy.sparse
@@ -13,6 +12,8 @@ from cbert.data.columns import Split
 from cbert.evaluation.baselines import (
     TUNING_EXAMPLES,
     GivenContext,
+    Load,
+    Predictions,
     predict_fractions,
 )
 from cbert.evaluation.target_baselines import predictions
@@ -30,9 +31,6 @@ BIGRAM = "bigram interpolated"
 MAJORITY, MAJORITY_GIVEN_CONTEXT = "majority", "majority given context"
 INTERPOLATIONS = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
 _AT_ONCE = 256  # Queries whose probabilities of all tokens are held at once.
-
-Load = Callable[[str], Split | None]
-Predictions = dict[str, np.ndarray]
 
 
 @predictions.register
