@@ -16,6 +16,7 @@ from cbert.errors import UserError
 from cbert.evaluation.compare import align
 from cbert.inference.predictor import Predictor
 from cbert.inference.queries import Query
+from cbert.random_streams import stream
 from experiments import command
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "A run's directory.", required=True)
@@ -49,7 +50,7 @@ def main() -> None:
 
 def _kinds(predictor: Predictor) -> list[tuple[str, int, Callable[[], object]]]:
     """Name, number of queries, and a call that predicts them, on sets of four items."""
-    random = np.random.default_rng(0)
+    random = stream("latency queries")
     names, size = predictor.schema.items, min(4, predictor.schema.max_items)
     largest = predictor.program.batch_sizes[-1]
     sets = [

@@ -24,6 +24,7 @@ from cbert.benchmark import measure
 from cbert.data.batching import BLOCK, Batches
 from cbert.data.columns import Split
 from cbert.errors import UserError
+from cbert.random_streams import stream
 from cbert.schema import TEXT, Schema
 from cbert.schema.target import LABEL
 from cbert.schema.tokenizer import MASK
@@ -125,7 +126,7 @@ def choose_batches(
     stride = -(-steps // BLOCK)
     chosen = each[(stride - 1) // 2 :: stride]
     return [
-        _peer_batch(config, split, schema, rows, length, np.random.default_rng(number))
+        _peer_batch(config, split, schema, rows, length, stream("masks of the peer", number))
         for number, (rows, length) in enumerate(chosen)
     ]
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from cbert.data.columns import Split
 from cbert.errors import UserError
+from cbert.random_streams import stream
 from cbert.schema import TEXT, Feature, Schema, Target
 from cbert.schema.target import LABEL
 from cbert.schema.tokenizer import CLS, SEP, SPECIAL_TOKENS, TokenizerOptions
@@ -40,7 +41,7 @@ def make_schema(task: str, items: int, length: int, features: tuple[Feature, ...
 
 def make_split(schema: Schema, count: int, context: dict[str, np.ndarray]) -> Split:
     """A split of M texts of uniformly drawn tokens, none of them special."""
-    random = np.random.default_rng(0)
+    random = stream("benchmark texts")
     shape = (count, schema.max_items)
     first = len(SPECIAL_TOKENS)
     codes = random.integers(first, len(schema.items), shape, np.int32)

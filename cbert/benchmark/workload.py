@@ -12,6 +12,7 @@ from cbert.benchmark import text_workload
 from cbert.data import prepared
 from cbert.data.columns import Split
 from cbert.model import conditioning, cost
+from cbert.random_streams import stream
 from cbert.schema import PAD_ITEM, SET, Categorical, Feature, Schema
 from cbert.tasks import task_class
 from cbert.training import config as config_lib
@@ -80,7 +81,7 @@ def _features(sizes: Sizes) -> tuple[Feature, ...]:
 
 def make_split(config: ml_collections.ConfigDict, sizes: Sizes, schema: Schema) -> Split:
     """A split of uniformly drawn items, because the speed does not depend on the items."""
-    random = np.random.default_rng(0)
+    random = stream("benchmark examples")
     lengths = sizes.lengths()
     is_text = config.task.name != SETS
     count = TEXT_BATCHES * config.train.batch_size if is_text else len(lengths)

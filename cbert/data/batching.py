@@ -8,6 +8,7 @@ import functools
 import numpy as np
 
 from cbert.errors import UserError
+from cbert.random_streams import stream
 
 # Steps of one padded length that follow each other, so that one dispatch can take them.
 BLOCK = 8
@@ -54,9 +55,9 @@ class Batches:
 
     def _make_epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         kept = self.steps_per_epoch * self._batch_size
-        shared = np.random.default_rng([epoch])
+        shared = stream("epoch", epoch)
         chosen = shared.permutation(len(self._lengths))[:kept]
-        own = np.random.default_rng([self.seed, epoch]).permutation(len(self._lengths))
+        own = stream("examples", self.seed, epoch).permutation(len(self._lengths))
         # The seed permutes examples of one length among each other, so the lengths stay sorted.
         order = np.lexsort((own[chosen], self._lengths[chosen]))
         rows = chosen[order].reshape(self.steps_per_epoch, self._batch_size)

@@ -11,17 +11,17 @@ import pathlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
-
 from cbert import schema as schema_lib
 from cbert.data import builder, infer_schema, prepare_text, splits, text_examples
 from cbert.data.collection import Collection
+from cbert.data.hashing import hash64
 from cbert.data.prepare_text import TextOptions
 from cbert.data.record_store import RecordView
 from cbert.data.records import SPLITS, Record
 from cbert.data.summary import Usage, summarize
 from cbert.data.token_usage import TokenUsage
 from cbert.errors import UserError, shown
+from cbert.random_streams import stream
 from cbert.schema import TEXT, Schema, schema_file
 from cbert.schema.target import ANSWER
 
@@ -122,8 +122,7 @@ def _without(record: Record, names: tuple[str, ...]) -> Record:
 
 def _subsampled(record: Record, size: int, kind: str) -> Record:
     """A random subset of a set, or a random window of a sequence, decided by the id."""
-    seed = int(splits.uniform(f"subsample {record.id}") * 2**53)
-    generator = np.random.default_rng(seed)
+    generator = stream("subsample", hash64(record.id))
     if kind == schema_lib.SEQUENCE:
         start = int(generator.integers(len(record.items) - size + 1))
         positions = list(range(start, start + size))

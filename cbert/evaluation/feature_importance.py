@@ -12,6 +12,7 @@ from cbert import parallel, progress
 from cbert.data.prepared import Split
 from cbert.errors import UserError
 from cbert.evaluation import metrics
+from cbert.random_streams import stream
 from cbert.schema import Schema
 from cbert.tasks.masked_item import ONE
 
@@ -44,7 +45,7 @@ def permutation_between_groups(groups: Sequence[str], schema: Schema) -> np.ndar
             f"{len(codes)} examples, so its values cannot be exchanged with those of other "
             "groups; evaluate without it"
         )
-    random = np.random.default_rng(0)
+    random = stream("permutation between groups")
     order, group_order = random.permutation(len(codes)), random.permutation(len(sizes))
     order = order[np.argsort(group_order[codes[order]], kind="stable")]
     permutation = np.empty_like(order)

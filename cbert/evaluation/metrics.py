@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from cbert.random_streams import stream
 from cbert.tasks.base import CorpusMetrics
 
 
@@ -83,7 +84,7 @@ def bootstrap_weights(size: int, seed: int, draws: int) -> Iterator[np.ndarray]:
     Yields:
       `float64 [some, G]`, a few draws at a time.
     """
-    random = np.random.default_rng(seed)
+    random = stream("bootstrap", seed)
     chunk = max(1, 2**20 // size)
     for start in range(0, draws, chunk):
         some = min(chunk, draws - start)

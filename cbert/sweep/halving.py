@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ml_collections
-import numpy as np
 
 from cbert import files
+from cbert.random_streams import stream
 from cbert.sweep.points import STEPS, Point
 from cbert.tasks.base import Metric
 from cbert.training import config as config_lib
@@ -37,7 +37,7 @@ def draw(config: ml_collections.ConfigDict, trial: int) -> dict[str, Any]:
     own = config_lib.flat(config.to_dict())
     if not trial:
         return {name: own[name] for name in (RATE, DROPOUT, *WIDTHS, DECAY)}
-    random = np.random.default_rng([config.seed, trial])
+    random = stream("trial", config.seed, trial)
     rate = own[RATE] * 4 ** random.uniform(-1, 1)
     dropout, factor = random.choice(DROPOUTS), random.choice(WIDTH_FACTORS)
     decay = 10 ** random.uniform(-3, math.log10(0.3))

@@ -6,6 +6,7 @@ import math
 import numpy as np
 
 from cbert.errors import UserError
+from cbert.random_streams import stream
 
 TYPES = (
     "t-shirt",
@@ -86,7 +87,7 @@ def make_catalogue(articles: int, seed: int = 0) -> Catalogue:
     """
     if articles < 4 * len(TYPES):
         raise UserError(f"articles is {articles}; it must be at least {4 * len(TYPES)}")
-    random = np.random.default_rng([seed, articles])
+    random = stream("catalogue", seed, articles)
     types = np.sort(np.arange(articles) % len(TYPES))
     brands = random.integers(len(BRANDS), size=articles)
     home_style = random.integers(len(STYLES), size=len(BRANDS))

@@ -22,6 +22,7 @@ import numpy as np
 
 from cbert.data.synthetic import catalogue as words
 from cbert.data.synthetic.catalogue import Catalogue
+from cbert.random_streams import stream
 
 LENGTHS = (4, 5, 6, 7, 8)
 LENGTH_PROBABILITIES = (0.45, 0.27, 0.16, 0.07, 0.05)
@@ -40,7 +41,7 @@ class GenerativeProcess:
     def __init__(self, catalogue: Catalogue, seed: int = 0) -> None:
         self.catalogue = catalogue
         self._firsts = np.searchsorted(catalogue.types, np.arange(len(words.TYPES)))
-        random = np.random.default_rng([seed, 1])
+        random = stream("generative process", seed)
         colours, styles = len(words.COLOURS), len(words.STYLES)
         self._theme_style = np.arange(THEMES) % styles
         palette = np.stack([random.permutation(colours) < 3 for _ in range(THEMES)])

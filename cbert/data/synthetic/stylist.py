@@ -35,6 +35,7 @@ from cbert.data.synthetic.catalogue import (
     make_catalogue,
 )
 from cbert.errors import UserError
+from cbert.random_streams import stream
 from cbert.schema import SET, Categorical, Feature, MultiValued, Numerical, Schema
 
 AGE_EDGES = tuple(float(age) for age in range(20, 72, 4))
@@ -128,7 +129,7 @@ def _draw_batch(articles: int, seed: int, batch: tuple[str, int, int]) -> list[d
     """The rows of one batch: split, first row and size."""
     split, start, size = batch
     generative = _process(articles, seed)
-    random = np.random.default_rng([seed, SPLITS.index(split), start])
+    random = stream("outfits", seed, SPLITS.index(split), start)
     customers = draw_customers(random, size)
     drawn = generative.draw(random, [customer for _, customer in customers])
     rows = []
