@@ -14,8 +14,7 @@ initialize = contextual_bert.initialize
 def ones(model, key=None):
     """Parameters of ones, which need no compilation."""
     del key
-    shapes = jax.eval_shape(lambda: initialize(model, jax.random.key(0)))
-    return jax.tree.map(lambda leaf: jnp.ones(leaf.shape), shapes)
+    return jax.tree.map(lambda leaf: jnp.ones(leaf.shape), contextual_bert.shapes(model))
 
 
 def flat(params):

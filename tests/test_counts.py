@@ -4,7 +4,6 @@ import dataclasses
 import math
 
 import flax
-import jax
 import pytest
 
 from cbert.data.synthetic import stylist
@@ -24,9 +23,7 @@ def count(method: str, **choices) -> int:
     own = {name: value for name, value in choices.items() if name in names}
     sizes = {name: value for name, value in choices.items() if name not in OPTIONS}
     model = build(SCHEMA, method, ModelConfig(**sizes), **own)
-    shapes = jax.eval_shape(
-        lambda key: contextual_bert.initialize(model, key), jax.random.key(0)
-    )
+    shapes = contextual_bert.shapes(model)
     flat = flax.traverse_util.flatten_dict(shapes)
     return sum(
         math.prod(leaf.shape) for path, leaf in flat.items() if contextual_bert.counted(path)

@@ -85,9 +85,7 @@ def restored(config, workdir):
         config,
         schema_file.load(workdir / "schema.json"),
     )
-    shapes = jax.eval_shape(
-        lambda key: contextual_bert.initialize(model, key), jax.random.key(0)
-    )
+    shapes = contextual_bert.shapes(model)
     with checkpoint.Checkpoints(workdir) as checkpoints:
         step, params = checkpoints.restore_params("last", parallel.replicated(shapes))
     return step, flat(params)

@@ -106,15 +106,24 @@ def missing_context(features: tuple[Feature, ...]) -> dict[str, Array]:
     return {feature.name: jnp.asarray(feature.missing()) for feature in features}
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def initialize(model: Model, key: Array) -> Params:
-    """Fresh parameters, float32."""
+def _fresh(model: Model, key: Array) -> Params:
     return model.init(key, *model.smallest_inputs())["params"]
+
+
+# It runs once, and compiling a draw for each parameter is all that takes long.
+_compiled = jax.jit(
+    _fresh, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0}
+)
+
+
+def initialize(model: Model, key: Array) -> Params:
+    """Fresh parameters, float32; a program of its own, not to be called inside another."""
+    return _compiled(model, key)
 
 
 def shapes(model: Model) -> Params:
     """The parameters' shapes and dtypes; nothing is computed."""
-    return jax.eval_shape(lambda key: initialize(model, key), jax.random.key(0))
+    return jax.eval_shape(functools.partial(_fresh, model), jax.random.key(0))
 
 
 def parameter_sizes(model: Model) -> dict[tuple[str, ...], int]:
