@@ -23,8 +23,8 @@ def flat(params):
     }
 
 
-def steps(config, schema, count):
-    made = run_lib.set_up(config, schema)
+def steps(config, schema, count, made=None):
+    made = made or run_lib.set_up(config, schema)
     rows = []
     while len(rows) < count:
         taken, metrics = made.advance(len(rows), config.train.steps_per_dispatch)

@@ -12,16 +12,23 @@ from tests.conftest import small
 from tests.steps import flat, steps
 
 DEVICES = """
-import sys, json, numpy as np
+import dataclasses, sys, numpy as np
 from tests.conftest import small
 from tests.steps import flat, steps
 from cbert.data import prepared
 from cbert import parallel
+from cbert.training import run
 import jax
 config = small("gsu", data__dir=sys.argv[1], model__dropout=0.0, train__masking="rate")
 config.train.mask_rate = 0.4
 config.train.update({"context_dropout": 0.2, "context_replacement": 0.3})
-state, rows = steps(config, prepared.load_schema(sys.argv[1], "small"), 3)
+schema = prepared.load_schema(sys.argv[1], "small")
+train, held_out = (
+    prepared.load(sys.argv[1], "small", split, schema) for split in ("train", "validation")
+)
+weight = np.arange(len(train), dtype=np.float32) % 3
+train = dataclasses.replace(train, example_columns={"weight": weight})
+state, rows = steps(config, schema, 3, run.assemble(config, schema, train, held_out))
 assert parallel.device_count() == int(sys.argv[3])
 for leaf in jax.tree.leaves(state):
     copies = [np.asarray(shard.data) for shard in leaf.addressable_shards]
@@ -32,7 +39,7 @@ np.savez(sys.argv[2], loss=[row["loss"] for row in rows], **flat(state.params))
 
 
 def test_four_devices_equal_one(data_dir, tmp_path):
-    """The devices have different numbers of masked items; dropout is 0."""
+    """The devices have different numbers of masked items, and weights; dropout is 0."""
     for count in (1, 4):
         environment = {
             **os.environ,

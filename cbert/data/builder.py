@@ -46,8 +46,17 @@ def write(
     splits: dict[str, RecordView],
     schema: Schema,
     overwrite: bool = False,
+    is_weighted: bool = False,
 ) -> pathlib.Path:
     """Writes the splits and `schema.json`, whole or not at all; returns their directory.
+
+    Args:
+      data_dir: Where prepared data sets lie.
+      name: The data set's name.
+      splits: The records of each split.
+      schema: The data set's schema.
+      overwrite: Whether to replace a data set of that name.
+      is_weighted: Whether some record has a weight other than 1.
 
     Raises:
       UserError: the data set exists and `overwrite` is off, the name is not legal, or another
@@ -66,7 +75,7 @@ def write(
             infos = [_write_split(written, name, *split) for split in splits.items()]
             tfds.folder_dataset.write_metadata(
                 data_dir=written,
-                features=examples.features(schema.kind == TEXT),
+                features=examples.features(schema.kind == TEXT, is_weighted),
                 split_infos=infos,
                 version=VERSION,
                 description="Records as they were given, split by group.",

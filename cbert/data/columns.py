@@ -23,7 +23,7 @@ FORMAT = "3"
 # The columns `[M, L]` that a batch cuts to its padded length.
 TOKEN_COLUMNS = ("items", "segments", "tags", "word_starts")
 _TEXTS = ("ids", "groups", "contexts")
-_TABLES = ("context", "token_columns", "targets")
+_TABLES = ("context", "token_columns", "targets", "example_columns")
 _BLOCK = 2**16  # Rows whose tokens are counted at once.
 _CHECKSUM = 4  # Bytes, CRC-32 of all before them.
 
@@ -72,6 +72,8 @@ class Split:
         `end` `int32 [M]`, the first and the last token of the answer, both 0, the position of
         [CLS], where there is none.
       texts: `[M]` the texts as JSON, as they were given; empty for items.
+      example_columns: Further columns of each example: `weight` `float32 [M]`, where some
+        example of the data set has a weight, and else none.
     """
 
     ids: Sequence[str]
@@ -83,6 +85,7 @@ class Split:
     token_columns: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     targets: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     texts: Sequence[str] = dataclasses.field(default_factory=list)
+    example_columns: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -96,6 +99,15 @@ class Split:
         return np.concatenate(counts) if counts else np.zeros(0, np.int32)
 
     @property
+    def weights(self) -> np.ndarray | None:
+        """What each example counts in the training loss, `float32 [M]`; None for 1 each."""
+        return self.example_columns.get("weight")
+
+    @property
+    def mean_weight(self) -> float:
+        return 1.0 if self.weights is None else float(self.weights.mean(dtype=np.float64))
+
+    @property
     def columns(self) -> dict[str, Any]:
         """The arrays that a step reads, which are placed on the devices."""
         return {
@@ -103,6 +115,7 @@ class Split:
             "context": self.context,
             **self.token_columns,
             **self.targets,
+            **self.example_columns,
         }
 
 
@@ -110,7 +123,11 @@ def evenly_spaced(split: Split, count: int) -> Split:
     """`count` of the examples, at equal distances; all where it is 0 or there are fewer."""
     if not 0 < count < len(split):
         return split
-    rows = [number * len(split) // count for number in range(count)]
+    return selected(split, [number * len(split) // count for number in range(count)])
+
+
+def selected(split: Split, rows: Sequence[int]) -> Split:
+    """The examples of some rows, in their order."""
 
     def take(table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {name: column[rows] for name, column in table.items()}
@@ -125,6 +142,7 @@ def evenly_spaced(split: Split, count: int) -> Split:
         token_columns=take(split.token_columns),
         targets=take(split.targets),
         texts=[split.texts[row] for row in rows] if len(split.texts) else [],
+        example_columns=take(split.example_columns),
     )
 
 
@@ -145,6 +163,7 @@ def joined(parts: list[Split]) -> Split:
         token_columns=join("token_columns"),
         targets=join("targets"),
         texts=[text for part in parts for text in part.texts],
+        example_columns=join("example_columns"),
     )
 
 
@@ -192,6 +211,7 @@ def read(path: pathlib.Path) -> Split | None:
         context=arrays("context"),
         token_columns=arrays("token_columns"),
         targets=arrays("targets"),
+        example_columns=arrays("example_columns"),
     )
 
 

@@ -116,14 +116,14 @@ def _record(
             record[field] = parts if parts or field == "items" else None
         elif field == "label":
             record[field] = _label(name, cell, numerical, columns)
+        elif field == "weight":
+            record[field] = _number(name, cell) if cell else None
         elif field != "context":
             record[field] = cell or None
         elif name in columns.multi_valued or name in columns.history:
             record["context"][name] = _parts(cell, columns.separator) or None
-        elif cell and name in numerical and not _is_number(cell):
-            raise RowError(f"{shown(name)} is {shown(cell)}, not a number; empty means missing")
         elif cell:
-            record["context"][name] = float(cell) if name in numerical else cell
+            record["context"][name] = _number(name, cell) if name in numerical else cell
     return _with_answer(record) if "answer" in record else record
 
 
@@ -135,6 +135,10 @@ def _label(
         return _parts(cell, columns.separator)
     if not cell or name not in numerical:
         return cell or None
+    return _number(name, cell)
+
+
+def _number(name: str, cell: str) -> float:
     if not _is_number(cell):
         raise RowError(f"{shown(name)} is {shown(cell)}, not a number; empty means missing")
     return float(cell)

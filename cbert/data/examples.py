@@ -13,15 +13,22 @@ from tensorflow_datasets.proto import tf_example_pb2, tf_feature_pb2
 from cbert.data.records import Record
 from cbert.data.text_records import Text
 
+WEIGHT = "weight"
 _LOG_PROBABILITY, _RANK = "reference/log_probability", "reference/rank"
 
 
-def features(is_text: bool) -> tfds.features.FeaturesDict:
-    """The features of an example, a text or items, as TFDS declares them."""
+def features(is_text: bool, is_weighted: bool) -> tfds.features.FeaturesDict:
+    """The features of an example as TFDS declares them.
+
+    Args:
+      is_text: Whether the examples are texts, not items.
+      is_weighted: Whether some example has a weight; the others have an empty list of it.
+    """
     text = tfds.features.Text()
+    weight = {WEIGHT: tfds.features.Sequence(np.float32)} if is_weighted else {}
     if is_text:
         return tfds.features.FeaturesDict(
-            dict.fromkeys(("id", "group", "text", "context"), text)
+            dict.fromkeys(("id", "group", "text", "context"), text) | weight
         )
     return tfds.features.FeaturesDict(
         {
@@ -33,6 +40,7 @@ def features(is_text: bool) -> tfds.features.FeaturesDict:
                 "log_probability": tfds.features.Sequence(np.float32),
                 "rank": tfds.features.Sequence(np.int32),
             },
+            **weight,
         }
     )
 
@@ -49,6 +57,8 @@ def to_bytes(record: Record) -> bytes:
         if record.text is None
         else {"text": _text([record.text.to_json()])}
     )
+    if record.weight != 1:
+        fields[WEIGHT] = _numbers([record.weight])
     example = tf_example_pb2.Example(features=tf_feature_pb2.Features(feature=fields))
     return example.SerializeToString(deterministic=True)
 
@@ -57,9 +67,7 @@ def _item_fields(record: Record) -> dict[str, tf_feature_pb2.Feature]:
     reference = record.reference or {"log_probability": [], "rank": []}
     return {
         "items": _text(record.items),
-        _LOG_PROBABILITY: tf_feature_pb2.Feature(
-            float_list=tf_feature_pb2.FloatList(value=reference["log_probability"])
-        ),
+        _LOG_PROBABILITY: _numbers(reference["log_probability"]),
         _RANK: tf_feature_pb2.Feature(
             int64_list=tf_feature_pb2.Int64List(value=map(int, reference["rank"]))
         ),
@@ -71,8 +79,15 @@ def _text(values: list[str]) -> tf_feature_pb2.Feature:
     return tf_feature_pb2.Feature(bytes_list=encoded)
 
 
+def _numbers(values: list[float]) -> tf_feature_pb2.Feature:
+    return tf_feature_pb2.Feature(float_list=tf_feature_pb2.FloatList(value=values))
+
+
 def from_bytes(data: bytes) -> Record:
-    """The record; its log-probabilities are rounded to float32 and its own `split` is lost."""
+    """The record; its numbers are rounded to float32 and its own `split` is lost.
+
+    Those in its context stay as they are, for it is JSON.
+    """
     fields = tf_example_pb2.Example.FromString(data).features.feature
     is_text = "text" in fields
     rank = list(fields[_RANK].int64_list.value)
@@ -85,7 +100,13 @@ def from_bytes(data: bytes) -> Record:
         split="",
         reference={"log_probability": log_probability, "rank": rank} if rank else None,
         text=Text.from_json(_only(fields, "text")) if is_text else None,
+        weight=weight_of(fields),
     )
+
+
+def weight_of(fields: Mapping[str, tf_feature_pb2.Feature]) -> float:
+    """An example's weight, 1 where it has none."""
+    return fields[WEIGHT].float_list.value[0] if WEIGHT in fields else 1.0
 
 
 def id_of(data: bytes) -> str:

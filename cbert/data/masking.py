@@ -144,8 +144,17 @@ def one_position(eligible: np.ndarray, ids: Sequence[str]) -> tuple[np.ndarray, 
     return rows.astype(np.int32), positions[rows].astype(np.int32)
 
 
-def expected_count(items: np.ndarray, masking: Masking) -> float:
-    """Mean number of masked items an example, a constant that the loss is divided by."""
+def expected_count(
+    items: np.ndarray, masking: Masking, weights: np.ndarray | None = None
+) -> float:
+    """Mean number of masked items an example, a constant that the loss is divided by.
+
+    Args:
+      items: `int32 [M, L]`, codes below zero where nothing can be masked.
+      masking: The settings.
+      weights: `float32 [M]`, what each example counts; None where all count 1.
+    """
     starts = range(0, len(items), 2**16)  # The array may be larger than memory.
     real = [(items[start : start + 2**16] >= 0).sum(axis=1) for start in starts]
-    return float(np.mean(masking.count(np.concatenate(real))))
+    counts = masking.count(np.concatenate(real))
+    return float(np.mean(counts if weights is None else counts * weights.astype(np.float64)))

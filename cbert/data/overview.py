@@ -19,6 +19,7 @@ class Overview:
         self._lengths = array.array("Q")
         self._groups = array.array("Q")
         self._contents = array.array("Q")
+        self._weights = 1.0, 1.0
         # Names have the order of first appearance.
         self.feature_names: dict[str, None] = {}
 
@@ -36,6 +37,8 @@ class Overview:
         self._lengths.append(len(record.items))
         self._groups.append(hash64(record.group))
         self._contents.append(hash64(repr(contents)))
+        least, largest = self._weights
+        self._weights = min(least, record.weight), max(largest, record.weight)
         self.feature_names.update(dict.fromkeys(record.context))
 
     def indices(self, split: str) -> np.ndarray:
@@ -49,6 +52,10 @@ class Overview:
     def set_lengths(self, lengths: np.ndarray) -> None:
         """Takes the tokens of each record, `int64 [M]`, which only a tokeniser can count."""
         self._lengths = array.array("Q", lengths.tolist())
+
+    def weights(self) -> tuple[float, float] | None:
+        """The least and the largest weight, 1 among them; None where no record has a weight."""
+        return None if self._weights == (1.0, 1.0) else self._weights
 
     def group_hashes(self) -> np.ndarray:
         """A hash of each record's group, `uint64 [M]`."""

@@ -83,7 +83,10 @@ def prepare(
         by_split = {split: view for split, view in collection.by_split().items() if len(view)}
         schema.check_room(max(map(len, by_split.values())))
         usage = _usage(schema, collection)
-        written = builder.write(data_dir, name, by_split, schema, options.overwrite)
+        is_weighted = collection.overview.weights() is not None
+        written = builder.write(
+            data_dir, name, by_split, schema, options.overwrite, is_weighted
+        )
     return written, summarize(collection.overview, usage, schema, longer, tokens)
 
 

@@ -13,6 +13,7 @@ from tensorflow_datasets.proto import tf_example_pb2
 from cbert import progress
 from cbert.data import builder, columns, text_columns
 from cbert.data.columns import Split
+from cbert.data.examples import WEIGHT, weight_of
 from cbert.data.text import Tokenizer
 from cbert.data.text_records import Text
 from cbert.errors import UserError, one_line, shown
@@ -79,11 +80,12 @@ def load(data_dir: str, name: str, split: str, schema: Schema) -> Split:
             )
         schema.check_room(len(raw))
         tokenizer = Tokenizer(schema) if schema.kind == TEXT else None
+        is_weighted = WEIGHT in read_only.info.features
 
         def blocks() -> Iterator[Split]:
             starts = range(0, len(raw), 1024)
             for start in progress.bar(starts, desc=f"loading {split}", unit=" blocks"):
-                yield encode(_block(raw, start, path), schema, tokenizer)
+                yield encode(_block(raw, start, path), schema, tokenizer, is_weighted)
 
         # From the cache a split is mapped, and need not fit into memory.
         encoded = columns.read(cache) if columns.write(cache, blocks()) else None
@@ -98,13 +100,19 @@ def _block(raw: Any, start: int, path: pathlib.Path) -> list[Any]:
         return [tf_example_pb2.Example.FromString(text).features.feature for text in texts]
 
 
-def encode(examples: list[Any], schema: Schema, tokenizer: Tokenizer | None = None) -> Split:
+def encode(
+    examples: list[Any],
+    schema: Schema,
+    tokenizer: Tokenizer | None = None,
+    is_weighted: bool = False,
+) -> Split:
     """Encodes TFDS examples, as protocol buffer feature maps, column by column.
 
     Args:
       examples: The examples of one data set.
       schema: That of the data set or of a checkpoint.
       tokenizer: That of the schema, where it is one of texts.
+      is_weighted: Whether an example of the data set has a weight.
 
     Raises:
       UserError: the examples are texts and the schema is one of items, or the reverse.
@@ -128,6 +136,7 @@ def encode(examples: list[Any], schema: Schema, tokenizer: Tokenizer | None = No
         items = schema.encode_items(
             [[item.decode() for item in e["items"].bytes_list.value] for e in examples]
         )
+    weights = np.array([weight_of(e) for e in examples], np.float32) if is_weighted else None
     return Split(
         ids=only("id"),
         groups=only("group"),
@@ -138,6 +147,7 @@ def encode(examples: list[Any], schema: Schema, tokenizer: Tokenizer | None = No
         token_columns=token_columns,
         targets=targets,
         texts=texts,
+        example_columns={} if weights is None else {WEIGHT: weights},
     )
 
 

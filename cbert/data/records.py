@@ -26,6 +26,7 @@ class Record:
       reference: The best possible prediction of each item, where it is known: the lists
         `log_probability` (nats) and `rank`.
       text: The text and its targets; None where the example is a set or a sequence.
+      weight: What the example counts in the training loss, 0 or more.
     """
 
     id: str
@@ -35,6 +36,7 @@ class Record:
     split: str
     reference: dict[str, list[float]] | None
     text: Text | None = None
+    weight: float = 1.0
 
 
 def text_of(record: Record) -> Text:
@@ -73,6 +75,7 @@ class Validator:
         if split and split not in SPLITS:
             raise RowError(f"split is {shown(split)}; it must be one of {', '.join(SPLITS)}")
         reference = _reference(row.get("reference"), len(items))
+        weight = _weight(row.get("weight"))
         label = self._checked_label(text, line)
         self._remember(context, line)
         self._label = label
@@ -85,6 +88,7 @@ class Validator:
             split,
             reference,
             text,
+            weight,
         )
 
     def _items(self, row: dict[str, Any]) -> list[str]:
@@ -178,6 +182,16 @@ def kind_of(name: str, value: Any) -> tuple[str, int]:
 
 def _described(kind: str, size: int) -> str:
     return f"{kind} of length {size}" if size else kind
+
+
+def _weight(raw: Any) -> float:
+    if raw is None:
+        return 1.0
+    if not schema_lib.is_finite(raw) or raw < 0:
+        raise RowError(
+            f"'weight' is {shown(raw)}; use a finite number that is not negative, or null for 1"
+        )
+    return float(raw)
 
 
 def _reference(raw: Any, items: int) -> dict[str, list[float]] | None:

@@ -85,6 +85,7 @@ def summarize(
         "groups_across_splits": groups_across,
         "features": features,
         "ignored_features": sorted(set(overview.feature_names) - set(features)),
+        **({"weights": weights} if (weights := overview.weights()) else {}),
         **target,
     }
 
@@ -108,6 +109,12 @@ def format_summary(summary: dict[str, Any], longer: str) -> str:
         lines.append(
             f"groups      {summary['groups_across_splits']:,} lie in several splits, by their "
             "records' own 'split': what is known of them in training helps elsewhere"
+        )
+    if "weights" in summary:
+        least, largest = summary["weights"]
+        lines.append(
+            f"weights     {least:g} to {largest:g}, by 'weight': what examples count in the "
+            "training loss; a feature of the context needs another name"
         )
     if summary["ignored_features"]:
         ignored = printable(", ".join(summary["ignored_features"]))

@@ -11,9 +11,9 @@ from cbert.errors import UserError, shown
 # The most that a line, a cell, or the rows that are held at once may take, in bytes. A small
 # file that unpacks to more is refused before it does.
 MAX_ROW = 16 * 2**20
-MAPPED = ("id", "group", "items", "split")
+MAPPED = ("id", "group", "items", "split", "weight")
 MAPPED_OF_TEXT = (
-    *("id", "group", "split", "text", "text_b", "words", "tags"),
+    *("id", "group", "split", "weight", "text", "text_b", "words", "tags"),
     *("label", "answer", "answer_start"),
 )
 

@@ -34,8 +34,8 @@ def check_plain(record: Record) -> None:
 def packed(records: Iterable[Record], tokenizer: Tokenizer, room: int) -> Iterator[Record]:
     """Joins consecutive sentences of a document while they have at most `room` tokens.
 
-    Sentences are joined by a space, and only where their context is the same. The joined record
-    has the id of its first sentence.
+    Sentences are joined by a space, and only where their context and weight are the same. The
+    joined record has the id of its first sentence.
     """
     block: list[Record] = []
     size = 0
@@ -62,7 +62,7 @@ def _with_lengths(
 
 
 def _same_document(one: Record, other: Record) -> bool:
-    return one.group == other.group and one.context == other.context
+    return (one.group, one.context, one.weight) == (other.group, other.context, other.weight)
 
 
 def _joined(block: list[Record]) -> Record:

@@ -6,6 +6,7 @@ import ml_collections
 
 from cbert import config as config_lib
 from cbert.data.columns import Split
+from cbert.errors import UserError
 from cbert.schema import Schema
 from cbert.tasks.base import Task
 from cbert.tasks.classification import Classification
@@ -60,4 +61,8 @@ def create(
     Raises:
       UserError: there is nothing in the training split to learn from.
     """
+    if train is not None and not train.mean_weight:
+        raise UserError(
+            "every training example has the weight 0; give some of the records another 'weight'"
+        )
     return task_class(config).create(config, model, schema, train, task_options(config))

@@ -39,6 +39,12 @@ class Examples:
     batch_size: int = struct.field(pytree_node=False)
 
 
+def weighted(values: Array, columns: Mapping[str, Any]) -> Array:
+    """Losses or counts `[B, ...]` times the weights of their examples, where these have any."""
+    weight = columns.get("weight")
+    return values if weight is None else values * weight.reshape(-1, *[1] * (values.ndim - 1))
+
+
 @dataclasses.dataclass(frozen=True)
 class Metric:
     """A metric: its name, its better direction, and how it is shown.
@@ -192,8 +198,9 @@ class Task(Protocol):
     ) -> tuple[Array, Metrics]:
         """This device's part of the loss, and its metrics; devices' parts are added.
 
-        The loss is divided by constants, not by what a batch happens to hold, so that grouping
-        examples by length leaves its expectation as it is.
+        The loss of an example counts as often as its weight says. It is divided by constants,
+        not by what a batch happens to hold, so that grouping examples by length leaves its
+        expectation as it is.
         """
         ...
 

@@ -17,7 +17,7 @@ from cbert.model.config import ModelConfig
 from cbert.model.heads import ClassificationHead
 from cbert.schema import Schema
 from cbert.schema.target import LABEL
-from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics
+from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics, weighted
 from cbert.tasks.label_metrics import calibration_error, macro_f1
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
@@ -60,8 +60,9 @@ class Classification(TextTask):
         """Cross-entropy of the labels in nats; a label that is not known adds nothing."""
         logits, labels = self.outputs(params, batch, rngs=rngs), batch["label"]
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.maximum(labels, 0))
-        total = jnp.where(labels >= 0, losses, 0).sum()
-        return total / batch["normaliser"], {"loss": (total, (labels >= 0).sum())}
+        total = weighted(jnp.where(labels >= 0, losses, 0), batch).sum()
+        count = weighted(labels >= 0, batch).sum()
+        return total / batch["normaliser"], {"loss": (total, count)}
 
     def queries(self, split: Split, masking: str) -> ExampleQueries:
         """Every example whose label is known, whatever `masking` says."""

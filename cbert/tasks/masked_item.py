@@ -30,6 +30,7 @@ from cbert.tasks.base import (
     Metric,
     Metrics,
     no_corpus_metrics,
+    weighted,
 )
 
 Array = jax.Array
@@ -73,8 +74,9 @@ class MaskedItem:
       schema: The data's schema.
       masking: How items are masked in training.
       context_dropout: Fraction of context features dropped in training.
-      expected_count: Mean number of masked items an example in the whole training split. The
-        loss is divided by this constant, so grouping by length leaves its expectation as it is.
+      expected_count: Mean number of masked items an example in the whole training split, each
+        counted by its example's weight. The loss is divided by this constant, so grouping by
+        length leaves its expectation as it is.
       sampled_items: Items that stand for the whole vocabulary in the loss; 0 uses all.
     """
 
@@ -124,7 +126,9 @@ class MaskedItem:
         """The task of a checked config; see `tasks.create`."""
         chosen = config.train
         masking = Masking(chosen.masking, chosen.mask_rate, chosen.corrupt)
-        expected = expected_count(train.items, masking) if train else 1.0
+        expected = 1.0
+        if train:
+            expected = expected_count(train.items, masking, train.weights)
         if not expected:
             raise UserError(
                 "no training item is in the schema's vocabulary; prepare the data with a "
@@ -164,7 +168,7 @@ class MaskedItem:
             "context": context,
             "positions": positions,
             "targets": targets,
-            "weights": weights,
+            "weights": weighted(weights, examples.columns),
             "normaliser": examples.batch_size * self.expected_count,
         }
         if self.sampled_items:
@@ -185,7 +189,7 @@ class MaskedItem:
     def loss(
         self, params: Any, batch: Batch, rngs: Mapping[str, Array]
     ) -> tuple[Array, Metrics]:
-        """Cross-entropy of the masked items in nats, divided by the constant."""
+        """Weighted cross-entropy of the masked items in nats, divided by the constant."""
         vectors, table, bias = self._apply(
             params, batch["codes"], batch["context"], batch["positions"], rngs=dict(rngs)
         )

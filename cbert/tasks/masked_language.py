@@ -32,7 +32,7 @@ from cbert.model.text_bert import TextBert
 from cbert.schema import Schema
 from cbert.schema.target import LABEL
 from cbert.schema.tokenizer import CLS, MASK, PAD, SEP
-from cbert.tasks.base import Batch, CorpusMetrics, Examples, Metric, Metrics
+from cbert.tasks.base import Batch, CorpusMetrics, Examples, Metric, Metrics, weighted
 from cbert.tasks.masked_item import EACH, ItemQueries, read_queries
 from cbert.tasks.text_task import TextTask
 
@@ -69,8 +69,9 @@ class MaskedLanguage(TextTask):
 
     Attributes:
       options: The section `task.masked_language`.
-      expected_count: Mean number of masked tokens an example in the whole training split. The
-        loss is divided by this constant, so grouping by length leaves its expectation as it is.
+      expected_count: Mean number of masked tokens an example in the whole training split, each
+        counted by its example's weight. The loss is divided by this constant, so grouping by
+        length leaves its expectation as it is.
     """
 
     options: MaskedLanguageConfig = MaskedLanguageConfig()
@@ -118,10 +119,11 @@ class MaskedLanguage(TextTask):
         expected = 1.0
         if train is not None:
             shown = np.where(eligible(train.items, schema), train.items, -1)
-            expected = expected_count(shown, Masking(RATE, own.mask_rate))
+            expected = expected_count(shown, Masking(RATE, own.mask_rate), train.weights)
             if not expected:
                 raise UserError("no training text has a token; prepare other data")
-        return cls(model, schema, config.train.context_dropout, own, expected)
+        common = cls.common(config, model, schema, train)
+        return cls(*common, options=own, expected_count=expected)
 
     @property
     def masking(self) -> Masking:
@@ -164,9 +166,9 @@ class MaskedLanguage(TextTask):
             "items": shown,
             "positions": positions,
             "targets": targets,
-            "weights": weights,
+            "weights": weighted(weights, batch),
             "normaliser": examples.batch_size * self.expected_count,
-            "pairs": examples.batch_size,
+            "pairs": batch["normaliser"],
         }
 
     def loss(
@@ -190,8 +192,8 @@ class MaskedLanguage(TextTask):
             losses = optax.softmax_cross_entropy_with_integer_labels(
                 outputs.next_sentence, jnp.maximum(labels, 0)
             )
-            total = jnp.where(labels >= 0, losses, 0).sum()
-            metrics["next_sentence_loss"] = total, (labels >= 0).sum()
+            total = weighted(jnp.where(labels >= 0, losses, 0), batch).sum()
+            metrics["next_sentence_loss"] = total, weighted(labels >= 0, batch).sum()
             loss += total / batch["pairs"]
         return loss, metrics
 

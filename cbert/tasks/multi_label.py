@@ -17,7 +17,7 @@ from cbert.model.config import ModelConfig
 from cbert.model.heads import ClassificationHead
 from cbert.schema import Schema
 from cbert.schema.target import LABELS
-from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics
+from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics, weighted
 from cbert.tasks.label_metrics import calibration_error, fraction, mean_f1
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
@@ -65,8 +65,9 @@ class MultiLabel(TextTask):
     ) -> tuple[Array, Metrics]:
         """Cross-entropy of all labels in nats; an example without labels adds nothing."""
         labels = batch["labels"]
-        total = self._cross_entropy(self.outputs(params, batch, rngs=rngs), labels).sum()
-        known = (labels[:, 0] >= 0).sum()
+        losses = self._cross_entropy(self.outputs(params, batch, rngs=rngs), labels)
+        total = weighted(losses, batch).sum()
+        known = weighted(labels[:, 0] >= 0, batch).sum()
         return total / batch["normaliser"], {"loss": (total, known)}
 
     def queries(self, split: Split, masking: str) -> ExampleQueries:

@@ -16,7 +16,7 @@ from cbert.model.config import ModelConfig
 from cbert.model.heads import ClassificationHead
 from cbert.schema import Schema
 from cbert.schema.target import NUMBER
-from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics
+from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics, weighted
 from cbert.tasks.label_metrics import fraction
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
@@ -60,8 +60,8 @@ class Regression(TextTask):
         true = (batch["number"] - self.schema.target.mean) / self.schema.target.scale
         predicted = self.outputs(params, batch, rngs=rngs)[:, 0]
         errors = predicted - jnp.where(known, true, predicted)
-        total = (errors**2).sum() / 2
-        return total / batch["normaliser"], {"loss": (total, known.sum())}
+        total = weighted(errors**2, batch).sum() / 2
+        return total / batch["normaliser"], {"loss": (total, weighted(known, batch).sum())}
 
     def queries(self, split: Split, masking: str) -> ExampleQueries:
         """Every example whose number is known, whatever `masking` says."""

@@ -24,7 +24,7 @@ from cbert.schema import PAD_ITEM, Schema
 from cbert.schema.target import ANSWER
 from cbert.spans import best_span
 from cbert.tasks import answers
-from cbert.tasks.base import Batch, Metric, Metrics
+from cbert.tasks.base import Batch, Metric, Metrics, weighted
 from cbert.tasks.masked_language import eligible
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
@@ -78,7 +78,8 @@ class Span(TextTask):
         own: SpanConfig,
     ) -> "Span":
         """The task of a checked config; see `tasks.create`."""
-        return cls(model, schema, config.train.context_dropout, own.max_answer)
+        common = cls.common(config, model, schema, train)
+        return cls(*common, max_answer=own.max_answer)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -108,8 +109,8 @@ class Span(TextTask):
     ) -> tuple[Array, Metrics]:
         """Mean cross-entropy of the first and the last token in nats."""
         losses = self._nats(batch, *self._log_probabilities(params, batch, rngs))
-        count = jnp.asarray(len(losses), jnp.float32)
-        return losses.sum() / batch["normaliser"], {"loss": (losses.sum(), count)}
+        total, count = (weighted(x, batch).sum() for x in (losses, jnp.ones_like(losses)))
+        return total / batch["normaliser"], {"loss": (total, count)}
 
     def queries(self, split: Split, masking: str) -> ExampleQueries:
         """Every example, whatever `masking` says, with the characters of its tokens.

@@ -21,7 +21,7 @@ from cbert.model.text_bert import TextBert
 from cbert.schema import Schema
 from cbert.schema.target import TAGS
 from cbert.tasks import spans
-from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics
+from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics, weighted
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
 Array = jax.Array
@@ -37,8 +37,9 @@ class Tagging(TextTask):
     and accuracy. A tag that is not in the schema counts as a span that was missed.
 
     Attributes:
-      expected_count: Mean number of tagged words an example in the whole training split. The
-        loss is divided by this constant, so grouping by length leaves its expectation as it is.
+      expected_count: Mean number of tagged words an example in the whole training split, where
+        examples count by their weights. The loss is divided by this constant, so grouping by
+        length leaves its expectation as it is.
     """
 
     expected_count: float = 1.0
@@ -83,10 +84,11 @@ class Tagging(TextTask):
         """The task of a checked config; see `tasks.create`."""
         expected = 1.0
         if train is not None:
-            expected = float((train.token_columns["tags"] >= 0).sum(axis=1).mean())
+            tagged = (train.token_columns["tags"] >= 0).sum(axis=1)
+            expected = float(np.average(tagged, weights=train.weights))
             if not expected:
                 raise UserError("no training text has tags; prepare other data")
-        return cls(model, schema, config.train.context_dropout, expected)
+        return cls(*cls.common(config, model, schema, train), expected_count=expected)
 
     def loss(
         self, params: Any, batch: Batch, rngs: Mapping[str, Array]
@@ -95,9 +97,9 @@ class Tagging(TextTask):
         tags = batch["tags"]
         logits = self.outputs(params, batch, rngs=rngs)
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.maximum(tags, 0))
-        total = jnp.where(tags >= 0, losses, 0).sum()
+        total = weighted(jnp.where(tags >= 0, losses, 0), batch).sum()
         normaliser = batch["normaliser"] * self.expected_count
-        return total / normaliser, {"loss": (total, (tags >= 0).sum())}
+        return total / normaliser, {"loss": (total, weighted(tags >= 0, batch).sum())}
 
     def queries(self, split: Split, masking: str) -> ExampleQueries:
         """Every example with a tag that is known, whatever `masking` says."""

@@ -97,11 +97,14 @@ class TextTask:
       model: The model.
       schema: The data's schema.
       context_dropout: Fraction of context features dropped in training.
+      mean_weight: The mean weight of the training examples, a constant beside the batch's size
+        that the loss is divided by.
     """
 
     model: TextBert
     schema: Schema
     context_dropout: float = 0.0
+    mean_weight: float = 1.0
 
     name: ClassVar[str]
     # The kind of target that the data must have, None for a task that needs none.
@@ -161,8 +164,16 @@ class TextTask:
         own: Any,
     ) -> Self:
         """The task of a checked config; see `tasks.create`."""
-        del train, own
-        return cls(model, schema, config.train.context_dropout)
+        del own
+        return cls(*cls.common(config, model, schema, train))
+
+    @staticmethod
+    def common(
+        config: ml_collections.ConfigDict, model: TextBert, schema: Schema, train: Split | None
+    ) -> tuple[TextBert, Schema, float, float]:
+        """The attributes that every task of texts has; the arguments are those of `create`."""
+        mean_weight = 1.0 if train is None else train.mean_weight
+        return model, schema, config.train.context_dropout, mean_weight
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -183,7 +194,8 @@ class TextTask:
             self.context_dropout,
             self.schema,
         )
-        return {**examples.columns, "context": context, "normaliser": examples.batch_size}
+        normaliser = examples.batch_size * self.mean_weight
+        return {**examples.columns, "context": context, "normaliser": normaliser}
 
     def outputs(
         self,
