@@ -41,7 +41,7 @@ def test_a_file_of_queries(predictor, tmp_path, monkeypatch):
     monkeypatch.setattr(query_file, "BLOCK", 4)
     names = predictor.schema.items
     rows = [
-        {"id": f"r{n}", "items": names[n : n + 1 + n % 3], "group": "g", "context": {"age": n}}
+        {"id": f"r{n}", "items": names[n : n + 1 + n % 3], "weight": n, "context": {"age": n}}
         for n in range(9)
     ]
     rows.append({"id": None, "items": [names[0], None], "k": 2, "only": names[3:9]})

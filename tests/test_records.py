@@ -112,6 +112,14 @@ def test_csv_columns_are_mapped(tmp_path):
     assert parsed[1].context == {"zip": "04321", "tags": None}
 
 
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_other_separators_of_cells_are_named(tmp_path, separator):
+    path = tmp_path / "in.csv"
+    path.write_text(f"id{separator}items\n1{separator}tea\n")
+    with pytest.raises(UserError, match=r"in.csv: the header is one cell, .*; separate"):
+        read(path)
+
+
 def test_splits_depend_on_the_group_alone(tmp_path):
     parsed = read(write(tmp_path / "in.jsonl", ROWS))
     shuffled = read(write(tmp_path / "other.jsonl", ROWS[::-1]))

@@ -53,6 +53,11 @@ def rows(
 ) -> Iterator[tuple[int, Callable[[], dict[str, Any]]]]:
     """The rows of a CSV file; it is read twice, first to see which columns are numbers."""
     _, header = next(_cells(path), (0, []))
+    if len(header) == 1 and (";" in header[0] or "\t" in header[0]):
+        raise UserError(
+            f"{path}: the header is one cell, {shown(header[0])}; separate the cells of the "
+            "file by commas"
+        )
     field_of = field_of_column(columns, header, path)
     _check_header(field_of, columns, path)
     numerical = _numerical(path, header, field_of, columns)

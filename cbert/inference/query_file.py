@@ -20,7 +20,7 @@ BLOCK = BATCH_SIZES[-1]  # Few at a time: an encoded query holds a byte for ever
 # Texts of about one length are predicted together, and among more texts there are more of them.
 TEXT_BLOCK = 16 * BLOCK
 # A record is a query too; these fields of it do not change the prediction.
-_IGNORED = ("id", "group", "split", "reference", "label", "tags", "answer")
+_IGNORED = ("id", "group", "split", "weight", "reference", "label", "tags", "answer")
 
 
 def predict(

@@ -15,6 +15,12 @@ class ModelConfig:
     """
 
     dimension: int = field(128, "D, the width of items and positions (d_model)", at_least=1)
+    item_dimension: int = field(
+        0,
+        "E, the width of the items' own embeddings, which a learned linear map brings to D, so "
+        "that [vectors of another width](data.md#vectors-of-items) fit; 0 for D without a map",
+        at_least=0,
+    )
     heads: int = field(8, "attention heads; their number divides D", at_least=1)
     layers: int = field(4, "encoder blocks", at_least=1)
     feed_forward: int = field(

@@ -62,12 +62,13 @@ class ContextualBert(nn.Module):
           queries: `int32 [B, P]`, the masked positions.
 
         Returns:
-          `float32 [B, P, D]`, and the output layer, tied to the embedding: table `[V, D]` and
-          bias `[V]`.
+          `float32 [B, P, E]`, and the output layer, tied to the embedding: table `[V, E]` and
+          bias `[V]`; E is D unless the items have a width of their own.
         """
-        x, table = self.encoder.embedding(codes)
+        embedding = self.encoder.embedding
+        x, table = embedding(codes)
         x = self.encoder(x, codes != PAD_ITEM, context, queries)
-        return self.head(x), table, self.encoder.embedding.bias
+        return embedding.comparable(self.head(x)), table, embedding.bias
 
     def hidden_states(self, codes: Array, context: dict[str, Array]) -> Array:
         """The encoder's output at all positions, `[B, L, D]`; nothing is masked."""

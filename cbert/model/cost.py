@@ -30,4 +30,5 @@ def multiply_adds(model: ContextualBert, length: float, queries: float) -> float
         rows = keys if layer < config.layers - 1 else queries
         total += keys * 2 * size**2 + rows * (2 * size**2 + 2 * size * width)
         total += 2 * rows * keys * size
+    total += (length + queries) * config.item_dimension * size
     return total + method.multiply_adds(sizes)

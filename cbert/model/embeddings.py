@@ -1,6 +1,7 @@
 """Embeddings: the codes of tokens become the vectors that the first block reads.
 
-Legend: B examples, L positions, D model dimension, V real items or entries of a vocabulary.
+Legend: B examples, L positions, D model dimension, E width of the items' own embeddings, V real
+items or entries of a vocabulary.
 """
 
 import jax
@@ -16,7 +17,9 @@ class ItemEmbedding(nn.Module):
     """Item codes to vectors; the table of real items is the output layer's too.
 
     Codes from 0 are rows of `items [V, D]`, codes -1 (padding), -2 (unknown) and -3 (mask)
-    are rows of `special [3, D]`, so that no candidate list ever holds them.
+    are rows of `special [3, D]`, so that no candidate list ever holds them. Where the config
+    has an `item_dimension`, the table is `items [V, E]`, and `projection [E, D]` maps its rows
+    (the factorised embedding of ALBERT, section 3.1).
 
     Attributes:
       config: Sizes and open choices.
@@ -30,19 +33,24 @@ class ItemEmbedding(nn.Module):
 
     def setup(self) -> None:
         size, init = self.config.dimension, embedding_init(self.config, self.config.dimension)
-        self.items = self.param("items", init, (self.vocabulary, size))
+        width = self.config.item_dimension or size
+        items_init = embedding_init(self.config, width)
+        self.items = self.param("items", items_init, (self.vocabulary, width))
         self.special = self.param("special", init, (3, size))
         self.bias = self.param("bias", nn.initializers.zeros, (self.vocabulary,))
         if self.config.positions:
             self.positions = self.param("positions", init, (self.max_length, size))
         if self.config.embedding_norm:
             self.norm = norm(self.config)
+        if self.config.item_dimension:
+            # It leaves the length of a vector as it is, on average.
+            keeps_length = nn.initializers.normal(size**-0.5)
+            self.projection = self.param("projection", keeps_length, (width, size))
 
     def __call__(self, codes: Array) -> tuple[Array, Array]:
-        """codes `int32 [B, L]` to `[B, L, D]`, and the table `[V, D]` for the output layer."""
+        """codes `int32 [B, L]` to `[B, L, D]`, and the table `[V, E]` for the output layer."""
         real, table = look_up(self.items, jnp.maximum(codes, 0))
-        special = self.special[jnp.maximum(-1 - codes, 0)]
-        x = jnp.where((codes >= 0)[..., None], real, special)
+        x = self._with_special(codes, real)
         if self.config.positions:
             x = x + self.positions[: codes.shape[1]]
         if self.config.embedding_norm:
@@ -51,8 +59,18 @@ class ItemEmbedding(nn.Module):
 
     def embed_items(self, codes: Array) -> Array:
         """Codes `int32 [B, K]` of a context's items to `[B, K, D]`; they have no positions."""
+        return self._with_special(codes, self.items[jnp.maximum(codes, 0)])
+
+    def _with_special(self, codes: Array, real: Array) -> Array:
+        """Rows of `items` in the width D, and special ones where the codes are below zero."""
+        if self.config.item_dimension:
+            real = real @ self.projection
         special = self.special[jnp.maximum(-1 - codes, 0)]
-        return jnp.where((codes >= 0)[..., None], self.items[jnp.maximum(codes, 0)], special)
+        return jnp.where((codes >= 0)[..., None], real, special)
+
+    def comparable(self, x: Array) -> Array:
+        """x `[B, P, D]` to `[B, P, E]`, whose products with the table are those in D."""
+        return x @ self.projection.T if self.config.item_dimension else x
 
 
 class TextEmbedding(nn.Module):

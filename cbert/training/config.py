@@ -137,10 +137,15 @@ class Train:
         "parameters to begin with, matched by name and shape, and items and values of features "
         "by name: a run's work directory, or `hf:` and the folder of a pretrained BERT",
     )
+    item_embeddings: str = field(
+        "",
+        "a `.npy` or `.parquet` file of [vectors](data.md#vectors-of-items) that the items' "
+        "embeddings begin with, by name; it is not read again",
+    )
     frozen: str = field(
         "",
-        "parts of the model that are not trained, with commas, such as `embedding,blocks_0`; "
-        "the parts are those that `describe` lists",
+        "parts of the model that are not trained, with commas, such as `embedding,blocks_0`, "
+        "those that `describe` lists, or parts of these, such as `embedding/items`",
     )
     length_buckets: int = field(8, "largest number of padded lengths", at_least=1, at_most=8)
     sampled_items: int = field(
@@ -262,6 +267,13 @@ def check(config: ml_collections.ConfigDict) -> None:
             f"model.output_bias is {config.model.output_bias!r}, which is for the task "
             f"{MaskedItem.name}; set it {ZERO} for {config.task.name}"
         )
+    if config.task.name != MaskedItem.name:
+        for name in ("model.item_dimension", "train.item_embeddings"):
+            if value := config_lib.flat(config.to_dict())[name]:
+                raise UserError(
+                    f"{name} is {value!r}, which is for the task {MaskedItem.name}; leave it "
+                    f"out for {config.task.name}"
+                )
     if not config.data.name:
         raise UserError("data.name is empty; give the name of prepared data")
 

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,13 +18,14 @@ from cbert.data import prepared
 from cbert.errors import UserError
 from cbert.schema import Schema
 from cbert.training import config as config_lib
-from cbert.training import console
+from cbert.training import console, item_vectors
 from cbert.training import run as run_lib
 from cbert.training import state as state_lib
 from cbert.training import workdir as workdir_lib
 from cbert.training.callbacks import Callback, Callbacks, Event
 from cbert.training.checkpoint import Checkpoints, barrier
 from cbert.training.initialize import Initializer
+from cbert.training.item_vectors import ItemVectors
 from cbert.training.metric_accumulator import MetricAccumulator, SeedRun, not_finite
 from cbert.training.preemption import Stop
 from cbert.training.run import Run
@@ -71,6 +72,9 @@ def train_seeds(
     schema = prepared.load_schema(config.data.dir, config.data.name)
     for one, path in zip(configs, paths, strict=True):
         workdir_lib.check(one, schema, path)
+    # A resumed run goes without the file. Else a mistake in it shows before the compilation.
+    resumes = any(workdir_lib.has_checkpoints(path) for path in paths)
+    vectors = None if resumes else item_vectors.of_config(config, schema)
     with contextlib.ExitStack() as stack:
         if not parallel.is_first():  # One process speaks for all.
             nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
@@ -83,8 +87,8 @@ def train_seeds(
                 workdir_lib.initialise_workdir(one, schema, path)
         with parallel.error_context():
             seed_runs = _open(stack, run, paths)
-            if config.train.init_from and not _step(run):
-                run.set_states(initialised(config, run, schema))
+            if not _step(run):
+                run.set_states(initialised(config, run, schema, vectors))
             if not _ended(config, seed_runs, _step(run)):
                 with console.bar(config, len(seed_runs), _step(run)) as bar:
                     _loop(config, run, seed_runs, stop, bar, callbacks)
@@ -96,15 +100,27 @@ def train_seeds(
 
 
 def initialised(
-    config: ml_collections.ConfigDict, run: Run, schema: Schema
+    config: ml_collections.ConfigDict,
+    run: Run,
+    schema: Schema,
+    vectors: ItemVectors | None = None,
 ) -> list[TrainState]:
-    """Each seed's state before the first step, its parameters from `train.init_from`."""
-    if not config.train.init_from:
-        return run.states()
-    initializer = Initializer(config.train.init_from, run.task, schema)
-    return [
-        dataclasses.replace(state, params=initializer(state.params)) for state in run.states()
-    ]
+    """Each seed's state before the first step.
+
+    Its parameters are those of `train.init_from`, and then the items' embeddings those of
+    `train.item_embeddings`, which `vectors` holds if they were read before.
+    """
+    initializers: list[Callable[[Any], Any]] = []
+    if config.train.init_from:
+        initializers.append(Initializer(config.train.init_from, run.task, schema))
+    if vectors := vectors or item_vectors.of_config(config, schema):
+        initializers.append(vectors)
+    states = run.states()
+    for initializer in initializers:
+        states = [
+            dataclasses.replace(state, params=initializer(state.params)) for state in states
+        ]
+    return states
 
 
 def _check_seeds(

@@ -107,15 +107,22 @@ def freeze(
 
     Args:
       optimizer: The optimizer of the rest.
-      parts: The first names of the paths of parameters.
+      parts: What the paths of their parameters begin with, see `is_part`.
     """
 
     def is_frozen(params: Any) -> Any:
         flat = traverse_util.flatten_dict(params)
-        return traverse_util.unflatten_dict({path: path[0] in parts for path in flat})
+        frozen = {path: any(is_part(path, part) for part in parts) for path in flat}
+        return traverse_util.unflatten_dict(frozen)
 
     without = optax.masked(optax.set_to_zero(), is_frozen)
     return optax.chain(without, optimizer, without)
+
+
+def is_part(path: tuple[str, ...], part: str) -> bool:
+    """Whether a parameter belongs to a part, such as `embedding` or `embedding/items`."""
+    names = tuple(part.split("/"))
+    return path[: len(names)] == names
 
 
 def skip_nonfinite(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:

@@ -205,14 +205,17 @@ def _stacked(trees: list[Any]) -> Any:
 
 def _frozen_parts(config: ml_collections.ConfigDict, model: Any) -> list[str]:
     """The parts that `train.frozen` names; raises `UserError` for one that does not exist."""
-    names = sorted({path[0] for path in contextual_bert.parameter_sizes(model)})
+    paths = list(contextual_bert.parameter_sizes(model))
     parts = [part.strip() for part in config.train.frozen.split(",")]
     for part in parts:
-        if part not in names:
+        if not any(optimizer_lib.is_part(path, part) for path in paths):
+            whole = part.partition("/")[0]
+            inside = {"/".join(path[:2]) for path in paths if path[0] == whole}
+            names = sorted(inside or {path[0] for path in paths})
             raise UserError(
                 f"train.frozen names {part[:80]!r}; the model's parts are {', '.join(names)}"
             )
-    if set(parts) == set(names):
+    if all(any(optimizer_lib.is_part(path, part) for part in parts) for path in paths):
         raise UserError("train.frozen names every part of the model; leave one to train")
     return parts
 

@@ -76,6 +76,11 @@ def _remove_left_by_the_dead(workdir: pathlib.Path) -> None:
             path.unlink(missing_ok=True)
 
 
+def has_checkpoints(workdir: pathlib.Path) -> bool:
+    """Whether the directory holds a checkpoint, damaged or not."""
+    return any((workdir / CHECKPOINTS).glob("[1-9]*"))
+
+
 def finish(workdir: pathlib.Path, result: dict[str, Any]) -> None:
     """Removes damaged checkpoints that were set aside, and marks the run as finished.
 
