@@ -14,7 +14,7 @@ import scipy.stats
 from matplotlib import image
 
 from cbert.report import report_data, writers
-from tests.report_runs import TIME, VALUES, importance, write_run
+from tests.report_runs import BASELINES, TIME, VALUES, importance, write_run
 
 SEEDS = {"none": (0, 1, 2), "gs": (0, 1, 2), "gsu": (0, 2)}
 GAINS = {"none": 0.0, "gs": 0.4, "gsu": 0.05}
@@ -73,8 +73,8 @@ def test_results_are_those_of_the_parquet_files(sweep):
         expected = [3.4 - GAINS[method] + 0.01 * seed for seed in seeds]
         assert float(row["mean"]) == pytest.approx(statistics.fmean(expected))
     table = read(sweep, "none", 0)
-    for baseline in ("popularity", "popularity given context", "Bayes-optimal"):
-        for metric in METRICS:
+    for baseline in BASELINES:
+        for metric in METRICS[:1] if "without" in baseline else METRICS:
             values = measured(table, metric, re.sub("[ -]", "_", baseline.lower()) + "_")
             row = results.pop((baseline, "test", metric))
             assert float(row["mean"]) == pytest.approx(statistics.fmean(values))
@@ -149,7 +149,8 @@ def variance_and_freedom(groups, by_seed):
         rest / ones[2] / seeds / count,
     ]
     total = max(parts[0] + parts[1] - parts[2], parts[0], parts[1])
-    return total, total**2 / sum(part**2 / one for part, one in zip(parts, ones, strict=True))
+    squares = sum(part**2 / one for part, one in zip(parts, ones, strict=True))
+    return total, 2 / (squares / total**2 + 1 / ones[0])
 
 
 def test_three_seeds_are_too_few_for_a_verdict(sweep, paired):
@@ -198,6 +199,28 @@ def test_the_tables_show_the_same_numbers(sweep):
     assert "| +0.2000 ± 0.0000 | +0.2000 ± 0.0000 |\n" in markdown
     assert "gsu, seed 1: no run, but 2 other variants have one" in markdown
     assert "none-0: evaluated without feature importance" in markdown
+
+
+def test_the_share_of_the_contexts_worth_by_hand(sweep):
+    nats = {
+        name: statistics.fmean(measured(read(sweep, "none", 0), "cross_entropy", prefix))
+        for name, prefix in (
+            ("without", "bayes_optimal_without_context_"),
+            ("best", "bayes_optimal_"),
+        )
+    }
+    worth = nats["without"] - nats["best"]
+    assert worth == pytest.approx(0.8, abs=0.2)
+    shares = [
+        (nats["without"] - statistics.fmean(measured(read(sweep, "gs", s), "cross_entropy")))
+        / worth
+        for s in SEEDS["gs"]
+    ]
+    error = statistics.stdev(shares) / math.sqrt(3)
+    cell = f"{100 * statistics.fmean(shares):.2f} ± {100 * error:.2f}"
+    text = (sweep / "report" / "report.md").read_text()
+    assert re.search(rf"^\| gs +\|.* {re.escape(cell)} \|", text, re.M)
+    assert re.search(r"^\| +\|.* share of the context's worth % +\|", text, re.M)
 
 
 class Page(html.parser.HTMLParser):
@@ -257,7 +280,9 @@ def test_one_seed_has_no_standard_error_and_says_so(tmp_path):
     data = report_data.load(tmp_path, "test", "none")
     shown = writers.write(data)
     assert re.search(
-        r"^gs +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ +\d,\d+ +none: one seed +[\d.]+$", shown, re.M
+        r"^gs +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ +[-\d.]+ +\d,\d+ +none: one seed +[\d.]+$",
+        shown,
+        re.M,
     )
     markdown = (tmp_path / "report" / "report.md").read_text()
     assert "none: one seed" in markdown

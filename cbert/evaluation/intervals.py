@@ -1,8 +1,8 @@
 """Intervals and tests for a difference between two methods, over seeds and groups.
 
 Seeds and groups are two random samples, and crossed: each seed is measured on every group. The
-variance of the mean is that of the two-way random-effects model, and t quantiles have the
-degrees of freedom of Satterthwaite (1946). docs/sweeps.md has the formulas.
+variance of the mean is that of the two-way random-effects model, and the degrees of freedom
+build on Satterthwaite (1946). docs/sweeps.md has the formulas.
 
 Legend: S seeds, G groups.
 """
@@ -77,8 +77,9 @@ def two_level(by_seed: np.ndarray, influence: np.ndarray) -> Estimate:
     both = groups / seeds * (rest**2).sum(axis=(-2, -1)) / both_freedom
     variance = np.maximum(over_seeds + over_groups - both, np.maximum(over_seeds, over_groups))
     parts = over_seeds**2 / (seeds - 1) + over_groups**2 / (groups - 1) + both**2 / both_freedom
-    known = parts > 0
-    freedom = np.where(known, variance**2 / np.where(known, parts, 1.0), seeds - 1.0)
+    known = np.where(variance > 0, variance, 1.0)
+    # Satterthwaite's estimate is too large where seeds agree by chance; seeds - 1 is the least.
+    freedom = 2 / (parts / known**2 + 1 / (seeds - 1))
     return Estimate(mean, np.sqrt(variance), freedom)
 
 

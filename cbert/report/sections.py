@@ -100,8 +100,8 @@ def _comparisons(data: ReportData, differences: list[Difference]) -> Section:
     text = [
         "A row shows the second variant minus the first, query by query, averaged over the "
         "seeds that both have. The standard error, the 95 % interval and p carry what other "
-        "seeds and other groups would change (two-way random effects, t with Satterthwaite's "
-        "degrees of freedom). With one seed they carry the groups alone and say nothing about "
+        "seeds and other groups would change: two-way random effects, with a t distribution. "
+        "With one seed they carry the groups alone and say nothing about "
         "another run. Holm's correction is over the pairs of a metric; the interval is not "
         "corrected for their number.",
         f"With at least {LEAST_SEEDS} seeds there is a verdict, at a level of 5 % by Holm's p. "
