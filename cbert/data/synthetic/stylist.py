@@ -94,20 +94,10 @@ def outfits(articles: int, split_sizes: list[int], seed: int = 0) -> Iterator[di
             pool = stack.enter_context(futures.ProcessPoolExecutor(mp_context=context))
             with _one_thread_a_process():
                 drawn = _drawn_ahead(pool, draw, batches)
-        held_out: list[dict[str, Any]] = []
-        random = stream("customers", seed)
-        for rows in drawn:
+        for rows in _completed(articles, seed, drawn):
             bar.update(len(rows))
-            if rows[0]["split"] == SPLITS[0]:
-                yield from rows
-                continue
-            held_out += rows
-            if len(held_out) >= AT_ONCE:
-                yield from _without_context(articles, seed, random, held_out)
-                held_out = []
+            yield from rows
     bar.close()
-    if held_out:
-        yield from _without_context(articles, seed, random, held_out)
 
 
 def _drawn_ahead(
@@ -159,6 +149,24 @@ def _draw_batch(articles: int, seed: int, batch: tuple[str, int, int]) -> list[d
             row["reference"] = generative.reference(items, context)
         rows.append(row)
     return rows
+
+
+def _completed(
+    articles: int, seed: int, drawn: Iterator[list[dict[str, Any]]]
+) -> Iterator[list[dict[str, Any]]]:
+    """The rows of training as they come, then the others with what is optimal without context."""
+    held_out: list[dict[str, Any]] = []
+    random = stream("customers", seed)
+    for rows in drawn:
+        if rows[0]["split"] == SPLITS[0]:
+            yield rows
+            continue
+        held_out += rows
+        if len(held_out) >= AT_ONCE:
+            yield _without_context(articles, seed, random, held_out)
+            held_out = []
+    if held_out:
+        yield _without_context(articles, seed, random, held_out)
 
 
 def _without_context(
