@@ -1,5 +1,6 @@
 """Metrics and their errors over groups, computed by hand."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -137,3 +138,17 @@ def test_popularity_given_context_by_hand():
     np.testing.assert_allclose(
         np.exp(log_probability), [weights[0] / weights.sum(), popularity[1]], rtol=1e-5
     )
+
+
+def test_an_optimum_is_a_baseline_where_it_is_known_for_every_query():
+    """Data that were prepared earlier do not know what is optimal without the context."""
+    plain = split([["a", "b"], ["c", "a"]], ["mon"] * 2)
+    names = "log_probability", "rank", "without_context"
+    reference = {name: np.full(plain.items.shape, -1.5, np.float32) for name in names}
+    known = dataclasses.replace(plain, reference=reference)
+    optima = baselines.optima(known, query_each(known))
+    assert list(optima) == ["Bayes-optimal without context", "Bayes-optimal"]
+    assert optima["Bayes-optimal without context"]["log_probability"].tolist() == [-1.5] * 4
+    reference["without_context"][1, 0] = np.nan
+    assert list(baselines.optima(known, query_each(known))) == ["Bayes-optimal"]
+    assert baselines.optima(plain, query_each(plain)) == {}

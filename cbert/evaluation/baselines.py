@@ -85,10 +85,10 @@ def _(
         name: {"log_probability": log_probability, "rank": rank}
         for name, (log_probability, rank) in ranked.items()
     }
-    return predicted | _optima(split, queries)
+    return predicted | optima(split, queries)
 
 
-def _optima(split: Split, queries: ItemQueries) -> dict[str, dict[str, np.ndarray]]:
+def optima(split: Split, queries: ItemQueries) -> dict[str, dict[str, np.ndarray]]:
     """The best possible predictions without and with the context, as far as they are known."""
     if split.reference is None:
         return {}
@@ -97,12 +97,9 @@ def _optima(split: Split, queries: ItemQueries) -> dict[str, dict[str, np.ndarra
         for name, values in split.reference.items()
     }
     without_context = known.pop("without_context")
-    optima = (
-        {}
-        if np.isnan(without_context).any()
-        else {WITHOUT_CONTEXT: {"log_probability": without_context}}
-    )
-    return {**optima, BAYES_OPTIMAL: known}
+    if np.isnan(without_context).any():
+        return {BAYES_OPTIMAL: known}
+    return {WITHOUT_CONTEXT: {"log_probability": without_context}, BAYES_OPTIMAL: known}
 
 
 def popularity(schema: Schema) -> np.ndarray:

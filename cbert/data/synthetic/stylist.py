@@ -154,7 +154,7 @@ def _draw_batch(articles: int, seed: int, batch: tuple[str, int, int]) -> list[d
 def _completed(
     articles: int, seed: int, drawn: Iterator[list[dict[str, Any]]]
 ) -> Iterator[list[dict[str, Any]]]:
-    """The rows of training as they come, then the others with what is optimal without context."""
+    """Batches of training as they come, and later ones with the optimum without context."""
     held_out: list[dict[str, Any]] = []
     random = stream("customers", seed)
     for rows in drawn:
