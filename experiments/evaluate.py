@@ -111,14 +111,13 @@ def _print(
             print(f"\n{printable(workdir)}")
             print(compare.format_feature_importance(summary["feature_importance"], metrics[0]))
     if baselines.WITHOUT_CONTEXT in baseline_results:
-        without, optimal, *of_runs = (
-            result["cross_entropy"]["mean"]
-            for result in (*map(baseline_results.get, baselines.OPTIMA), *results.values())
+        without, optimal = (
+            baseline_results[name]["cross_entropy"]["mean"] for name in baselines.OPTIMA
         )
-        shares = [
-            [name, f"{compare.share_of_worth(own, without, optimal):.1%}"]
-            for name, own in zip(results, of_runs, strict=True)
-        ]
+        shares = []
+        for name, result in results.items():
+            own = result["cross_entropy"]["mean"]
+            shares.append([name, f"{compare.share_of_worth(own, without, optimal):.1%}"])
         print("\n" + compare.align([["", "share of the context's worth"], *shares]))
 
 

@@ -150,7 +150,7 @@ def variance_and_freedom(groups, by_seed):
     ]
     total = max(parts[0] + parts[1] - parts[2], parts[0], parts[1])
     squares = sum(part**2 / one for part, one in zip(parts, ones, strict=True))
-    return total, 2 / (squares / total**2 + 1 / ones[0])
+    return total, 2 / (squares / (total or 1.0) ** 2 + 1 / ones[0])
 
 
 def test_three_seeds_are_too_few_for_a_verdict(sweep, paired):
@@ -158,8 +158,8 @@ def test_three_seeds_are_too_few_for_a_verdict(sweep, paired):
     assert not any(row["better"] for row in paired)
     text = (sweep / "report" / "report.md").read_text()
     assert text.count("| too few seeds for a verdict |") == len(paired)
-    assert "| 3 seeds and groups |" in text
-    assert "| 2 seeds and groups |" in text
+    assert re.search(r"\| 3 seeds and groups +\|", text)
+    assert re.search(r"\| 2 seeds and groups +\|", text)
 
 
 def test_holm_is_over_the_pairs_of_a_metric(paired):

@@ -21,7 +21,7 @@ _PERTURBATIONS = {
 _SHARE = Metric("share_of_worth", "max", "share of the context's worth", percent=True)
 _WORTH = (
     "The context's worth is the cross-entropy of Bayes-optimal without context minus that of "
-    "Bayes-optimal; a share is how much less than the former a variant's cross-entropy is."
+    "Bayes-optimal; a variant's share of it is how far its own lies below the former."
 )
 _PAPER = {MaskedItem.name: "; the paper's own numbers are of its validation split"}
 
