@@ -96,6 +96,7 @@ def _print(
         print(f"\nnote: {line}")
     if paired:
         print("\n" + paired)
+        print("an interval over groups says nothing about other seeds; reports carry both")
     else:
         for name in evaluation.task.slices(evaluation.split):
             title = name.replace("_", " ")
@@ -109,15 +110,15 @@ def _print(
         for workdir, summary in summaries.items():
             print(f"\n{printable(workdir)}")
             print(compare.format_feature_importance(summary["feature_importance"], metrics[0]))
-    if baselines.BAYES_OPTIMAL in baseline_results:
-        fractions = [
-            [name, f"{compare.fraction_of_optimal(evaluation):.1%}"]
-            for name, evaluation in zip(results, evaluations, strict=True)
-        ]
-        print(
-            "\n"
-            + compare.align([["", "of the way from popularity to Bayes-optimal"], *fractions])
+    if baselines.WITHOUT_CONTEXT in baseline_results:
+        without, optimal = (
+            baseline_results[name]["cross_entropy"]["mean"] for name in baselines.OPTIMA
         )
+        shares = []
+        for name, result in results.items():
+            own = result["cross_entropy"]["mean"]
+            shares.append([name, f"{compare.share_of_worth(own, without, optimal):.1%}"])
+        print("\n" + compare.align([["", "share of the context's worth"], *shares]))
 
 
 if __name__ == "__main__":

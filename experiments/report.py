@@ -21,6 +21,13 @@ _SPLIT = flags.DEFINE_enum(
     "split", "test", ["train", "validation", "test"], "Which evaluation."
 )
 _BASE = flags.DEFINE_string("base", "none", "Variant that the others are compared with first.")
+_MARGIN = flags.DEFINE_float(
+    "margin",
+    report_data.MARGIN,
+    "Variants that are shown to be closer than this in the deciding metric are called level; "
+    "nats, or a fraction where the metric is in percent.",
+    lower_bound=0.0,
+)
 
 
 def main() -> None:
@@ -28,7 +35,7 @@ def main() -> None:
     writers.check_libraries()
     # Only shapes are computed, so an accelerator is left to processes that train.
     jax.config.update("jax_platforms", "cpu")
-    data = report_data.load(_WORKDIR.value, _SPLIT.value, _BASE.value)
+    data = report_data.load(_WORKDIR.value, _SPLIT.value, _BASE.value, _MARGIN.value)
     print(writers.write(data))
     for line in data.missing:
         print(f"missing: {line}")

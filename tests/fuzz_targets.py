@@ -53,7 +53,11 @@ ROWS = [
 REFERENCED = {
     "items": ["a", "b"],
     "split": "test",
-    "reference": {"log_probability": [-1.5, -0.5], "rank": [2, 1]},
+    "reference": {
+        "log_probability": [-1.5, -0.5],
+        "rank": [2, 1],
+        "without_context": [-2.0, -0.7],
+    },
 }
 
 

@@ -22,7 +22,10 @@ SCHEMA = Schema(
 )
 EXAMPLES, ITEMS = 80, 2
 STEPS = (3, 6)
-BASELINES = ("popularity", "popularity given context", "Bayes-optimal")
+BASELINES = (
+    *("popularity", "popularity given context"),
+    *("Bayes-optimal without context", "Bayes-optimal"),
+)
 
 
 def queries(split: str = "test") -> dict[str, list]:
@@ -75,7 +78,7 @@ def write_run(
             **{"method": method, "step": 6, "split": split, "masking": "each", "seed": seed},
             **{"checkpoint": "best", "data": config.data.name, "skipped": 2},
             **{"queries": count, "groups": groups},
-            "results": {name: {} for name in ("model", *BASELINES[: 2 + bayes_optimal])},
+            "results": {name: {} for name in ("model", *BASELINES[: 2 + 2 * bayes_optimal])},
             **(settings or {}),
         }
         if feature_importance is not None:
@@ -104,12 +107,14 @@ def _predictions(
     sources["popularity_given_context_"] = [2], -0.5
     if bayes_optimal:
         sources["bayes_optimal_"] = [3], 1.5
+        sources["bayes_optimal_without_context_"] = [4], 0.7
     for prefix, (seeds, ahead) in sources.items():
         random = np.random.default_rng(seeds)
         log_probability = -4 + ahead + random.normal(0, 0.5, count)
         rank = 1 + random.geometric(0.01 * np.exp(ahead), count)
         columns[f"{prefix}log_probability"] = log_probability.astype(np.float32)
-        columns[f"{prefix}rank"] = rank.astype(np.int32)
+        if "without" not in prefix:
+            columns[f"{prefix}rank"] = rank.astype(np.int32)
     return columns
 
 

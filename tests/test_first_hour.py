@@ -6,7 +6,7 @@ import pytest
 
 import cbert
 from cbert.data import prepared
-from cbert.evaluation import diagnosis, evaluate
+from cbert.evaluation import baselines, diagnosis, evaluate
 from cbert.sweep import halving
 from cbert.tasks.base import Metric
 from cbert.training import config as config_lib
@@ -68,7 +68,7 @@ def test_an_evaluation_names_the_baselines_that_are_better(trained):
     better = {
         name
         for name, result in summary["results"].items()
-        if name not in ("model", "Bayes-optimal")
+        if name not in ("model", *baselines.OPTIMA)
         and result["cross_entropy"]["mean"]
         < summary["results"]["model"]["cross_entropy"]["mean"]
     }

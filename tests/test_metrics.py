@@ -1,5 +1,6 @@
 """Metrics and their errors over groups, computed by hand."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -10,6 +11,7 @@ from cbert.errors import UserError
 from cbert.evaluation import baselines, breakdown, metrics
 from cbert.schema import SET, UNKNOWN_ITEM, Categorical, Numerical, Schema, Vector
 from cbert.tasks import ranking
+from cbert.tasks.base import CorpusMetrics
 from cbert.tasks.masked_item import query_each, query_one
 
 
@@ -32,16 +34,18 @@ def test_errors_are_over_groups():
     assert metrics.mean_and_error(values, np.zeros(4, int)) == (2.0, None)
 
 
-def test_bootstrap_interval_agrees_with_the_standard_error():
-    random = np.random.default_rng(0)
-    groups = np.repeat(np.arange(400), 3)
-    values = random.normal(size=400)[groups] + 0.1 * random.normal(size=1200)
-    mean, error = metrics.mean_and_error(values, groups)
-    low, high = metrics.bootstrap_interval(values, groups)
-    np.testing.assert_allclose(
-        [low, high], [mean - 1.96 * error, mean + 1.96 * error], atol=0.02
+def test_the_influence_of_a_group_by_hand():
+    """The mean of 2, 4 and 9 is 5, and the square of the sum is no mean at all."""
+    sums = CorpusMetrics(
+        np.array([[2.0, 1.0], [4.0, 1.0], [9.0, 1.0]]),
+        lambda sums: {"mean": sums[..., 0] / sums[..., 1], "square": sums[..., 0] ** 2},
     )
-    assert metrics.bootstrap_interval(values, np.zeros(1200)) == (-np.inf, np.inf)
+    influence = metrics.influence(sums, np.array([0, 0, 1]))
+    np.testing.assert_allclose(influence["mean"], [(6 - 10) / 3, (9 - 5) / 3], rtol=1e-6)
+    np.testing.assert_allclose(influence["square"], [2 * 15 * 6, 2 * 15 * 9], rtol=1e-6)
+    inside = np.array([True, False, True])
+    of_two = metrics.influence(sums, np.arange(3), inside)["mean"]
+    np.testing.assert_allclose(of_two, [-7 / 4, 7 / 4], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -134,3 +138,17 @@ def test_popularity_given_context_by_hand():
     np.testing.assert_allclose(
         np.exp(log_probability), [weights[0] / weights.sum(), popularity[1]], rtol=1e-5
     )
+
+
+def test_an_optimum_is_a_baseline_where_it_is_known_for_every_query():
+    """Data that were prepared earlier do not know what is optimal without the context."""
+    plain = split([["a", "b"], ["c", "a"]], ["mon"] * 2)
+    names = "log_probability", "rank", "without_context"
+    reference = {name: np.full(plain.items.shape, -1.5, np.float32) for name in names}
+    known = dataclasses.replace(plain, reference=reference)
+    optima = baselines.optima(known, query_each(known))
+    assert list(optima) == ["Bayes-optimal without context", "Bayes-optimal"]
+    assert optima["Bayes-optimal without context"]["log_probability"].tolist() == [-1.5] * 4
+    reference["without_context"][1, 0] = np.nan
+    assert list(baselines.optima(known, query_each(known))) == ["Bayes-optimal"]
+    assert baselines.optima(plain, query_each(plain)) == {}

@@ -7,19 +7,12 @@ import numpy as np
 import pytest
 
 from cbert.errors import UserError
-from cbert.evaluation import metrics
 from cbert.report import report_data, slices, statistics, tables, variants, writers
 from cbert.report.sections import Section
 from cbert.schema import Schema
 from cbert.tasks import ranking
 from tests.conftest import small
 from tests.report_runs import SCHEMA, TIME, queries, write_run
-
-
-def test_holm_by_hand():
-    corrected = statistics.holm(np.array([0.01, 0.04, 0.03, 0.005]))
-    assert corrected == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert statistics.holm(np.array([0.6, 0.5])) == pytest.approx([1.0, 1.0])
 
 
 def test_standard_error_over_seeds_by_hand():
@@ -30,36 +23,33 @@ def test_standard_error_over_seeds_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("metric", "low", "high", "by_seed", "sign"),
+    ("metric", "mean", "p_holm", "p_level_holm", "seeds", "verdict"),
     [
-        ("cross_entropy", -0.3, -0.1, [-0.2, -0.2], 1),
-        ("cross_entropy", 0.1, 0.3, [0.2, 0.2], -1),
-        ("recall@5", 0.1, 0.3, [0.2, 0.2], 1),
-        ("recall@5", -0.3, -0.1, [-0.2], -1),
-        ("recall@1", -0.1, 0.3, [0.2, 0.2], 0),
-        ("recall@1", 0.0, 0.3, [0.2, 0.2], 0),
-        ("recall@250", 0.1, 0.3, [0.5, -0.1], 0),
-        ("recall@250", 0.1, 0.3, [0.5, 0.0], 0),
+        ("cross_entropy", -0.2, 0.01, 1.0, 5, "gs better"),
+        ("cross_entropy", 0.2, 0.05, 1.0, 7, "none better"),
+        ("cross_entropy", -0.2, 0.06, 1.0, 5, "undecided"),
+        ("cross_entropy", -0.2, 0.001, 1.0, 4, "too few seeds for a verdict"),
+        ("cross_entropy", 0.001, 0.5, 0.01, 5, "level"),
+        ("cross_entropy", 0.001, 0.01, 0.01, 5, "level"),
+        ("cross_entropy", 0.001, 0.5, 0.01, 1, "too few seeds for a verdict"),
+        ("recall@5", 0.1, 0.01, np.nan, 5, "gs better"),
+        ("recall@5", -0.1, 0.01, np.nan, 5, "none better"),
+        ("recall@5", 0.0, 1.0, np.nan, 5, "undecided"),
     ],
 )
-def test_better_needs_the_interval_and_every_seed(metric, low, high, by_seed, sign):
+def test_verdicts(metric, mean, p_holm, p_level_holm, seeds, verdict):
     (metric,) = [one for one in ranking.METRICS if one.name == metric]
-    assert statistics.better(metric, low, high, by_seed) == sign
-
-
-def test_bootstrap_p_value_by_hand():
-    assert statistics.p_value(np.array([1.0] * 9 + [-1.0])) == pytest.approx(2 * 2 / 11)
-    assert statistics.p_value(np.ones(10)) == pytest.approx(2 / 11)
-    assert statistics.p_value(np.zeros(10)) == 1.0
-
-
-def test_bootstrap_draws_groups_one_by_one():
-    sums, counts = np.array([[1.0, 5.0], [2.0, 0.0], [4.0, 1.0]]), np.array([1.0, 2.0, 1.0])
-    means = metrics.bootstrap_means(sums, counts, seed=3, draws=50)
-    random = np.random.default_rng(3)
-    for row in means:
-        chosen = random.integers(3, size=3)
-        np.testing.assert_allclose(row, sums[chosen].sum(axis=0) / counts[chosen].sum())
+    by_seed = dict.fromkeys(range(seeds), mean)
+    numbers = {"error": 0.1, "freedom": 4.0, "low": -1.0, "high": 1.0, "p": 0.0}
+    one = statistics.Difference(
+        *("none", "gs", metric, by_seed, mean),
+        **numbers,
+        p_level=0.0,
+        p_holm=p_holm,
+        p_level_holm=p_level_holm,
+    )
+    assert one.verdict == verdict
+    assert one.better == (verdict.split()[0] if verdict.endswith("better") else None)
 
 
 def labels(*configs):
@@ -230,21 +220,27 @@ def test_only_its_mark_says_that_training_is_over(tmp_path):
     assert missing[0] == "none, seed 1 (none-1): not finished (step 6 of 6)"
 
 
-def test_identical_predictions_are_never_better(tmp_path):
-    for name in ("none", "c", "gs"):
-        write_run(tmp_path, name, 0, gain=0.5 if name == "gs" else 0.0)
-    table = (tmp_path / "none-0" / "eval" / "test.parquet").read_bytes()
-    (tmp_path / "c-0" / "eval" / "test.parquet").write_bytes(table)
+def test_identical_predictions_are_level_and_seeds_decide_what_is_better(tmp_path):
+    for seed in range(5):
+        for name in ("none", "c", "gs"):
+            write_run(tmp_path, name, seed, gain=0.5 if name == "gs" else 0.0)
+        table = (tmp_path / f"none-{seed}" / "eval" / "test.parquet").read_bytes()
+        (tmp_path / f"c-{seed}" / "eval" / "test.parquet").write_bytes(table)
+    data = report_data.load(tmp_path, "test", "none")
     differences = {
-        (one.base, one.other, one.metric.name): one
-        for one in statistics.pairs(report_data.load(tmp_path, "test", "none"))
+        (one.base, one.other, one.metric.name): one for one in statistics.pairs(data)
     }
     same = differences["none", "c", "cross_entropy"]
-    assert (same.mean, same.low, same.high, same.p, same.better) == (0, 0, 0, 1.0, None)
+    assert (same.mean, same.low, same.high, same.p, same.verdict) == (0, 0, 0, 1.0, "level")
+    assert differences["none", "c", "recall@1"].verdict == "undecided"
     ahead = differences["none", "gs", "cross_entropy"]
     assert ahead.better == "gs"
-    assert ahead.p == pytest.approx(2 / 10001)
-    assert ahead.p_holm == pytest.approx(3 * 2 / 10001)
+    # Holm's correction: two pairs have equal p values, and the third one has 1.
+    assert ahead.p_holm == pytest.approx(3 * ahead.p)
+    assert -0.5 * 1.3 < ahead.low < -0.5 < ahead.high < -0.5 * 0.7
+    wide = report_data.load(tmp_path, "test", "none", margin=1.0)
+    verdicts = [one.verdict for one in statistics.pairs(wide) if one.metric == wide.metric]
+    assert verdicts == ["level"] * 3
 
 
 def test_slices_by_hand(tmp_path):

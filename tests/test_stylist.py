@@ -1,10 +1,11 @@
 """The generative process of the synthetic data, against brute force."""
 
+import functools
 import itertools
 
 import numpy as np
 
-from cbert.data.synthetic import catalogue, process, stylist
+from cbert.data.synthetic import catalogue, process, stylist, without_context
 
 CATALOGUE = catalogue.make_catalogue(80)
 PROCESS = process.GenerativeProcess(CATALOGUE)
@@ -35,15 +36,19 @@ def test_conditionals_sum_to_one_and_exclude_types_shown():
             assert (probabilities[index, ~others] > 0).all()
 
 
+@functools.cache
+def subsets(weights, size):
+    """The sum of the products of all subsets of a size."""
+    return sum(map(np.prod, itertools.combinations(weights, size)))
+
+
 def joint(items, context):
     """P(outfit | customer), written out: a subset's probability times a sum over themes."""
     weights = PROCESS.type_weights(context)
     types = CATALOGUE.types[items]
     if len(set(types)) < len(items):
         return 0.0
-    subset = weights[types].prod() / sum(
-        weights[list(some)].prod() for some in itertools.combinations(range(18), len(items))
-    )
+    subset = weights[types].prod() / subsets(tuple(weights), len(items))
     total = 0.0
     for theme, probability in enumerate(PROCESS.theme_probabilities(context)):
         fitting = PROCESS._themed[theme] * PROCESS.taste(context)
@@ -64,6 +69,54 @@ def test_the_optimum_is_bayes_rule_on_the_joint_distribution():
     np.testing.assert_allclose(
         PROCESS.conditional(items, context)[0], candidates / candidates.sum(), atol=1e-12
     )
+
+
+SHORT = [number for number, items in enumerate(OUTFITS) if len(items) == 4]
+
+
+def test_without_the_context_the_joint_distribution_is_averaged_over_customers():
+    """At work, customers have all combinations of what decides types, theme and tastes."""
+    combinations = itertools.product(
+        ("female", "male"), ("casual", "street"), ("red", "blue"), ("work",)
+    )
+    names = "gender", "styles", "colours", "occasion"
+    at_work = [dict(zip(names, values, strict=True)) for values in combinations]
+    block = [(0.7, at_work), (0.3, [{"brands": ["Alba"]}])]
+    items = OUTFITS[SHORT[0]]
+
+    def averaged(article):
+        outfit = np.append(items[1:], article)
+        return sum(
+            probability * np.mean([joint(outfit, customer) for customer in customers])
+            for probability, customers in block
+        )
+
+    own = averaged(items[0]) / sum(map(averaged, range(80)))
+    predicted = without_context.predict(PROCESS, [items], [block])
+    assert predicted.log_probability[0].shape == (4,)
+    np.testing.assert_allclose(predicted.log_probability[0][0], np.log(own), rtol=1e-5)
+    assert np.isnan(predicted.error)
+
+
+def test_few_customers_leave_the_error_that_is_stated():
+    random = np.random.default_rng(0)
+    outfits = [OUTFITS[number] for number in SHORT]
+
+    def mean_and_error(customers):
+        blocks = [stylist._draw_block(random, customers // 8) for _ in range(8)]
+        predicted = without_context.predict(PROCESS, outfits, blocks)
+        return np.concatenate(predicted.log_probability).mean(), predicted.error
+
+    nearly_exact, _ = mean_and_error(1024)
+    draws = np.array([mean_and_error(64) for _ in range(6)])
+    scores = (draws[:, 0] - nearly_exact) / draws[:, 1]
+    assert abs(scores.mean()) < 1.5
+    assert 0.4 < np.sqrt((scores**2).mean()) < 2.5
+    known = [
+        PROCESS.reference(OUTFITS[number], CUSTOMERS[number])["log_probability"]
+        for number in SHORT
+    ]
+    assert 0.2 < np.concatenate(known).mean() - nearly_exact < 2.0
 
 
 def test_what_is_missing_changes_the_optimum_and_the_rank_counts_ties():

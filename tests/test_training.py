@@ -197,7 +197,7 @@ def test_the_model_never_beats_bayes_optimal(data_dir, tmp_path):
     config.optimizer.learning_rate = 5e-3
     loop.train(config, tmp_path / "run")
     done = run("evaluate", f"--workdir={tmp_path / 'run'}", "--by=occasion")
-    assert "Bayes-optimal" in done.stdout
+    assert "Bayes-optimal without context" in done.stdout
     assert "occasion" in done.stdout
     table = pyarrow.parquet.read_table(tmp_path / "run" / "eval" / "test.parquet")
     columns = table.to_pydict()
@@ -207,6 +207,11 @@ def test_the_model_never_beats_bayes_optimal(data_dir, tmp_path):
     error = difference.std() / np.sqrt(len(difference))
     assert difference.mean() > -3 * error
     result = json.loads((tmp_path / "run" / "eval" / "test.json").read_text())
+    without = -np.mean(columns["bayes_optimal_without_context_log_probability"])
+    best = -np.mean(columns["bayes_optimal_log_probability"])
+    assert without > best + 0.2
+    share = (without + np.mean(columns["log_probability"])) / (without - best)
+    assert f"  {share:.1%}" in done.stdout.split("share of the context's worth")[1]
     assert result["queries"] == len(difference)
     assert result["results"]["model"]["cross_entropy"]["mean"] == pytest.approx(
         -np.mean(columns["log_probability"]), rel=1e-6

@@ -19,7 +19,7 @@ from cbert import errors, files
 from cbert.data.column_scratch import ColumnScratch
 from cbert.schema import PAD_ITEM, Schema, schema_file
 
-FORMAT = "3"
+FORMAT = "4"
 # The columns `[M, L]` that a batch cuts to its padded length.
 TOKEN_COLUMNS = ("items", "segments", "tags", "word_starts")
 _TEXTS = ("ids", "groups", "contexts")
@@ -60,7 +60,8 @@ class Split:
       items: `int32 [M, L]`, codes of the schema, padded at the end with `PAD_ITEM`; the codes
         of a text's tokens.
       context: Feature name to its coded column, see `Feature.encode`.
-      reference: `log_probability` and `rank`, each `float32 [M, L]`, or None.
+      reference: `log_probability`, `rank` and `without_context`, each `float32 [M, L]`, the
+        last one NaN where it is not known; or None.
       token_columns: Further columns of each token of a text; empty for items:
         `segments` `int8 [M, L]`, 1 in the second text and 0 elsewhere;
         `tags` `int32 [M, L]`, the tag's code at the first piece of each word and

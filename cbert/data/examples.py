@@ -15,6 +15,7 @@ from cbert.data.text_records import Text
 
 WEIGHT = "weight"
 _LOG_PROBABILITY, _RANK = "reference/log_probability", "reference/rank"
+_WITHOUT_CONTEXT = "reference/without_context"
 
 
 def features(is_text: bool, is_weighted: bool) -> tfds.features.FeaturesDict:
@@ -39,6 +40,7 @@ def features(is_text: bool, is_weighted: bool) -> tfds.features.FeaturesDict:
             "reference": {
                 "log_probability": tfds.features.Sequence(np.float32),
                 "rank": tfds.features.Sequence(np.int32),
+                "without_context": tfds.features.Sequence(np.float32),
             },
             **weight,
         }
@@ -68,10 +70,15 @@ def _item_fields(record: Record) -> dict[str, tf_feature_pb2.Feature]:
     return {
         "items": _text(record.items),
         _LOG_PROBABILITY: _numbers(reference["log_probability"]),
+        _WITHOUT_CONTEXT: _numbers(reference.get("without_context", [])),
         _RANK: tf_feature_pb2.Feature(
             int64_list=tf_feature_pb2.Int64List(value=map(int, reference["rank"]))
         ),
     }
+
+
+def _numbers(values: list[float]) -> tf_feature_pb2.Feature:
+    return tf_feature_pb2.Feature(float_list=tf_feature_pb2.FloatList(value=values))
 
 
 def _text(values: list[str]) -> tf_feature_pb2.Feature:
@@ -90,15 +97,19 @@ def from_bytes(data: bytes) -> Record:
     """
     fields = tf_example_pb2.Example.FromString(data).features.feature
     is_text = "text" in fields
-    rank = list(fields[_RANK].int64_list.value)
-    log_probability = list(fields[_LOG_PROBABILITY].float_list.value)
+    reference: dict[str, list[float]] = {
+        "log_probability": list(fields[_LOG_PROBABILITY].float_list.value),
+        "rank": list(fields[_RANK].int64_list.value),
+    }
+    if without_context := list(fields[_WITHOUT_CONTEXT].float_list.value):
+        reference["without_context"] = without_context
     return Record(
         id=_only(fields, "id"),
         group=_only(fields, "group"),
         items=[item.decode() for item in fields["items"].bytes_list.value],
         context=json.loads(_only(fields, "context")),
         split="",
-        reference={"log_probability": log_probability, "rank": rank} if rank else None,
+        reference=reference if reference["rank"] else None,
         text=Text.from_json(_only(fields, "text")) if is_text else None,
         weight=weight_of(fields),
     )

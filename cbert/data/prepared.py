@@ -156,10 +156,12 @@ def _reference(examples: list[Any], max_items: int) -> dict[str, np.ndarray] | N
         return None
     reference = {
         name: np.zeros((len(examples), max_items), np.float32)
-        for name in ("log_probability", "rank")
+        for name in ("log_probability", "rank", "without_context")
     }
     for row, example in enumerate(examples):
         values = example["reference/log_probability"].float_list.value
         reference["log_probability"][row, : len(values)] = values
         reference["rank"][row, : len(values)] = example["reference/rank"].int64_list.value
+        known = example["reference/without_context"].float_list.value
+        reference["without_context"][row, : len(values)] = known or np.nan
     return reference

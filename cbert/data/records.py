@@ -24,7 +24,8 @@ class Record:
       context: Feature name to string, list of strings, number, list of numbers, or None.
       split: The split that the example must go to; empty where the group decides.
       reference: The best possible prediction of each item, where it is known: the lists
-        `log_probability` (nats) and `rank`.
+        `log_probability` (nats) and `rank`, and `without_context`, the log-probability of the
+        best possible prediction that does not see the context, where that is known, too.
       text: The text and its targets; None where the example is a set or a sequence.
       weight: What the example counts in the training loss, 0 or more.
     """
@@ -197,9 +198,14 @@ def _weight(raw: Any) -> float:
 def _reference(raw: Any, items: int) -> dict[str, list[float]] | None:
     if raw is None:
         return None
-    if not isinstance(raw, dict) or set(raw) != {"log_probability", "rank"}:
-        raise RowError("'reference' must be an object of log_probability and rank")
-    _check_numbers(raw, "log_probability", items, float, -math.inf, 0)
+    needed, optional = {"log_probability", "rank"}, "without_context"
+    if not isinstance(raw, dict) or set(raw) - {optional} != needed:
+        raise RowError(
+            "'reference' must be an object of log_probability and rank, and of without_context "
+            "where it is known"
+        )
+    for name in ("log_probability", *({optional} & set(raw))):
+        _check_numbers(raw, name, items, float, -math.inf, 0)
     _check_numbers(raw, "rank", items, int, 1, 2**31 - 1)
     return raw
 

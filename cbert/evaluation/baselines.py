@@ -22,6 +22,9 @@ POPULARITY = "popularity"
 GIVEN_CONTEXT = "popularity given context"
 # The exact posterior of a synthetic data set: no model can be better, except by chance.
 BAYES_OPTIMAL = "Bayes-optimal"
+# The same of a model that does not see the context. Its ranks are not known.
+WITHOUT_CONTEXT = "Bayes-optimal without context"
+OPTIMA = WITHOUT_CONTEXT, BAYES_OPTIMAL
 
 # The items of a split that a baseline counts, as queries.
 Observed = Callable[[Split], ItemQueries]
@@ -78,16 +81,25 @@ def _(
         ranked[GIVEN_CONTEXT] = GivenContext(train, load("validation"), schema).predict(
             split, queries
         )
-    if split.reference is not None:
-        log_probability, rank = (
-            split.reference[name][queries.rows, queries.positions]
-            for name in ("log_probability", "rank")
-        )
-        ranked[BAYES_OPTIMAL] = log_probability, rank
-    return {
+    predicted: dict[str, dict[str, np.ndarray]] = {
         name: {"log_probability": log_probability, "rank": rank}
         for name, (log_probability, rank) in ranked.items()
     }
+    return predicted | optima(split, queries)
+
+
+def optima(split: Split, queries: ItemQueries) -> dict[str, dict[str, np.ndarray]]:
+    """The best possible predictions without and with the context, as far as they are known."""
+    if split.reference is None:
+        return {}
+    known = {
+        name: values[queries.rows, queries.positions]
+        for name, values in split.reference.items()
+    }
+    without_context = known.pop("without_context")
+    if np.isnan(without_context).any():
+        return {BAYES_OPTIMAL: known}
+    return {WITHOUT_CONTEXT: {"log_probability": without_context}, BAYES_OPTIMAL: known}
 
 
 def popularity(schema: Schema) -> np.ndarray:

@@ -7,9 +7,9 @@ import numpy as np
 
 from cbert.errors import UserError, printable
 from cbert.evaluation import metrics
-from cbert.evaluation.baselines import BAYES_OPTIMAL, POPULARITY
-from cbert.evaluation.evaluate import MODEL, Evaluation
+from cbert.evaluation.evaluate import Evaluation
 from cbert.evaluation.feature_importance import PERMUTED, PERTURBATIONS
+from cbert.evaluation.intervals import Estimate
 from cbert.tasks.base import Metric
 
 Metrics = Sequence[Metric]
@@ -78,8 +78,8 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
     """The deciding metric of `other` minus that of `base`, query by query.
 
     Returns:
-      `mean`, `standard_error` (over groups) and the 95 % interval from `low` to `high` (groups
-      are drawn with replacement). All are conditional on the two trained models.
+      `mean`, `standard_error` (over groups) and the 95 % interval from `low` to `high`. All are
+      conditional on the two trained models, and do not carry what another seed would change.
 
     Raises:
       UserError: the two runs were evaluated on different queries.
@@ -100,16 +100,18 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
         )
     metric = base.task.metrics[0].name
     difference = other.values()[metric] - base.values()[metric]
-    weights = base.queries.weights
-    mean, error = metrics.mean_and_error(difference, base.groups, weights)
-    low, high = metrics.bootstrap_interval(difference, base.groups, weights=weights)
+    mean, error = metrics.mean_and_error(difference, base.groups, base.queries.weights)
+    groups = len(np.unique(base.groups))
+    known = np.inf if error is None else error
+    estimate = Estimate(np.array(mean), np.array(known), np.array(max(groups - 1.0, 1.0)))
+    low, high = map(float, estimate.interval())
     return {"mean": mean, "standard_error": error, "low": low, "high": high}
 
 
 def format_paired(names: list[str], evaluations: list[Evaluation]) -> str:
     """A table of each run minus the first, in the metric that decides."""
     heading = evaluations[0].task.metrics[0].heading
-    rows = [[f"minus {names[0]}", heading, "95 % interval over groups"]]
+    rows = [[f"minus {names[0]}", heading, "95 % interval over groups, one seed"]]
     for name, evaluation in zip(names[1:], evaluations[1:], strict=True):
         difference = paired(evaluations[0], evaluation)
         rows.append(
@@ -122,10 +124,14 @@ def format_paired(names: list[str], evaluations: list[Evaluation]) -> str:
     return align(rows)
 
 
-def fraction_of_optimal(evaluation: Evaluation) -> float:
-    """The fraction of the way from popularity to Bayes-optimal that the model covers."""
-    means = {
-        name: evaluation.values(name)["cross_entropy"].mean()
-        for name in (MODEL, POPULARITY, BAYES_OPTIMAL)
-    }
-    return (means[POPULARITY] - means[MODEL]) / (means[POPULARITY] - means[BAYES_OPTIMAL])
+def share_of_worth(cross_entropy: float, without_context: float, optimal: float) -> float:
+    """The share of the context's worth that a model has: (o - m) / (o - b).
+
+    It is 1 for the optimum, and negative where a better model would not need the context.
+
+    Args:
+      cross_entropy: m, that of the model in nats.
+      without_context: o, that of Bayes-optimal without context.
+      optimal: b, that of Bayes-optimal.
+    """
+    return (without_context - cross_entropy) / (without_context - optimal)

@@ -9,7 +9,7 @@ import numpy as np
 from cbert import tasks
 from cbert.data import prepared
 from cbert.evaluation import text_baselines
-from cbert.evaluation.baselines import BAYES_OPTIMAL
+from cbert.evaluation.baselines import OPTIMA
 from cbert.evaluation.evaluate import MODEL, Evaluation
 from cbert.evaluation.metrics import mean_and_error
 from cbert.schema import schema_file
@@ -57,7 +57,7 @@ def of_run(workdir: str | pathlib.Path) -> str:
         values = task.metric_values(predictions, queries)
         means = {metric: float(column @ weights) for metric, column in values.items()}
         means |= task.corpus_metrics(predictions, queries)(np.ones(len(queries)))
-        if name != BAYES_OPTIMAL and metric.name in means:
+        if name not in OPTIMA and metric.name in means:
             others[name] = means[metric.name]
     return f"{course(measured, metric)}; {standing(measured, metric, others)}"
 
@@ -108,7 +108,7 @@ def losses(evaluation: Evaluation, summary: Mapping[str, Any]) -> list[str]:
     """
     lines = []
     for name, result in summary["results"].items():
-        if name in (MODEL, BAYES_OPTIMAL):
+        if name in (MODEL, *OPTIMA):
             continue
         own = summary["results"][MODEL]
         worse = [

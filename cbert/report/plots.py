@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from cbert.evaluation.baselines import WITHOUT_CONTEXT
 from cbert.evaluation.feature_importance import PERMUTED
 from cbert.report import plot_helpers
 from cbert.report.plot_helpers import Plot, Style
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 # So many standard errors of a normal distribution to both sides hold 95 % of it.
 INTERVAL = 1.96
-_LINE_STYLES = (":", "--", "-.", (0, (6, 2)))  # One for each baseline, in their order.
+# One for each baseline, in their order.
+_LINE_STYLES = (":", "--", "-.", (0, (3, 1)), (0, (6, 2)))
 
 
 def learning_curves(data: ReportData, styles: dict[str, Style]) -> Plot | None:
@@ -59,6 +61,7 @@ def methods(
     metrics = [data.metric, _second_metric(data, results)]
 
     def paint(figure: "Figure") -> None:
+        handles = {}
         for axes, metric in zip(figure.subplots(2, 1), metrics, strict=True):
             name, scale = metric.name, metric.scale
             for number, (label, variant) in enumerate(data.variants.items()):
@@ -71,17 +74,13 @@ def methods(
                 line = {"linestyle": style, "linewidth": 1, "zorder": 0}
                 if name in results[baseline]:
                     mean = scale * results[baseline][name].mean
-                    axes.axvline(mean, label=baseline, color=plot_helpers.INK, **line)
+                    handles[baseline] = axes.axvline(
+                        mean, label=baseline, color=plot_helpers.INK, **line
+                    )
             axes.set_xlabel(with_unit(metric))
-        # The second metric is one that every baseline has.
-        handles, names = axes.get_legend_handles_labels()
-        lines = [
-            (handle, name)
-            for handle, name in zip(handles, names, strict=True)
-            if name in data.queries.baselines
-        ]
-        if lines:
-            figure.legend(*zip(*lines, strict=True), loc="outside lower center", ncols=2)
+        if handles:
+            lines = handles.values(), handles.keys()
+            figure.legend(*map(list, lines), loc="outside lower center", ncols=2)
 
     name, headings = data.metric.name, " and ".join(one.heading for one in metrics)
     shown = "; ".join(f"{label} {results[label][name].mean:.4f}" for label in labels)
@@ -97,8 +96,12 @@ def methods(
 
 
 def _second_metric(data: ReportData, results: dict[str, dict[str, Mean]]) -> Metric:
-    """The last of the metrics that are shown after a validation and that baselines have."""
-    shown = {*data.queries.run.task.shown}.intersection(*results.values())
+    """The last of the metrics that are shown after a validation and that baselines have.
+
+    Without the context, the ranks of the optimum are not known.
+    """
+    others = [means for label, means in results.items() if label != WITHOUT_CONTEXT]
+    shown = {*data.queries.run.task.shown}.intersection(*others)
     return [metric for metric in data.metrics if metric.name in shown][-1]
 
 

@@ -14,6 +14,8 @@ from cbert.report.run_directory import RunDirectory
 from cbert.tasks.base import Metric
 from cbert.training import config as config_lib
 
+MARGIN = 0.01  # Of the deciding metric: nats, or as a fraction one percent.
+
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
@@ -43,6 +45,7 @@ class ReportData:
       variants: Label to variant, in the order of the tables.
       metrics: The metrics of the tables; the first one decides.
       queries: The queries, and the metrics of the baselines.
+      margin: Variants that are shown to be closer than this in the deciding metric are level.
       settings: The fields named in `run_directory.SETTINGS`.
       missing: One line for each thing that the report lacks.
     """
@@ -53,6 +56,7 @@ class ReportData:
     variants: dict[str, Variant]
     metrics: tuple[Metric, ...]
     queries: QueryTable
+    margin: float
     settings: dict[str, Any]
     missing: list[str]
 
@@ -62,8 +66,16 @@ class ReportData:
         return self.metrics[0]
 
 
-def load(directory: str | pathlib.Path, split: str, base: str) -> ReportData:
+def load(
+    directory: str | pathlib.Path, split: str, base: str, margin: float = MARGIN
+) -> ReportData:
     """Reads the directory of a sweep.
+
+    Args:
+      directory: The directory.
+      split: The split that the runs were evaluated on.
+      base: The label of the variant that the others are compared with first.
+      margin: See `ReportData`; in nats, or as a fraction for a metric in percent.
 
     Raises:
       UserError: no run can be reported, the runs cannot be compared, or no variant is `base`.
@@ -90,7 +102,9 @@ def load(directory: str | pathlib.Path, split: str, base: str) -> ReportData:
     settings = {name: evaluation[name] for name in run_directory.SETTINGS}
     missing = _missing(groups, unusable, others)
     metrics = query_table.reported(queries.run.task)
-    return ReportData(directory, split, base, loaded, metrics, queries, settings, missing)
+    return ReportData(
+        directory, split, base, loaded, metrics, queries, margin, settings, missing
+    )
 
 
 def _check_base(base: str, usable: list[str], labels: list[str]) -> None:

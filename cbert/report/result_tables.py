@@ -1,7 +1,10 @@
 """The tables of the report, with their captions."""
 
-from cbert.evaluation.baselines import BAYES_OPTIMAL
-from cbert.evaluation.compare import plus_minus
+import dataclasses
+import math
+
+from cbert.evaluation.baselines import BAYES_OPTIMAL, OPTIMA, WITHOUT_CONTEXT
+from cbert.evaluation.compare import plus_minus, share_of_worth
 from cbert.evaluation.feature_importance import DROPPED, PERMUTED
 from cbert.report import statistics
 from cbert.report.report_data import ReportData
@@ -15,6 +18,11 @@ _PERTURBATIONS = {
     DROPPED: "One feature is dropped, for models that were trained with features dropped",
 }
 
+_SHARE = Metric("share_of_worth", "max", "share of the context's worth", percent=True)
+_WORTH = (
+    "The context's worth is the cross-entropy of Bayes-optimal without context minus that of "
+    "Bayes-optimal; a variant's share of it is how far its own lies below the former."
+)
 _PAPER = {MaskedItem.name: "; the paper's own numbers are of its validation split"}
 
 
@@ -37,13 +45,14 @@ def _error_over(mean: Mean) -> str:
 
 def main_table(data: ReportData, results: dict[str, dict[str, Mean]]) -> Table:
     """A table like the paper's Table 1, followed by the baselines and Bayes-optimal."""
-    rows = []
+    rows, shares = [], _shares(data, results)
     for label, variant in data.variants.items():
         means, validated = results[label], statistics.validation(variant)
         rows.append(
             (
                 label,
                 *(cell(means[metric.name], metric) for metric in data.metrics),
+                *(cell(share, _SHARE) for share in shares.get(label, ())),
                 f"{variant.parameters:,}",
                 _error_over(means[data.metric.name]),
                 cell(validated, data.metric) if validated else "no rows",
@@ -51,12 +60,13 @@ def main_table(data: ReportData, results: dict[str, dict[str, Mean]]) -> Table:
         )
     rules = [len(rows)] if data.queries.baselines else []
     for label in data.queries.baselines:
-        if label == BAYES_OPTIMAL:
+        if label == (WITHOUT_CONTEXT if shares else BAYES_OPTIMAL):
             rules.append(len(rows))
         means = results[label]
-        cells = (cell(means.get(metric.name), metric) for metric in data.metrics)
+        cells = [cell(means.get(metric.name), metric) for metric in data.metrics]
+        cells += [""] * bool(shares)
         rows.append((label, *cells, "", _error_over(next(iter(means.values()))), ""))
-    titles = (metric.title for metric in data.metrics)
+    titles = [metric.title for metric in data.metrics] + [_SHARE.title] * bool(shares)
     units = "Cross-entropy is in nats. " if data.metric.unit == "nats" else ""
     task = data.queries.run.task.name
     return Table(
@@ -64,11 +74,27 @@ def main_table(data: ReportData, results: dict[str, dict[str, Mean]]) -> Table:
         "variants are over seeds, errors of baselines over groups. "
         f"{units}Parameters are counted as in the paper, without context embeddings and the "
         "last dense layer. The last column is measured on the validation split at the best "
-        f"step, with one query an example and errors over seeds{_PAPER.get(task, '')}.",
+        f"step, with one query an example and errors over seeds{_PAPER.get(task, '')}."
+        + (f" {_WORTH}" if shares else ""),
         ("", *titles, "parameters", "± over", f"validation {data.metric.heading}"),
         rows,
         sorted(set(rules)),
     )
+
+
+def _shares(data: ReportData, results: dict[str, dict[str, Mean]]) -> dict[str, list[Mean]]:
+    """Each variant's share of the context's worth, in a list; empty where it is not known."""
+    if WITHOUT_CONTEXT not in results:
+        return {}
+    name = data.metric.name
+    without, optimal = (results[label][name].mean for label in OPTIMA)
+    shares = {}
+    for label in data.variants:
+        own = results[label][name]
+        share = share_of_worth(own.mean, without, optimal)
+        error = None if own.error is None else own.error / (without - optimal)
+        shares[label] = [dataclasses.replace(own, mean=share, error=error)]
+    return shares
 
 
 def comparison_table(data: ReportData, metric: Metric, differences: list[Difference]) -> Table:
@@ -80,30 +106,30 @@ def comparison_table(data: ReportData, metric: Metric, differences: list[Differe
     note = "; ".join(note for note in notes if note)
     unit = f" ({note})" if note else ""
     return Table(
-        f"{metric.title}, the second minus the first{unit}; ± standard error over groups",
-        ("pair", "difference", "95 % interval", "p", "p, Holm", "same sign", "verdict"),
+        f"{metric.title}, the second minus the first{unit}; ± standard error",
+        (
+            *("pair", "difference", "95 % interval", "± and interval over"),
+            *("p", "p, Holm", "p of level, Holm", "verdict"),
+        ),
         [_comparison_row(one) for one in of_metric],
         rules=(sum(one.base == data.base for one in of_metric),),
-        words=(6,),
+        words=(3, 7),
     )
 
 
 def _comparison_row(one: Difference) -> tuple[str, ...]:
     scale, digits = one.metric.scale, one.metric.digits
     mean = Mean(one.mean, one.error, statistics.GROUPS, 0)
-    alone = " (one seed)" if len(one.by_seed) == 1 else ""
-    same = max(
-        sum(value > 0 for value in one.by_seed.values()),
-        sum(value < 0 for value in one.by_seed.values()),
-    )
+    count = len(one.by_seed)
     return (
         f"{one.base} → {one.other}",
         cell(mean, one.metric, "+"),
         f"[{scale * one.low:+.{digits}f}, {scale * one.high:+.{digits}f}]",
+        f"{count} seeds and groups" if count > 1 else "groups, one seed",
         f"{one.p:.4f}",
         f"{one.p_holm:.4f}",
-        f"{same} of {len(one.by_seed)}",
-        f"{one.better} better{alone}" if one.better else "not clear",
+        "" if math.isnan(one.p_level_holm) else f"{one.p_level_holm:.4f}",
+        one.verdict,
     )
 
 

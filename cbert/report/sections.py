@@ -14,7 +14,7 @@ from cbert.report import (
 )
 from cbert.report.plot_helpers import Plot, Style
 from cbert.report.report_data import ReportData
-from cbert.report.statistics import DRAWS, Difference, Mean
+from cbert.report.statistics import LEAST_SEEDS, Difference, Mean
 from cbert.report.tables import Table
 from cbert.tasks.label_metrics import BINS
 
@@ -99,14 +99,16 @@ def _comparisons(data: ReportData, differences: list[Difference]) -> Section:
         return Section(name, ["There is nothing to compare: no two variants share a seed."])
     text = [
         "A row shows the second variant minus the first, query by query, averaged over the "
-        "seeds that both have. The 95 % interval and p come from a bootstrap that draws groups "
-        f"{DRAWS:,} times with replacement. Both are conditional on these trained models and "
-        "say nothing about other seeds. Holm's correction is over the pairs of a metric; "
-        f"before it, the smallest p that so many draws can give is {2 / (DRAWS + 1):.1g}.",
-        "A variant is called better only where the interval excludes zero and every seed's "
-        "difference has the same sign. A single seed cannot disagree with itself, so further "
-        "seeds may change its verdict. The interval is not corrected for the number of pairs; "
-        "Holm's p is.",
+        "seeds that both have. The standard error, the 95 % interval and p carry what other "
+        "seeds and other groups would change: two-way random effects, with a t distribution. "
+        "With one seed they carry the groups alone and say nothing about "
+        "another run. Holm's correction is over the pairs of a metric; the interval is not "
+        "corrected for their number.",
+        f"With at least {LEAST_SEEDS} seeds there is a verdict, at a level of 5 % by Holm's p. "
+        "Two variants are level where they are shown to differ by less than "
+        f"{_margin(data)} (two one-sided tests), even if their difference is not zero. "
+        "Otherwise one is better where the difference is shown not to be zero, and the pair is "
+        "undecided where neither is shown. In the other metrics there is no margin.",
     ]
     return Section(
         name,
@@ -115,6 +117,13 @@ def _comparisons(data: ReportData, differences: list[Difference]) -> Section:
             result_tables.comparison_table(data, metric, differences) for metric in data.metrics
         ],
     )
+
+
+def _margin(data: ReportData) -> str:
+    """The margin with its unit."""
+    metric = data.metric
+    unit = f" {'points' if metric.percent else metric.unit}".rstrip()
+    return f"{metric.scale * data.margin:g}{unit} of {metric.heading}"
 
 
 def _calibration(data: ReportData, styles: dict[str, Style]) -> list[Section]:

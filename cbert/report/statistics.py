@@ -1,6 +1,6 @@
 """Means over seeds, paired differences, and the rule by which a variant is called better.
 
-Legend: Q queries, G groups, K columns.
+Legend: Q queries, G groups.
 """
 
 import dataclasses
@@ -8,12 +8,15 @@ import itertools
 
 import numpy as np
 
-from cbert.evaluation import metrics
+from cbert.evaluation import intervals, metrics
+from cbert.evaluation.intervals import LEVEL
 from cbert.report.query_table import Measured
 from cbert.report.report_data import ReportData, Variant
 from cbert.tasks.base import Metric
 
-DRAWS = 10_000
+# A verdict needs so many seeds: the deviation of fewer is itself hardly known.
+LEAST_SEEDS = 5
+TOO_FEW = "too few seeds for a verdict"
 # Differences of recall are often exactly zero; rounding of the sums leaves less than this.
 ROUNDING = 1e-12
 SEEDS, GROUPS = "seeds", "groups"
@@ -100,11 +103,16 @@ class Difference:
       metric: The metric.
       by_seed: The mean difference of each seed that both variants have.
       mean: The mean over those seeds.
-      error: The standard error over groups; of a metric that is no mean, from the bootstrap.
-      low: The lower end of the bootstrap's 95 % interval (groups are drawn with replacement).
+      error: The standard error over seeds and groups, or over groups where there is one seed;
+        None where there is one group.
+      freedom: Its degrees of freedom.
+      low: The lower end of the 95 % interval.
       high: The upper end of the same interval.
-      p: The bootstrap's two-sided p value.
-      p_holm: The p value with Holm's correction over all pairs of the metric.
+      p: The two-sided p value.
+      p_level: The p value of the claim that the variants are level, that is, closer than the
+        margin; NaN for a metric without a margin.
+      p_holm: `p` with Holm's correction over all pairs of the metric.
+      p_level_holm: `p_level` with the same correction.
     """
 
     base: str
@@ -113,28 +121,34 @@ class Difference:
     by_seed: dict[int, float]
     mean: float
     error: float | None
+    freedom: float
     low: float
     high: float
     p: float
-    p_holm: float
+    p_level: float
+    p_holm: float = 1.0
+    p_level_holm: float = 1.0
+
+    @property
+    def is_level(self) -> bool:
+        """Whether the two are shown to be closer than the margin."""
+        return self.p_level_holm <= LEVEL and len(self.by_seed) >= LEAST_SEEDS
 
     @property
     def better(self) -> str | None:
-        """The label of the better variant; None where neither is clearly better."""
-        sign = better(self.metric, self.low, self.high, list(self.by_seed.values()))
-        return {1: self.other, -1: self.base, 0: None}[sign]
+        """The label of the variant that is shown to be better; None where neither is."""
+        if len(self.by_seed) < LEAST_SEEDS or self.is_level or self.p_holm > LEVEL:
+            return None
+        return self.other if (self.mean < 0) == (self.metric.best == "min") else self.base
 
-
-def better(metric: Metric, low: float, high: float, by_seed: list[float]) -> int:
-    """1 where the difference is clearly an improvement, -1 where it is clearly the opposite.
-
-    It is clear when the interval excludes zero and every seed's difference has the same sign.
-    Otherwise the result is 0.
-    """
-    sign = (low > 0) - (high < 0)
-    same = all(np.sign(value) == sign for value in by_seed)
-    direction = -1 if metric.best == "min" else 1
-    return int(sign) * direction if same else 0
+    @property
+    def verdict(self) -> str:
+        """What the seeds and groups allow to say."""
+        if len(self.by_seed) < LEAST_SEEDS:
+            return TOO_FEW
+        if self.is_level:
+            return "level"
+        return f"{self.better} better" if self.better else "undecided"
 
 
 def pairs(data: ReportData) -> list[Difference]:
@@ -148,88 +162,72 @@ def pairs(data: ReportData) -> list[Difference]:
         of_base, of_other = (data.variants[label].measured for label in (base, other))
         if seeds := sorted(of_base.keys() & of_other.keys()):
             chosen.append((base, other, seeds))
-    if not chosen:
-        return []
-    drawn, wholes = _drawn(data)
+    runs = _measured(data)
     differences = []
     for metric in data.metrics:
-        of_metric = [_difference(data, metric, pair, drawn, wholes) for pair in chosen]
-        corrected = holm(np.array([one.p for one in of_metric]))
-        differences += [
-            dataclasses.replace(one, p_holm=float(p))
-            for one, p in zip(of_metric, corrected, strict=True)
-        ]
+        differences += _corrected([_difference(data, metric, pair, runs) for pair in chosen])
     return differences
 
 
-_Run = tuple[str, int]
+# (label, seed) to each metric over all queries, and to each group's influence on it, `[G]`.
+_Runs = dict[tuple[str, int], tuple[dict[str, float], dict[str, np.ndarray]]]
 
 
-def _drawn(
-    data: ReportData,
-) -> tuple[dict[_Run, dict[str, np.ndarray]], dict[_Run, dict[str, float]]]:
-    """(label, seed) to each metric when groups are drawn `[DRAWS]`, and over all queries."""
-    measured = {
-        (label, seed): one.every()
-        for label, variant in data.variants.items()
-        for seed, one in variant.measured.items()
-    }
+def _measured(data: ReportData) -> _Runs:
     groups = data.queries.groups
-    sums = {run: metrics.corpus_sums(corpus, groups) for run, corpus in measured.items()}
-    parts: dict[_Run, list[dict[str, np.ndarray]]] = {run: [] for run in measured}
-    for weights in metrics.bootstrap_weights(len(np.unique(groups)), 0, DRAWS):
-        for run, corpus in measured.items():
-            parts[run].append(corpus.measure(weights @ sums[run]))
-    names = [metric.name for metric in data.metrics]
-    joined = {
-        run: {name: np.concatenate([part[name] for part in of_run]) for name in names}
-        for run, of_run in parts.items()
-    }
-    return joined, {run: corpus(np.ones(len(groups))) for run, corpus in measured.items()}
+    runs = {}
+    for label, variant in data.variants.items():
+        for seed, one in variant.measured.items():
+            corpus = one.every()
+            runs[label, seed] = (
+                corpus(np.ones(len(groups))),
+                metrics.influence(corpus, groups),
+            )
+    return runs
 
 
 def _difference(
-    data: ReportData,
-    metric: Metric,
-    pair: tuple[str, str, list[int]],
-    drawn: dict[_Run, dict[str, np.ndarray]],
-    wholes: dict[_Run, dict[str, float]],
+    data: ReportData, metric: Metric, pair: tuple[str, str, list[int]], runs: _Runs
 ) -> Difference:
-    """The difference of one pair in one metric; Holm's p is left to the caller."""
-    (base, other, seeds), name, groups = pair, metric.name, data.queries.groups
-    by_seed = {seed: wholes[other, seed][name] - wholes[base, seed][name] for seed in seeds}
-    draws = np.mean(
-        [drawn[other, seed][name] - drawn[base, seed][name] for seed in seeds], axis=0
-    )
-    draws[np.abs(draws) < ROUNDING] = 0.0
-    low, high = map(float, np.percentile(draws, [2.5, 97.5]))
-    error: float | None = float(np.std(draws, ddof=1))
-    p = p_value(draws)
-    if len(np.unique(groups)) < 2:  # A single group says nothing about other groups.
-        low, high, p, error = -np.inf, np.inf, 1.0, None
-    of_base, of_other = (data.variants[label].measured for label in (base, other))
-    if name in of_base[seeds[0]].values:
-        values = np.mean(
-            [of_other[seed].values[name] - of_base[seed].values[name] for seed in seeds], axis=0
+    """The difference of one pair in one metric, before Holm's correction."""
+    base, other, seeds = pair
+    wholes, influences = (
+        np.array(
+            [
+                runs[other, seed][n][metric.name] - runs[base, seed][n][metric.name]
+                for seed in seeds
+            ]
         )
-        _, error = metrics.mean_and_error(values, groups, data.queries.weights)
-    mean = float(np.mean(list(by_seed.values())))
-    return Difference(base, other, metric, by_seed, mean, error, low, high, p, p)
+        for n in (0, 1)
+    )
+    wholes[np.abs(wholes) < ROUNDING] = 0.0
+    estimate = intervals.two_level(wholes, influences)
+    low, high = map(float, estimate.interval())
+    return Difference(
+        base=base,
+        other=other,
+        metric=metric,
+        by_seed=dict(zip(seeds, wholes.tolist(), strict=True)),
+        mean=float(estimate.mean),
+        error=float(estimate.error) if np.isfinite(estimate.error) else None,
+        freedom=float(estimate.freedom),
+        low=low,
+        high=high,
+        p=float(estimate.p_different()),
+        p_level=float(estimate.p_level(data.margin)) if metric == data.metric else np.nan,
+    )
 
 
-def p_value(means: np.ndarray) -> float:
-    """Twice the fraction of draws beyond zero, at least 2 / (draws + 1) and at most 1."""
-    beyond = min((means <= 0).sum(), (means >= 0).sum())
-    return float(min(1.0, 2 * (beyond + 1) / (len(means) + 1)))
-
-
-def holm(p: np.ndarray) -> np.ndarray:
-    """Holm's step-down correction: the i-th smallest of n values times n - i + 1, monotone."""
-    order = np.argsort(p, kind="stable")
-    corrected = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
-    restored = np.empty(len(p))
-    restored[order] = np.minimum(corrected, 1.0)
-    return restored
+def _corrected(differences: list[Difference]) -> list[Difference]:
+    """The pairs of one metric with Holm's correction of both p values."""
+    p_holm = intervals.holm(np.array([one.p for one in differences]))
+    p_level_holm = intervals.holm(np.array([one.p_level for one in differences]))
+    return [
+        dataclasses.replace(one, p_holm=p, p_level_holm=p_level)
+        for one, p, p_level in zip(
+            differences, p_holm.tolist(), p_level_holm.tolist(), strict=True
+        )
+    ]
 
 
 def gain(data: ReportData, label: str) -> np.ndarray | None:

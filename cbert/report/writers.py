@@ -133,10 +133,14 @@ def paired_csv(differences: list[Difference]) -> str:
         seeds, by_seed = (
             " ".join(map(str, part)) for part in zip(*one.by_seed.items(), strict=True)
         )
-        values = (one.mean, one.error, one.low, one.high, one.p, one.p_holm)
-        rows.append((one.base, one.other, one.metric.name, *values, seeds, by_seed, one.better))
-    names = ("difference", "standard_error", "low", "high", "p", "p_holm")
-    head = ("base", "other", "metric", *names, "seeds", "by_seed", "better")
+        values = (one.mean, one.error, one.freedom, one.low, one.high)
+        tests = (one.p, one.p_holm, one.p_level, one.p_level_holm)
+        said = (seeds, by_seed, one.better, one.verdict)
+        rows.append((one.base, one.other, one.metric.name, *values, *tests, *said))
+    values = ("difference", "standard_error", "degrees_of_freedom", "low", "high")
+    tests = ("p", "p_holm", "p_level", "p_level_holm")
+    said = ("seeds", "by_seed", "better", "verdict")
+    head = ("base", "other", "metric", *values, *tests, *said)
     return _csv(head, rows)
 
 

@@ -122,7 +122,7 @@ class Queries(Protocol):
 class CorpusMetrics:
     """Metrics that are no means over queries, but functions of sums over them, such as an F1.
 
-    Sums also serve the slices of a split, and the groups that a bootstrap draws.
+    Sums also serve the slices of a split, and the influence of its groups.
 
     Attributes:
       statistics: `float64 [Q, K]`, what each query adds to the sums; it may be sparse.

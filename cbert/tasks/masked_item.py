@@ -237,7 +237,7 @@ class MaskedItem:
         self, predictions: dict[str, np.ndarray], queries: ItemQueries
     ) -> dict[str, np.ndarray]:
         """Cross-entropy, recall, MRR and NDCG of each query."""
-        return ranking.metric_values(predictions["log_probability"], predictions["rank"])
+        return ranking.metric_values(predictions["log_probability"], predictions.get("rank"))
 
     def corpus_metrics(
         self, predictions: dict[str, np.ndarray], queries: ItemQueries
@@ -270,8 +270,9 @@ class MaskedItem:
         return read_queries(columns, "item", self.schema)
 
     def read_predictions(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Log-probability and rank."""
-        return {name: columns[name] for name in ("log_probability", "rank")}
+        """Log-probability and, where the predictor has it, rank."""
+        optional = ("rank",) if "rank" in columns else ()
+        return {name: columns[name] for name in ("log_probability", *optional)}
 
     def calibration(self, predictions: dict[str, np.ndarray], queries: ItemQueries) -> None:
         """It is not measured."""

@@ -19,13 +19,17 @@ METRICS = (
 )
 
 
-def metric_values(log_probability: np.ndarray, rank: np.ndarray) -> dict[str, np.ndarray]:
+def metric_values(
+    log_probability: np.ndarray, rank: np.ndarray | None
+) -> dict[str, np.ndarray]:
     """Each metric of each query, `float64 [Q]`.
 
     Args:
       log_probability: `[Q]`, nats.
-      rank: `[Q]`, from 1.
+      rank: `[Q]`, from 1; None where it is not known, and then cross-entropy is all.
     """
+    if rank is None:
+        return {"cross_entropy": -np.asarray(log_probability, np.float64)}
     rank = np.asarray(rank, np.float64)
     recall = {f"recall@{r}": (rank <= r).astype(np.float64) for r in (1, 5, 250)}
     return {

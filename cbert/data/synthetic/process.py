@@ -100,6 +100,12 @@ class GenerativeProcess:
             * np.exp(prices)[catalogue.prices]
         )
 
+    def articles(self, context: dict[str, Any]) -> np.ndarray:
+        """P(a | t, z, u) of each article a of type t `[Z, V]`."""
+        fitting = self._themed * self.taste(context)
+        totals = np.add.reduceat(fitting, self._firsts, axis=1)
+        return fitting / np.repeat(totals, np.bincount(self.catalogue.types), axis=1)
+
     def draw(
         self, random: np.random.Generator, contexts: list[dict[str, Any]]
     ) -> list[np.ndarray]:
@@ -120,12 +126,7 @@ class GenerativeProcess:
     def conditional(self, items: np.ndarray, context: dict[str, Any]) -> np.ndarray:
         """P(a | the other items, u) `[n, V]`, one row for each item masked in turn."""
         types = self.catalogue.types[items]
-        fitting = self._themed * self.taste(context)
-        fitting /= np.repeat(
-            np.add.reduceat(fitting, self._firsts, axis=1),
-            np.diff(np.append(self._firsts, fitting.shape[1])),
-            axis=1,
-        )
+        fitting = self.articles(context)
         themes = np.log(self.theme_probabilities(context)) + _sum_of_others(
             np.log(fitting[:, items]).T
         )

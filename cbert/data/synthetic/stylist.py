@@ -21,7 +21,7 @@ import numpy as np
 
 from cbert import progress
 from cbert.data.records import SPLITS, Record
-from cbert.data.synthetic import process
+from cbert.data.synthetic import process, without_context
 from cbert.data.synthetic.catalogue import (
     BRANDS,
     COLOURS,
@@ -43,6 +43,10 @@ MISSING = 0.08
 BATCH = 256
 MANY = 100_000  # Outfits, from which on starting processes pays.
 _AHEAD = 64  # The most batches that the processes draw ahead.
+# Held-out outfits that are predicted without their contexts at once, and the customers who are
+# drawn for it: so many that the error they leave is small beside that of as many outfits.
+AT_ONCE = 2**14
+FEWEST_CUSTOMERS, MOST_CUSTOMERS, BLOCKS = 256, 4096, 8
 
 WIDTHS = {
     "age": 64,
@@ -90,7 +94,7 @@ def outfits(articles: int, split_sizes: list[int], seed: int = 0) -> Iterator[di
             pool = stack.enter_context(futures.ProcessPoolExecutor(mp_context=context))
             with _one_thread_a_process():
                 drawn = _drawn_ahead(pool, draw, batches)
-        for rows in drawn:
+        for rows in _completed(articles, seed, drawn):
             bar.update(len(rows))
             yield from rows
     bar.close()
@@ -145,6 +149,50 @@ def _draw_batch(articles: int, seed: int, batch: tuple[str, int, int]) -> list[d
             row["reference"] = generative.reference(items, context)
         rows.append(row)
     return rows
+
+
+def _completed(
+    articles: int, seed: int, drawn: Iterator[list[dict[str, Any]]]
+) -> Iterator[list[dict[str, Any]]]:
+    """Batches of training as they come, and later ones with the optimum without context."""
+    held_out: list[dict[str, Any]] = []
+    random = stream("customers", seed)
+    for rows in drawn:
+        if rows[0]["split"] == SPLITS[0]:
+            yield rows
+            continue
+        held_out += rows
+        if len(held_out) >= AT_ONCE:
+            yield _without_context(articles, seed, random, held_out)
+            held_out = []
+    if held_out:
+        yield _without_context(articles, seed, random, held_out)
+
+
+def _without_context(
+    articles: int, seed: int, random: np.random.Generator, rows: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """The rows, whose `reference` also says what is optimal without the context."""
+    generative = _process(articles, seed)
+    codes = {name: code for code, name in enumerate(generative.catalogue.names)}
+    outfits = [np.array([codes[name] for name in row["items"]]) for row in rows]
+    count = int(np.clip(len(rows) // 2, FEWEST_CUSTOMERS, MOST_CUSTOMERS))
+    blocks = [_draw_block(random, count // BLOCKS) for _ in range(BLOCKS)]
+    predicted = without_context.predict(generative, outfits, blocks).log_probability
+    for row, log_probability in zip(rows, predicted, strict=True):
+        row["reference"]["without_context"] = log_probability.tolist()
+    return rows
+
+
+def _draw_block(random: np.random.Generator, count: int) -> without_context.Block:
+    """About `count` customers, at each occasion and at none as many as are to be expected."""
+    block = []
+    for occasion in (*OCCASIONS, None):
+        known = {} if occasion is None else {"occasion": occasion}
+        share = (1 - MISSING) / len(OCCASIONS) if known else MISSING
+        customers = [_draw_customer(random) for _ in range(max(round(share * count), 1))]
+        block.append((share, [{**customer, **known} for customer in customers]))
+    return block
 
 
 @functools.lru_cache(maxsize=1)

@@ -1,0 +1,153 @@
+"""The Bayes-optimal predictions of the stylist data for a model that does not see the context.
+
+It sees the other articles R of an outfit, and the outfit's length n, and averages the process
+over customers. At one occasion o, the types, the theme and the articles of an outfit depend on
+different features, which are independent of each other, so that an outfit S has
+
+    P(S | n) = sum_o P(o) E[prod_{t in S} w_t / e_n(w)]
+                          sum_z E[P(z | u)] E[prod_{a in S} P(a | t, z, u)]
+
+and P(a | R) = P(R + a | n) / sum_b P(R + b | n). Each expectation is a mean over customers who
+are drawn at that occasion. They are drawn in independent blocks, over which the jackknife
+(Efron, 1982) corrects the bias of the logarithm and measures the error that is left.
+
+Legend: M outfits of n items, N customers, V articles, Z themes.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cbert import progress
+from cbert.data.synthetic.process import GenerativeProcess, elementary_symmetric
+
+Customers = Sequence[dict[str, Any]]
+# Each occasion's probability, and customers who ask for an outfit at it.
+Block = Sequence[tuple[float, Customers]]
+_OUTFITS, _CUSTOMERS = 256, 64  # So many are multiplied at once.
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictions:
+    """What is predicted without the context.
+
+    Attributes:
+      log_probability: For each outfit `float64 [n]`, nats, each item masked in turn.
+      error: The standard error of their mean over draws of the customers.
+    """
+
+    log_probability: list[np.ndarray]
+    error: float
+
+
+def predict(
+    process: GenerativeProcess, outfits: Sequence[np.ndarray], blocks: Sequence[Block]
+) -> Predictions:
+    """Predicts every item from the other items of its outfit.
+
+    Args:
+      process: The process that made the outfits.
+      outfits: `int [n]` articles each.
+      blocks: Independent draws of as many customers each; a single one leaves bias and error
+        unknown, and the error is NaN.
+    """
+    lengths = np.array([len(items) for items in outfits])
+    log_probability = [np.zeros(0)] * len(outfits)
+    sums = np.zeros(len(blocks))  # Of the log-probabilities that the other blocks give.
+    kinds = np.unique(lengths)
+    bar = progress.bar(desc="averaging over customers", total=len(kinds) * len(blocks))
+    for length in kinds:
+        rows = np.nonzero(lengths == length)[0]
+        items = np.stack([outfits[row] for row in rows])
+        numerators, denominators = [], []
+        for block in blocks:
+            numerator, denominator = _evidence(process, items, block)
+            numerators.append(numerator[:, None])
+            denominators.append(denominator)
+            bar.update()
+        every, without_one = _estimates(np.stack(numerators), np.stack(denominators))
+        sums += without_one.sum(axis=(1, 2))
+        for row, values in zip(rows, every, strict=True):
+            log_probability[row] = values
+    count = len(blocks)
+    means = sums / lengths.sum()
+    error = float(np.sqrt((count - 1) * means.var())) if count > 1 else float("nan")
+    bar.set_postfix_str(f"the error left in their mean is {error:.4f} nats")
+    bar.close()
+    return Predictions(log_probability, error)
+
+
+def _estimates(
+    numerators: np.ndarray, denominators: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The log-probabilities without bias `[M, n]`, and those without each block `[., M, n]`.
+
+    A log-probability that the correction makes positive is 0.
+    """
+    count = len(numerators)
+    every = np.log(numerators.sum(axis=0) / denominators.sum(axis=0))
+    if count == 1:
+        return every, every[None]
+    without_one = np.log(
+        (numerators.sum(axis=0) - numerators) / (denominators.sum(axis=0) - denominators)
+    )
+    corrected = count * every - (count - 1) * without_one.mean(axis=0)
+    return np.minimum(corrected, 0.0), without_one
+
+
+def _evidence(
+    process: GenerativeProcess, items: np.ndarray, block: Block
+) -> tuple[np.ndarray, np.ndarray]:
+    """P(S | n) `[M]`, and for each item the sum over what may stand in its place `[M, n]`."""
+    types = process.catalogue.types[items]
+    # Relative to these, products of probabilities stay within float32.
+    typical = process.articles({}).mean(axis=0)
+    whole, others = np.zeros(len(items)), np.zeros(items.shape)
+    for probability, customers in block:
+        themes = np.mean([process.theme_probabilities(one) for one in customers], axis=0)
+        type_whole, type_others = _of_types(process, types, customers)
+        article_whole, article_others = _of_articles(process, items, customers, themes, typical)
+        whole += probability * type_whole * article_whole
+        others += probability * type_others * article_others
+    return whole, others / typical[items]
+
+
+def _of_types(
+    process: GenerativeProcess, types: np.ndarray, customers: Customers
+) -> tuple[np.ndarray, np.ndarray]:
+    """The mean of prod_{t in S} w_t / e_n(w), and its sum over the type of each masked item."""
+    length = types.shape[1]
+    whole, others = np.zeros(len(types)), np.zeros(types.shape)
+    for customer in customers:
+        weights = process.type_weights(customer)
+        own = weights[types]
+        product = own.prod(axis=1) / elementary_symmetric(weights, length)[0, length]
+        possible = own + (weights.sum() - own.sum(axis=1))[:, None]
+        whole += product
+        others += product[:, None] / own * possible
+    return whole / len(customers), others / len(customers)
+
+
+def _of_articles(
+    process: GenerativeProcess,
+    items: np.ndarray,
+    customers: Customers,
+    themes: np.ndarray,
+    typical: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The mean of sum_z P(z) prod_a P(a | t, z, u) / typical, and that without each item."""
+    whole, others = np.zeros(len(items)), np.zeros(items.shape)
+    for first in range(0, len(customers), _CUSTOMERS):
+        some = customers[first : first + _CUSTOMERS]
+        ratios = np.concatenate([process.articles(one) / typical for one in some])
+        ratios = np.ascontiguousarray(ratios.T, np.float32)  # [V, N Z]
+        weights = np.tile(themes / len(customers), len(some)).astype(np.float32)
+        for start in range(0, len(items), _OUTFITS):
+            inside = slice(start, start + _OUTFITS)
+            own = ratios[items[inside]]  # [M, n, N Z]
+            product = own.prod(axis=1) * weights
+            whole[inside] += product.sum(axis=1)
+            others[inside] += (product[:, None] / own).sum(axis=2)
+    return whole, others
