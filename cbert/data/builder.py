@@ -23,6 +23,7 @@ from cbert.schema import TEXT, Schema, schema_file
 
 VERSION = "1.0.0"
 _WRITING = ".writing-"
+AS_GIVEN = "Records as they were given, split by group."
 
 
 def directory(data_dir: str | pathlib.Path, name: str) -> pathlib.Path:
@@ -46,8 +47,11 @@ def write(
     splits: dict[str, RecordView],
     schema: Schema,
     overwrite: bool = False,
+    description: str = AS_GIVEN,
 ) -> pathlib.Path:
     """Writes the splits and `schema.json`, whole or not at all; returns their directory.
+
+    The description goes to `dataset_info.json`.
 
     Raises:
       UserError: the data set exists and `overwrite` is off, the name is not legal, or another
@@ -69,7 +73,7 @@ def write(
                 features=examples.features(schema.kind == TEXT),
                 split_infos=infos,
                 version=VERSION,
-                description="Records as they were given, split by group.",
+                description=description,
                 check_data=False,
             )
             schema_file.save(schema, written / "schema.json")

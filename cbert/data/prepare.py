@@ -52,6 +52,7 @@ def prepare(
     name: str,
     options: Options,
     schema: Schema | Callable[[RecordView], Schema] | None = None,
+    description: str = builder.AS_GIVEN,
 ) -> tuple[pathlib.Path, dict[str, Any]]:
     """Splits, infers or checks the schema, writes the data set, and summarises it.
 
@@ -62,6 +63,7 @@ def prepare(
       options: What the user decided.
       schema: Used instead of an inferred one; or the function that makes it of the training
         split.
+      description: What the data are, for `dataset_info.json`.
 
     Returns:
       The data set's directory and the summary that `format_summary` prints.
@@ -83,7 +85,9 @@ def prepare(
         by_split = {split: view for split, view in collection.by_split().items() if len(view)}
         schema.check_room(max(map(len, by_split.values())))
         usage = _usage(schema, collection)
-        written = builder.write(data_dir, name, by_split, schema, options.overwrite)
+        written = builder.write(
+            data_dir, name, by_split, schema, options.overwrite, description
+        )
     return written, summarize(collection.overview, usage, schema, longer, tokens)
 
 

@@ -4,7 +4,7 @@ A customer asks for an outfit; a stylist picks its types, a theme that holds it 
 for each type, an article that suits theme and customer. The generative process (`process.py`)
 depends on the customer only through the values that a record shows, so that a missing value is
 missing for the Bayes-optimal prediction, too. Which colours are preferred at an occasion
-depends on the customer's age.
+depends on the customer's age; with interactions, every taste depends on three features at once.
 """
 
 import collections
@@ -66,13 +66,16 @@ def sizes(sets: int) -> list[int]:
     return [sets - 2 * held_out, held_out, held_out]
 
 
-def outfits(articles: int, split_sizes: list[int], seed: int = 0) -> Iterator[dict[str, Any]]:
+def outfits(
+    articles: int, split_sizes: list[int], seed: int = 0, interactions: bool = False
+) -> Iterator[dict[str, Any]]:
     """Yields the rows of a stylist data set; held-out ones carry their `reference`.
 
     Args:
       articles: Size of the catalogue.
       split_sizes: Outfits of train, validation and test.
       seed: Decides catalogue and outfits.
+      interactions: Whether tastes are made of interactions of three features (`process.py`).
     """
     if len(split_sizes) != 3 or min(split_sizes) < 1:
         raise UserError(f"split_sets is {split_sizes}; give three counts of at least 1")
@@ -82,7 +85,7 @@ def outfits(articles: int, split_sizes: list[int], seed: int = 0) -> Iterator[di
         for start in range(0, size, BATCH)
     ]
     bar = progress.bar(desc="styling", total=sum(split_sizes), unit=" outfits")
-    draw = functools.partial(_draw_batch, articles, seed)
+    draw = functools.partial(_draw_batch, articles, seed, interactions)
     with contextlib.ExitStack() as stack:
         drawn: Iterator[list[dict[str, Any]]] = map(draw, batches)
         if sum(split_sizes) >= MANY:  # Every batch has its own seed: any process may draw it.
@@ -125,10 +128,12 @@ def _one_thread_a_process() -> Iterator[None]:
             os.environ["OPENBLAS_NUM_THREADS"] = before
 
 
-def _draw_batch(articles: int, seed: int, batch: tuple[str, int, int]) -> list[dict[str, Any]]:
+def _draw_batch(
+    articles: int, seed: int, interactions: bool, batch: tuple[str, int, int]
+) -> list[dict[str, Any]]:
     """The rows of one batch: split, first row and size."""
     split, start, size = batch
-    generative = _process(articles, seed)
+    generative = _process(articles, seed, interactions)
     random = stream("outfits", seed, SPLITS.index(split), start)
     customers = draw_customers(random, size)
     drawn = generative.draw(random, [customer for _, customer in customers])
@@ -148,8 +153,8 @@ def _draw_batch(articles: int, seed: int, batch: tuple[str, int, int]) -> list[d
 
 
 @functools.lru_cache(maxsize=1)
-def _process(articles: int, seed: int) -> process.GenerativeProcess:
-    return process.GenerativeProcess(make_catalogue(articles, seed), seed)
+def _process(articles: int, seed: int, interactions: bool) -> process.GenerativeProcess:
+    return process.GenerativeProcess(make_catalogue(articles, seed), seed, interactions)
 
 
 def draw_customers(random: np.random.Generator, count: int) -> list[tuple[int, dict[str, Any]]]:
