@@ -15,6 +15,7 @@ _PERTURBATIONS = {
     DROPPED: "One feature is dropped, for models that were trained with features dropped",
 }
 
+LOSS = Metric("loss", "min", "loss")
 _PAPER = {MaskedItem.name: "; the paper's own numbers are of its validation split"}
 
 
@@ -40,6 +41,7 @@ def main_table(data: ReportData, results: dict[str, dict[str, Mean]]) -> Table:
     rows = []
     for label, variant in data.variants.items():
         means, validated = results[label], statistics.validation(variant)
+        loss = statistics.training_loss(variant)
         rows.append(
             (
                 label,
@@ -47,6 +49,7 @@ def main_table(data: ReportData, results: dict[str, dict[str, Mean]]) -> Table:
                 f"{variant.parameters:,}",
                 _error_over(means[data.metric.name]),
                 cell(validated, data.metric) if validated else "no rows",
+                cell(loss, LOSS) if loss else "no rows",
             )
         )
     rules = [len(rows)] if data.queries.baselines else []
@@ -55,7 +58,7 @@ def main_table(data: ReportData, results: dict[str, dict[str, Mean]]) -> Table:
             rules.append(len(rows))
         means = results[label]
         cells = (cell(means.get(metric.name), metric) for metric in data.metrics)
-        rows.append((label, *cells, "", _error_over(next(iter(means.values()))), ""))
+        rows.append((label, *cells, "", _error_over(next(iter(means.values()))), "", ""))
     titles = (metric.title for metric in data.metrics)
     units = "Cross-entropy is in nats. " if data.metric.unit == "nats" else ""
     task = data.queries.run.task.name
@@ -63,9 +66,13 @@ def main_table(data: ReportData, results: dict[str, dict[str, Mean]]) -> Table:
         f"{data.settings['data']}, {data.split} split: mean ± standard error. Errors of "
         "variants are over seeds, errors of baselines over groups. "
         f"{units}Parameters are counted as in the paper, without context embeddings and the "
-        "last dense layer. The last column is measured on the validation split at the best "
-        f"step, with one query an example and errors over seeds{_PAPER.get(task, '')}.",
-        ("", *titles, "parameters", "± over", f"validation {data.metric.heading}"),
+        "last dense layer. The last two columns have errors over seeds. One is measured on the "
+        f"validation split at the best step, with one query an example{_PAPER.get(task, '')}. "
+        "The other is the mean over the last training steps that were logged, with dropout.",
+        (
+            *("", *titles, "parameters", "± over"),
+            *(f"validation {data.metric.heading}", "training loss"),
+        ),
         rows,
         sorted(set(rules)),
     )
