@@ -13,6 +13,7 @@ import pyarrow.parquet
 import pytest
 from matplotlib import image
 
+from cbert.random_streams import stream
 from cbert.report import report_data, writers
 from tests.report_runs import TIME, VALUES, importance, write_run
 
@@ -127,7 +128,7 @@ def test_paired_differences_are_those_of_the_parquet_files(sweep, paired):
 
 def bootstrap(groups, values):
     """10 000 means of groups that are drawn with replacement."""
-    random = np.random.default_rng(0)
+    random = stream("bootstrap", 0)
     names = sorted(set(groups))
     inside = {name: [] for name in names}
     for name, value in zip(groups, values, strict=True):

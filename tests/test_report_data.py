@@ -8,6 +8,7 @@ import pytest
 
 from cbert.errors import UserError
 from cbert.evaluation import metrics
+from cbert.random_streams import stream
 from cbert.report import report_data, slices, statistics, tables, variants, writers
 from cbert.report.sections import Section
 from cbert.schema import Schema
@@ -56,7 +57,7 @@ def test_bootstrap_p_value_by_hand():
 def test_bootstrap_draws_groups_one_by_one():
     sums, counts = np.array([[1.0, 5.0], [2.0, 0.0], [4.0, 1.0]]), np.array([1.0, 2.0, 1.0])
     means = metrics.bootstrap_means(sums, counts, seed=3, draws=50)
-    random = np.random.default_rng(3)
+    random = stream("bootstrap", 3)
     for row in means:
         chosen = random.integers(3, size=3)
         np.testing.assert_allclose(row, sums[chosen].sum(axis=0) / counts[chosen].sum())

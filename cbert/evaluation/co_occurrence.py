@@ -31,7 +31,7 @@ class CoOccurrence:
         """Counts, and tunes where there is a validation split; log_popularity is `[V]`."""
         self._popularity = np.exp(log_popularity.astype(np.float64))
         pairs = np.square(train.lengths.astype(np.float64)).mean()
-        counted = evenly_spaced(train, max(int(MOST_PAIRS / pairs), 1))
+        counted = evenly_spaced(train, max(int(MOST_PAIRS / max(pairs, 1)), 1))
         present = self._present(counted.items)
         itself = scipy.sparse.diags_array(present.sum(axis=0))
         self._pairs = (present.T @ present - itself).tocsr()
