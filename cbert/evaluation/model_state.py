@@ -109,7 +109,7 @@ def gradient_norms(
     task = tasks.create(config, restored.task.model, schema, train)
     chosen, constants = config.train, task.constants()
     batches = Batches(train.lengths, chosen.batch_size, config.seed, chosen.length_buckets)
-    index = np.arange(chosen.batch_size, dtype=np.int32)
+    index = jnp.arange(chosen.batch_size)
     rows, lengths = zip(*map(batches, range(BATCHES)), strict=True)
 
     @jax.jit
