@@ -1,7 +1,8 @@
-"""Shows what a trained model reads of the context: its attention to each feature, or its gates.
+"""Shows what a trained model reads of the context: attention, gates, or the state it is in.
 
     python -m experiments.explain --workdir=runs/meals-cross --what=attention --split=test
     python -m experiments.explain --workdir=runs/meals-gate --what=gates --examples=200
+    python -m experiments.explain --workdir=runs/meals-gsu --what=state
     python -m experiments.explain --workdir=runs/meals-cross --items='["Bagel", null]' \\
       --context='{"occasion": "breakfast"}'
 """
@@ -17,9 +18,9 @@ from absl import flags
 
 from cbert import files
 from cbert.data import prepared
-from cbert.data.columns import evenly_spaced
+from cbert.data.columns import Split, evenly_spaced
 from cbert.errors import UserError, printable
-from cbert.evaluation import attention, evaluate, gates, sown
+from cbert.evaluation import attention, evaluate, gates, model_state, sown
 from cbert.inference.context import CheckedContext
 from cbert.inference.predictor import Predictor
 from cbert.inference.queries import Query
@@ -34,7 +35,12 @@ from experiments import command, query_flags
 from experiments.query_flags import parsed
 
 _SHOWN = {"attention": WEIGHTS, "gates": GATES}
-_WHAT = flags.DEFINE_enum("what", "attention", [*_SHOWN], "What to show.")
+_FORMATS = {
+    "attention": attention.format_means,
+    "gates": gates.format_gates,
+    "state": model_state.format_state,
+}
+_WHAT = flags.DEFINE_enum("what", "attention", [*_FORMATS], "What to show.")
 _SPLIT = flags.DEFINE_string("split", "test", "The split whose examples are read.")
 _EXAMPLES = flags.DEFINE_integer(
     "examples", 1000, "How many examples, at equal distances; 0 for all.", lower_bound=0
@@ -51,7 +57,8 @@ def main() -> None:
     """Shows the means over a split, or the attention of one query."""
     workdir = pathlib.Path(query_flags.WORKDIR.value).expanduser()
     config, schema = config_lib.load(workdir), schema_file.load(workdir / "schema.json")
-    sown.check(config.model.method, _SHOWN[_WHAT.value], _WHAT.value)
+    if _WHAT.value in _SHOWN:
+        sown.check(config.model.method, _SHOWN[_WHAT.value], _WHAT.value)
     if query_flags.INPUT.value is not None or query_flags.OUTPUT.value is not None:
         raise UserError("there is no file of queries here; give --items=JSON or --text=TEXT")
     if _ITEMS.value is None and _TEXT.value is None:
@@ -69,13 +76,12 @@ def _of_split(workdir: pathlib.Path, config: Any, schema: Schema) -> None:
     split = prepared.load(config.data.dir, config.data.name, _SPLIT.value, schema)
     restored = evaluate.restore(workdir, config, schema, query_flags.CHECKPOINT.value)
     split = evenly_spaced(split, _EXAMPLES.value)
-    of_attention = _WHAT.value == "attention"
     measured = {
         "method": config.model.method,
         "step": restored.step,
         "data": config.data.name,
         "split": _SPLIT.value,
-        **(attention if of_attention else gates).measure(restored, split),
+        **_measured(restored, config, schema, split),
     }
     target = workdir / "explain" / f"{_WHAT.value}.json"
     target.parent.mkdir(exist_ok=True)
@@ -83,9 +89,9 @@ def _of_split(workdir: pathlib.Path, config: Any, schema: Schema) -> None:
     if query_flags.JSON.value:
         print(json.dumps(measured))
         return
-    print((attention.format_means if of_attention else gates.format_gates)(measured))
+    print(_FORMATS[_WHAT.value](measured))
     written = str(target)
-    if of_attention and importlib.util.find_spec("matplotlib"):
+    if _WHAT.value == "attention" and importlib.util.find_spec("matplotlib"):
         image = target.with_suffix(".png")
         plot = heat_map.heat_map(measured, "attention", config.model.method)
         files.write_bytes(image, plot_helpers.render(plot))
@@ -94,6 +100,18 @@ def _of_split(workdir: pathlib.Path, config: Any, schema: Schema) -> None:
         f"\n{measured['examples']:,} examples of the {_SPLIT.value} split, "
         f"step {restored.step:,}; in {written}"
     )
+
+
+def _measured(
+    restored: evaluate.Restored, config: Any, schema: Schema, split: Split
+) -> dict[str, Any]:
+    if _WHAT.value == "attention":
+        return attention.measure(restored, split)
+    if _WHAT.value == "gates":
+        return gates.measure(restored, split)
+    train = prepared.load(config.data.dir, config.data.name, "train", schema)
+    norms = model_state.gradient_norms(restored, config, schema, train)
+    return {**model_state.measure(restored, split), "gradients": norms}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,6 +33,9 @@ _ARTICLES = flags.DEFINE_integer(
     "articles", 500, "Synthetic: size of the catalogue.", upper_bound=1_000_000
 )
 _SEED = flags.DEFINE_integer("seed", 0, "Synthetic: seed of catalogue and outfits.", 0)
+_INTERACTIONS = flags.DEFINE_bool(
+    "interactions", False, "Synthetic: tastes are made of three features at once."
+)
 _SPLIT_SETS = flags.DEFINE_list(
     "split_sets", None, "Synthetic: outfits of train, validation and test, instead of --sets."
 )
@@ -103,7 +106,7 @@ _STRIDE = flags.DEFINE_integer(
 )
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace a data set of the same name.")
 
-_OF_SYNTHETIC = ("sets", "articles", "seed", "split_sets", "records")
+_OF_SYNTHETIC = ("sets", "articles", "seed", "interactions", "split_sets", "records")
 _OF_INPUT = (
     *("split_weights", "skip_bad_rows", "columns", "separator"),
     *("categorical", "numerical", "multi_valued"),
@@ -158,7 +161,12 @@ def main() -> None:
     else:
         make_schema = functools.partial(stylist.schema, _ARTICLES.value, seed=_SEED.value)
         written, numbers = prepare.prepare(
-            _synthetic(), _DATA_DIR.value, _NAME.value, options, schema or make_schema
+            _synthetic(),
+            _DATA_DIR.value,
+            _NAME.value,
+            options,
+            schema or make_schema,
+            _origin(),
         )
     for line in bad_rows.messages:
         print(f"skipped {line}")
@@ -226,13 +234,21 @@ def _columns() -> tables.Columns:
 def _synthetic() -> Iterator[records.Record]:
     """The synthetic records, which also go to the file that `--records` names."""
     sizes = _whole_numbers(_SPLIT_SETS) if _SPLIT_SETS.value else stylist.sizes(_SETS.value)
-    rows: Iterator[dict[str, Any]] = stylist.outfits(_ARTICLES.value, sizes, _SEED.value)
+    rows: Iterator[dict[str, Any]] = stylist.outfits(
+        _ARTICLES.value, sizes, _SEED.value, _INTERACTIONS.value
+    )
     if _RECORDS.value:
         path = pathlib.Path(_RECORDS.value).expanduser()
         files.replace(path, lambda temporary: _write_lines(temporary, rows))
         return readers.read(path)
     validator = records.Validator()
     return (validator(row, line) for line, row in enumerate(rows, 1))
+
+
+def _origin() -> str:
+    tastes = "interactions of three features" if _INTERACTIONS.value else "sums over features"
+    size, seed = _ARTICLES.value, _SEED.value
+    return f"Stylist outfits of {size} articles, seed {seed}; tastes are {tastes}."
 
 
 def _write_lines(path: pathlib.Path, rows: Iterator[dict[str, Any]]) -> None:

@@ -13,11 +13,13 @@ from cbert import parallel
 from cbert.data.columns import evenly_spaced
 from cbert.data.masking import Masking
 from cbert.errors import UserError
-from cbert.evaluation import attention, gates, sown
+from cbert.evaluation import attention, gates, model_state, sown
 from cbert.evaluation.evaluate import Restored
 from cbert.model import conditioning
 from cbert.model.attention import Attention
+from cbert.model.conditioning.method import READ
 from cbert.model.config import ModelConfig
+from cbert.model.layers import UNITS
 from cbert.report import plot_helpers, report_data, sections
 from cbert.schema import Categorical, History
 from cbert.tasks import prediction
@@ -155,6 +157,74 @@ def test_gates_fall_into_ranges(schema, train_split):
     assert sum(fractions.values()) == pytest.approx(1)
 
 
+def test_effective_rank_by_hand():
+    assert model_state.effective_rank(np.outer([1, -2, 4], [1, 2, 3])) == pytest.approx(1)
+    every = np.concatenate([np.eye(7), -np.eye(7)])
+    assert model_state.effective_rank(every + 5) == pytest.approx(7)
+    # Singular values of 3 and 1 times the square root of 2.
+    three = np.array([[3, 0], [-3, 0], [0, 1], [0, -1]])
+    expected = np.exp(-0.75 * np.log(0.75) - 0.25 * np.log(0.25))
+    assert model_state.effective_rank(three) == pytest.approx(expected)
+    assert model_state.effective_rank(np.full((4, 3), 0.1, np.float32)) == 0
+
+
+def test_reads_and_dead_units_by_hand():
+    """Two examples of two positions, of which one is padding, and a block that reads once."""
+    by_position = jnp.array([[[3.0, 4.0], [9.0, 9.0]], [[1.0, 1.0], [-1.0, 7.0]]])
+    once = jnp.array([[[2.0, 2.0]], [[-2.0, 2.0]]])
+    units = jnp.array([[0.0, 1.0, 0.0, 0.5], [0.0, 0.0, 2.0, 0.5]])
+    kept = {"conditioning": {READ: (by_position, once), "fnn_0": {UNITS: (units,)}}}
+    values = model_state.read(None, kept, jnp.array([[True, False], [True, True]]))
+    measured = model_state.summarize(jax.device_get(values))
+    # The means of squares of the first block are 12.5, and of two positions 1 and 25.
+    assert measured["rms"] == [pytest.approx(((12.5 + 13) / 2) ** 0.5), 2]
+    assert measured["effective_rank"] == [pytest.approx(1), pytest.approx(1)]
+    assert measured["dead_units"] == [0.25]
+
+
+@pytest.mark.soak
+def test_the_state_of_a_model_made_by_hand(schema, train_split):
+    """Block 1 reads along one direction, block 2 always 2, and 5 of 32 units are dead."""
+    given = restored(schema, "gsu")
+    own = given.params["conditioning"]
+    direction = jnp.arange(16) - 3.0
+    own["value_0"]["kernel"] = parallel.replicate(jnp.outer(jnp.ones(16), direction))
+    own["value_1"] = {
+        "kernel": parallel.replicate(jnp.zeros((16, 16))),
+        "bias": parallel.replicate(jnp.full(16, 2.0)),
+    }
+    bias = jnp.where(jnp.arange(32) < 5, -1e6, 1e6)
+    own["fnn_0"]["hidden"]["bias"] = parallel.replicate(bias)
+    measured = model_state.measure(given, evenly_spaced(train_split, 20))
+    assert measured["examples"] == 20
+    assert measured["rms"][1] == pytest.approx(2)
+    np.testing.assert_allclose(measured["effective_rank"], [1, 0], atol=1e-3)
+    assert measured["dead_units"] == [5 / 32]
+
+
+@pytest.mark.soak
+def test_gradient_norms_by_part(data_dir, schema, train_split):
+    """The parts together are the whole gradient, and the context has its two modules."""
+    config = small("gsu", data__dir=data_dir, model__dropout=0.0)
+    experiment = cbert.build(config)
+    given = Restored(experiment.task, 0, parallel.replicate(experiment.state.params), 32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model_state, "BATCHES", 1)
+        norms = model_state.gradient_norms(given, config, schema, train_split)
+    assert list(norms) == list(model_state.PARTS)
+    examples = experiment.batch(0)
+    # The keys of step 0 decide what is masked.
+    batch = experiment.task.batch(jax.random.split(jax.random.key(0)), examples)
+    gradients, _ = jax.grad(experiment.task.loss, has_aux=True)(
+        experiment.state.params, batch, {}
+    )
+    total = sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(gradients)) ** 0.5
+    assert sum(norm**2 for norm in norms.values()) ** 0.5 == pytest.approx(total, rel=1e-4)
+    context = gradients["context_encoder"], gradients["conditioning"]
+    expected = sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(context)) ** 0.5
+    assert norms["context"] == pytest.approx(expected, rel=1e-4)
+
+
 def test_a_method_without_attention_is_refused():
     line = "the method gsu has no attention to show; these have: np, prefix, .*, history$"
     with pytest.raises(UserError, match=line):
@@ -179,6 +249,11 @@ def test_the_command(tiny):
     assert [row.split()[0] for row in shown] == [*weights]
     assert shown[0].split()[1] == f"{100 * next(iter(weights.values()))[0]:.1f}"
     assert (tiny / "explain" / "attention.png").read_bytes().startswith(b"\x89PNG")
+    done = run("explain", f"--workdir={tiny}", "--examples=30", "--what=state")
+    state = json.loads((tiny / "explain" / "state.json").read_text())
+    assert len(state["rms"]) == len(state["effective_rank"]) == 2
+    assert f"{state['rms'][1]:.4f}" in done.stdout
+    assert [*state["gradients"]] == [*model_state.PARTS]
     assert "no gates to show" in refused("explain", f"--workdir={tiny}", "--what=gates")
     assert "the blocks are 1 to 2" in refused(
         "explain", f"--workdir={tiny}", "--items=[null]", "--block=3"
@@ -213,11 +288,18 @@ def test_reports_show_what_was_measured(tmp_path):
         folder.mkdir()
         text = json.dumps({**measured, "step": step})
         (folder / "attention.json").write_text(text)
+    state = {"rms": [0.25, 1.5], "effective_rank": [3.0, 12.25], "dead_units": [0.5]}
+    state |= {"gradients": {"encoder": 2.5, "head": 0.125}, "step": 6}
+    path = tmp_path / "np-0" / "explain" / "state.json"
+    path.write_text(json.dumps({**measured, **state}))
     data = report_data.load(tmp_path, "test", "np")
     (section,) = sections._attention(data)  # Of prefix, an earlier checkpoint was measured.
     (plot,) = section.plots
     assert "The most goes to (tokens)" in plot.alt
     assert plot_helpers.render(plot).startswith(b"\x89PNG")
+    (table,) = sections._state(data)[0].tables
+    row = ("np", "0.250, 1.500", "3.0, 12.2", "50", "", "2.5", "", "0.125")
+    assert table.rows == [row]
     (tmp_path / "np-0" / "explain" / "attention.json").write_text("{}")
     with pytest.raises(UserError, match=r"attention\.json: damaged"):
         sections._attention(data)

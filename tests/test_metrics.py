@@ -8,7 +8,8 @@ import pytest
 
 from cbert.data.prepared import Split
 from cbert.errors import UserError
-from cbert.evaluation import baselines, breakdown, metrics
+from cbert.evaluation import baselines, breakdown, co_occurrence, metrics
+from cbert.evaluation.co_occurrence import CoOccurrence
 from cbert.schema import SET, UNKNOWN_ITEM, Categorical, Numerical, Schema, Vector
 from cbert.tasks import ranking
 from cbert.tasks.base import CorpusMetrics
@@ -123,6 +124,44 @@ def test_only_the_most_frequent_values_of_a_feature_count(monkeypatch):
     np.testing.assert_array_equal(one[:2], both[:2])
     np.testing.assert_allclose(one[2], alone[2], rtol=1e-6)
     assert abs(both[2] - alone[2]) > 0.01
+
+
+def test_co_occurrence_by_hand():
+    """a stands beside b twice and c once; the last query sees nothing."""
+    popularity = np.log([0.5, 0.3, 0.2])
+    train = split([["a", "b"], ["b", "a"], ["a", "c"], ["b", "x"]], [None] * 4)
+    baseline = CoOccurrence(train, None, popularity)
+    baseline.smoothing = 2.0
+    asked = split([["a", "b"], ["c", "b", "a"], ["c"]], [None] * 3)
+    log_probability, rank = baseline.predict(asked, query_each(asked))
+    beside_a = np.array([0 + 2 * 0.5, 2 + 2 * 0.3, 1 + 2 * 0.2]) / (3 + 2)
+    beside_b = np.array([2 + 2 * 0.5, 0 + 2 * 0.3, 0 + 2 * 0.2]) / (2 + 2)
+    beside_c = np.array([1 + 2 * 0.5, 0 + 2 * 0.3, 0 + 2 * 0.2]) / (1 + 2)
+    expected = [
+        *(beside_b[0], beside_a[1]),
+        *((beside_b + beside_a)[2] / 2, (beside_c + beside_a)[1] / 2),
+        *((beside_c + beside_b)[0] / 2, 0.2),
+    ]
+    np.testing.assert_allclose(np.exp(log_probability), expected, rtol=1e-6)
+    assert rank.tolist() == [1, 1, 3, 2, 1, 3]
+
+
+def test_co_occurrence_is_a_distribution_tuned_on_the_validation_split(monkeypatch):
+    """Where b always stands beside a the least is best, and more where c does, too."""
+    popularity = np.log([0.4, 0.3, 0.3])
+    pairs, mixed = [["a", "b"]] * 50 + [["c", "c"]] * 50, [["a", "b"], ["a", "c"]] * 50
+    for items, smoothing in ((pairs, 1.0), (mixed, 1000.0)):
+        baseline = CoOccurrence(
+            split(pairs, [None] * 100), split(items, [None] * 100), popularity
+        )
+        assert baseline.smoothing == smoothing
+        part = split([["a", "b", "x"], ["c"]], [None] * 2)
+        summed = baseline.probabilities(part, np.array([0, 1]), np.array([0, 0])).sum(axis=1)
+        np.testing.assert_allclose(summed, 1)
+    # No more than so many pairs are counted: every other example.
+    monkeypatch.setattr(co_occurrence, "MOST_PAIRS", 4 * 50)
+    half = CoOccurrence(split(pairs, [None] * 100), None, popularity)
+    np.testing.assert_array_equal(half._totals, [25, 25, 50])
 
 
 def test_popularity_given_context_by_hand():

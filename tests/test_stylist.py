@@ -4,12 +4,15 @@ import functools
 import itertools
 
 import numpy as np
+import pytest
 
 from cbert.data.synthetic import catalogue, process, stylist, without_context
+from cbert.data.synthetic.interactions import PARTNERS
 
 CATALOGUE = catalogue.make_catalogue(80)
 PROCESS = process.GenerativeProcess(CATALOGUE)
 CUSTOMERS = [context for _, context in stylist.draw_customers(np.random.default_rng(0), 30)]
+INTERACTING = process.GenerativeProcess(CATALOGUE, interactions=True)
 OUTFITS = PROCESS.draw(np.random.default_rng(1), CUSTOMERS)
 
 
@@ -42,16 +45,16 @@ def subsets(weights, size):
     return sum(map(np.prod, itertools.combinations(weights, size)))
 
 
-def joint(items, context):
+def joint(generative, items, context):
     """P(outfit | customer), written out: a subset's probability times a sum over themes."""
-    weights = PROCESS.type_weights(context)
+    weights = generative.type_weights(context)
     types = CATALOGUE.types[items]
     if len(set(types)) < len(items):
         return 0.0
     subset = weights[types].prod() / subsets(tuple(weights), len(items))
     total = 0.0
-    for theme, probability in enumerate(PROCESS.theme_probabilities(context)):
-        fitting = PROCESS._themed[theme] * PROCESS.taste(context)
+    for theme, probability in enumerate(generative.theme_probabilities(context)):
+        fitting = generative._themed[theme] * generative.taste(context)
         total += probability * np.prod(
             [
                 fitting[item] / fitting[CATALOGUE.types == CATALOGUE.types[item]].sum()
@@ -61,13 +64,16 @@ def joint(items, context):
     return subset * total
 
 
-def test_the_optimum_is_bayes_rule_on_the_joint_distribution():
+@pytest.mark.parametrize("generative", [PROCESS, INTERACTING])
+def test_the_optimum_is_bayes_rule_on_the_joint_distribution(generative):
     items, context = next(
         (i, c) for i, c in zip(OUTFITS, CUSTOMERS, strict=True) if len(i) == 4
     )
-    candidates = np.array([joint(np.append(items[1:], a), context) for a in range(80)])
+    candidates = np.array(
+        [joint(generative, np.append(items[1:], a), context) for a in range(80)]
+    )
     np.testing.assert_allclose(
-        PROCESS.conditional(items, context)[0], candidates / candidates.sum(), atol=1e-12
+        generative.conditional(items, context)[0], candidates / candidates.sum(), atol=1e-12
     )
 
 
@@ -87,7 +93,7 @@ def test_without_the_context_the_joint_distribution_is_averaged_over_customers()
     def averaged(article):
         outfit = np.append(items[1:], article)
         return sum(
-            probability * np.mean([joint(outfit, customer) for customer in customers])
+            probability * np.mean([joint(PROCESS, outfit, customer) for customer in customers])
             for probability, customers in block
         )
 
@@ -140,6 +146,38 @@ def test_a_preference_depends_on_occasion_and_age_together():
     assert np.abs(interaction).max() > 1
 
 
+def one_hot(contexts):
+    features = [feature for feature in stylist.schema(80).features if feature.name in PARTNERS]
+    return np.array(
+        [[1.0, *(v in values(c, f.name) for f in features for v in f.values)] for c in contexts]
+    )
+
+
+def values(context, name):
+    value = context.get(name, [])
+    return [value] if isinstance(value, str) else value
+
+
+def test_only_sums_over_features_are_linear_in_them():
+    """The probe's R² is adjusted; a taste counts up to a factor, and all are of one age."""
+    random = np.random.default_rng(2)
+    contexts = [dict(c, age=35) for _, c in stylist.draw_customers(random, 800)]
+    features = one_hot(contexts)
+    explained, variances = [], []
+    for generative in (PROCESS, INTERACTING):
+        tastes = np.log([generative.taste(context) for context in contexts])
+        tastes -= tastes.mean(axis=1, keepdims=True)
+        tastes -= tastes.mean(axis=0)
+        errors = tastes - features @ np.linalg.lstsq(features, tastes)[0]
+        freedom = len(contexts) - np.linalg.matrix_rank(features)
+        variances.append((tastes**2).mean())
+        explained.append(1 - (errors**2).sum() / freedom / variances[-1] / tastes.shape[1])
+    assert explained[0] > 1 - 1e-9
+    assert abs(explained[1]) < 0.05
+    # The prices wanted are spread evenly with interactions; this makes the difference.
+    assert 1 < variances[1] / variances[0] < 1.2
+
+
 def test_lengths_are_four_to_eight_with_mean_five():
     mean = np.dot(process.LENGTHS, process.LENGTH_PROBABILITIES)
     assert abs(mean - 5) < 1e-9
@@ -153,4 +191,7 @@ def test_rows_are_the_same_for_the_same_seed():
     one, other = (list(stylist.outfits(80, [40, 5, 5], seed=3)) for _ in range(2))
     assert one == other
     assert one != list(stylist.outfits(80, [40, 5, 5], seed=4))
+    other = list(stylist.outfits(80, [40, 5, 5], seed=3, interactions=True))
+    assert [row["context"] for row in one] == [row["context"] for row in other]
+    assert [row["items"] for row in one] != [row["items"] for row in other]
     assert all(("reference" in row) == (row["split"] != "train") for row in one)

@@ -23,6 +23,7 @@ from cbert.schema import TEXT, Schema, schema_file
 
 VERSION = "1.0.0"
 _WRITING = ".writing-"
+AS_GIVEN = "Records as they were given, split by group."
 
 
 def directory(data_dir: str | pathlib.Path, name: str) -> pathlib.Path:
@@ -47,6 +48,7 @@ def write(
     schema: Schema,
     overwrite: bool = False,
     is_weighted: bool = False,
+    description: str = AS_GIVEN,
 ) -> pathlib.Path:
     """Writes the splits and `schema.json`, whole or not at all; returns their directory.
 
@@ -57,6 +59,7 @@ def write(
       schema: The data set's schema.
       overwrite: Whether to replace a data set of that name.
       is_weighted: Whether some record has a weight other than 1.
+      description: What `dataset_info.json` says of the data.
 
     Raises:
       UserError: the data set exists and `overwrite` is off, the name is not legal, or another
@@ -78,7 +81,7 @@ def write(
                 features=examples.features(schema.kind == TEXT, is_weighted),
                 split_infos=infos,
                 version=VERSION,
-                description="Records as they were given, split by group.",
+                description=description,
                 check_data=False,
             )
             schema_file.save(schema, written / "schema.json")

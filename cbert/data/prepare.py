@@ -52,6 +52,7 @@ def prepare(
     name: str,
     options: Options,
     schema: Schema | Callable[[RecordView], Schema] | None = None,
+    description: str = builder.AS_GIVEN,
 ) -> tuple[pathlib.Path, dict[str, Any]]:
     """Splits, infers or checks the schema, writes the data set, and summarises it.
 
@@ -62,6 +63,7 @@ def prepare(
       options: What the user decided.
       schema: Used instead of an inferred one; or the function that makes it of the training
         split.
+      description: What the data are, for `dataset_info.json`.
 
     Returns:
       The data set's directory and the summary that `format_summary` prints.
@@ -85,7 +87,9 @@ def prepare(
         usage = _usage(schema, collection)
         is_weighted = collection.overview.weights() is not None
         written = builder.write(
-            data_dir, name, by_split, schema, options.overwrite, is_weighted
+            *(data_dir, name, by_split, schema, options.overwrite),
+            is_weighted=is_weighted,
+            description=description,
         )
     return written, summarize(collection.overview, usage, schema, longer, tokens)
 

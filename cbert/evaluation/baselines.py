@@ -1,4 +1,4 @@
-"""Baselines that a model must beat: popularity, and popularity given the context.
+"""Baselines that a model must beat: popularity, alone and given the context or the items.
 
 Legend: Q queries, M examples, V items, K feature values.
 """
@@ -12,6 +12,7 @@ import numpy as np
 
 from cbert.data.padding import joined, padded_batches
 from cbert.data.prepared import Split
+from cbert.evaluation.co_occurrence import CoOccurrence
 from cbert.model.cross_entropy import score
 from cbert.schema import Feature, Schema
 from cbert.tasks.base import Queries, Task
@@ -20,6 +21,7 @@ from cbert.tasks.ranking import log_fractions
 
 POPULARITY = "popularity"
 GIVEN_CONTEXT = "popularity given context"
+CO_OCCURRENCE = "co-occurrence"
 # The exact posterior of a synthetic data set: no model can be better, except by chance.
 BAYES_OPTIMAL = "Bayes-optimal"
 # The same of a model that does not see the context. Its ranks are not known.
@@ -76,11 +78,13 @@ def _(
 ) -> dict[str, dict[str, np.ndarray]]:
     del task
     ranked = {POPULARITY: predict_popularity(schema, queries)}
-    train = load("train") if schema.features else None
+    train, validation = load("train"), load("validation")
     if train is not None:
-        ranked[GIVEN_CONTEXT] = GivenContext(train, load("validation"), schema).predict(
-            split, queries
-        )
+        if schema.features:
+            given = GivenContext(train, validation, schema)
+            ranked[GIVEN_CONTEXT] = given.predict(split, queries)
+        beside = CoOccurrence(train, validation, popularity(schema))
+        ranked[CO_OCCURRENCE] = beside.predict(split, queries)
     predicted: dict[str, dict[str, np.ndarray]] = {
         name: {"log_probability": log_probability, "rank": rank}
         for name, (log_probability, rank) in ranked.items()

@@ -20,6 +20,8 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": nn.relu,
     "gelu": functools.partial(nn.gelu, approximate=False),
 }
+# The name under which `FNN` sows its units into the collection `intermediates`.
+UNITS = "units"
 
 
 def takes_fast(config: ModelConfig) -> bool:
@@ -130,6 +132,7 @@ class FNN(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         x = ACTIVATIONS[self.activation](dense(self.config, self.hidden, "hidden")(x))
+        self.sow("intermediates", UNITS, x)
         return dense(self.config, self.config.dimension, "out")(x)
 
 

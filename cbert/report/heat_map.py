@@ -1,37 +1,19 @@
-"""A heat map of the attention to the context's features, and the file it is drawn from."""
+"""A heat map of the attention to the context's features."""
 
-import json
-import pathlib
 from typing import TYPE_CHECKING, Any
 
-from cbert import files
-from cbert.errors import UserError
 from cbert.report import plot_helpers
 from cbert.report.plot_helpers import Plot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FILE = pathlib.Path("explain") / "attention.json"
 DARK = 0.5  # A cell above so much attention has white letters.
 
 
-def read(workdir: pathlib.Path) -> dict[str, Any] | None:
-    """The attention that was measured of a run; None where it was not.
-
-    Raises:
-      UserError: the file is damaged.
-    """
-    path = workdir / FILE
-    if not path.exists():
-        return None
-    try:
-        measured = json.loads(files.read_text(path))
-        {name: [float(x) for x in means] for name, means in measured["weights"].items()}
-        int(measured["step"]), str(measured["split"]), int(measured["examples"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: damaged ({error!r}); explain the run again") from None
-    return measured
+def check(measured: dict[str, Any]) -> None:
+    """Raises an error unless the attention can be drawn."""
+    {name: [float(x) for x in means] for name, means in measured["weights"].items()}
 
 
 def heat_map(measured: dict[str, Any], name: str, label: str) -> Plot:

@@ -18,6 +18,7 @@ _PERTURBATIONS = {
     DROPPED: "One feature is dropped, for models that were trained with features dropped",
 }
 
+LOSS = Metric("loss", "min", "loss")
 _SHARE = Metric("share_of_worth", "max", "share of the context's worth", percent=True)
 _WORTH = (
     "The context's worth is the cross-entropy of Bayes-optimal without context minus that of "
@@ -48,6 +49,7 @@ def main_table(data: ReportData, results: dict[str, dict[str, Mean]]) -> Table:
     rows, shares = [], _shares(data, results)
     for label, variant in data.variants.items():
         means, validated = results[label], statistics.validation(variant)
+        loss = statistics.training_loss(variant)
         rows.append(
             (
                 label,
@@ -56,6 +58,7 @@ def main_table(data: ReportData, results: dict[str, dict[str, Mean]]) -> Table:
                 f"{variant.parameters:,}",
                 _error_over(means[data.metric.name]),
                 cell(validated, data.metric) if validated else "no rows",
+                cell(loss, LOSS) if loss else "no rows",
             )
         )
     rules = [len(rows)] if data.queries.baselines else []
@@ -65,7 +68,7 @@ def main_table(data: ReportData, results: dict[str, dict[str, Mean]]) -> Table:
         means = results[label]
         cells = [cell(means.get(metric.name), metric) for metric in data.metrics]
         cells += [""] * bool(shares)
-        rows.append((label, *cells, "", _error_over(next(iter(means.values()))), ""))
+        rows.append((label, *cells, "", _error_over(next(iter(means.values()))), "", ""))
     titles = [metric.title for metric in data.metrics] + [_SHARE.title] * bool(shares)
     units = "Cross-entropy is in nats. " if data.metric.unit == "nats" else ""
     task = data.queries.run.task.name
@@ -73,10 +76,14 @@ def main_table(data: ReportData, results: dict[str, dict[str, Mean]]) -> Table:
         f"{data.settings['data']}, {data.split} split: mean ± standard error. Errors of "
         "variants are over seeds, errors of baselines over groups. "
         f"{units}Parameters are counted as in the paper, without context embeddings and the "
-        "last dense layer. The last column is measured on the validation split at the best "
-        f"step, with one query an example and errors over seeds{_PAPER.get(task, '')}."
+        "last dense layer. The last two columns have errors over seeds. One is measured on the "
+        f"validation split at the best step, with one query an example{_PAPER.get(task, '')}. "
+        "The other is the mean over the last training steps that were logged, with dropout."
         + (f" {_WORTH}" if shares else ""),
-        ("", *titles, "parameters", "± over", f"validation {data.metric.heading}"),
+        (
+            *("", *titles, "parameters", "± over"),
+            *(f"validation {data.metric.heading}", "training loss"),
+        ),
         rows,
         sorted(set(rules)),
     )

@@ -38,6 +38,7 @@ class RunDirectory:
       schema: The run's schema.
       task: The run's task, which has no parameters here.
       curve: Step to the validation value of the task's first metric.
+      training_loss: The mean loss of the last training steps that were logged; None for none.
       finished: Whether training came to its end.
       evaluation: The content of `eval/<split>.json`; None where the run is not evaluated.
     """
@@ -48,6 +49,7 @@ class RunDirectory:
     schema: Schema
     task: Task
     curve: dict[int, float]
+    training_loss: float | None
     finished: bool
     evaluation: dict[str, Any] | None
 
@@ -113,16 +115,26 @@ def read(path: pathlib.Path, split: str) -> RunDirectory:
     metric = task.metrics[0].name
     metrics = path / "metrics.jsonl"
     try:
+        rows = list(writer.read(metrics))
         curve = {
-            int(row["step"]): float(row[metric])
-            for row in writer.read(metrics)
-            if row["split"] == "validation"
+            int(row["step"]): float(row[metric]) for row in rows if row["split"] == "validation"
         }
+        losses = [float(row["loss"]) for row in rows if row["split"] == "train"]
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{metrics}: damaged ({error!r}); restore the file") from None
     finished = workdir.finished(path) is not None
     evaluation = _read_evaluation(path / "eval" / f"{split}.json")
-    return RunDirectory(path.name, path, config, schema, task, curve, finished, evaluation)
+    return RunDirectory(
+        name=path.name,
+        path=path,
+        config=config,
+        schema=schema,
+        task=task,
+        curve=curve,
+        training_loss=losses[-1] if losses else None,
+        finished=finished,
+        evaluation=evaluation,
+    )
 
 
 def _read_evaluation(path: pathlib.Path) -> dict[str, Any] | None:

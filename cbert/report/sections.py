@@ -1,10 +1,10 @@
 """The content of the report: sections of text, tables and plots, for any kind of file."""
 
 import dataclasses
-from typing import Any
 
 from cbert.evaluation.feature_importance import PERMUTED
 from cbert.report import (
+    explained,
     heat_map,
     plot_helpers,
     plots,
@@ -49,6 +49,7 @@ def make(
         *_gains(data, styles),
         _feature_importance(data, styles),
         *_attention(data),
+        *_state(data),
         Section("Runs", tables=[result_tables.runs_table(data)]),
         Section(
             "What is missing",
@@ -183,12 +184,7 @@ def _feature_importance(data: ReportData, styles: dict[str, Style]) -> Section:
 
 def _attention(data: ReportData) -> list[Section]:
     """The attention of each variant's first run of which it was measured at its checkpoint."""
-    by_label: dict[str, Any] = {}
-    for label, variant in data.variants.items():
-        for run in variant.runs.values():
-            measured = heat_map.read(run.path)
-            if measured and run.evaluation and measured["step"] == run.evaluation["step"]:
-                by_label.setdefault(label, measured)
+    by_label = explained.by_variant(data, "attention", heat_map.check)
     maps = [
         heat_map.heat_map(measured, f"attention_{number:02}", label)
         for number, (label, measured) in enumerate(by_label.items(), 1)
@@ -198,3 +194,10 @@ def _attention(data: ReportData) -> list[Section]:
         "says what does."
     ]
     return [Section("Attention to the context", text, plots=maps)] if maps else []
+
+
+def _state(data: ReportData) -> list[Section]:
+    """What blocks read, dead units and gradients, of variants of which they were measured."""
+    by_label = explained.by_variant(data, "state", explained.check_state)
+    table = [explained.state_table(by_label)] if by_label else []
+    return [Section("State of the models", tables=table)] if table else []

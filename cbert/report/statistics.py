@@ -93,6 +93,13 @@ def validation(variant: Variant) -> Mean | None:
     return over_seeds([run.curve[run.best_step] for run in runs if run.best_step is not None])
 
 
+def training_loss(variant: Variant) -> Mean | None:
+    """The loss in the end of training; None where a seed has no training rows."""
+    losses = [run.training_loss for run in variant.runs.values()]
+    known = [loss for loss in losses if loss is not None]
+    return over_seeds(known) if len(known) == len(losses) else None
+
+
 @dataclasses.dataclass(frozen=True)
 class Difference:
     """The difference in a metric between two variants, on the same queries and seeds.

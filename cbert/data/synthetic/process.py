@@ -12,6 +12,8 @@ Given the other articles R of an outfit and its length, the masked article a of 
     P(a | R, u) = w_t / sum_{t' not in R} w_t'  *  sum_z P(z | R, u) P(a | t, z, u)
 
 where e_n cancels and the theme is summed out: P(z | R, u) ~ P(z | u) prod_{b in R} P(b | z, u).
+The logarithm of f_u is a sum over features, but for the colours of an occasion, which depend on
+the age; or it is made of interactions of three features (`interactions.py`).
 
 Legend: N customers, V articles, T types, Z themes, n items.
 """
@@ -22,6 +24,7 @@ import numpy as np
 
 from cbert.data.synthetic import catalogue as words
 from cbert.data.synthetic.catalogue import Catalogue
+from cbert.data.synthetic.interactions import Interactions
 from cbert.random_streams import stream
 
 LENGTHS = (4, 5, 6, 7, 8)
@@ -36,10 +39,17 @@ AGE_BANDS = (30, 45)
 
 
 class GenerativeProcess:
-    """The process for one catalogue; all its tables are drawn from the seed."""
+    """The process for one catalogue; all its tables are drawn from the seed.
 
-    def __init__(self, catalogue: Catalogue, seed: int = 0) -> None:
+    Args:
+      catalogue: The articles.
+      seed: Decides the tables, which are the same with interactions and without.
+      interactions: Whether tastes are made of interactions of three features.
+    """
+
+    def __init__(self, catalogue: Catalogue, seed: int = 0, interactions: bool = False) -> None:
         self.catalogue = catalogue
+        self._interactions = Interactions(seed) if interactions else None
         self._firsts = np.searchsorted(catalogue.types, np.arange(len(words.TYPES)))
         random = stream("generative process", seed)
         colours, styles = len(words.COLOURS), len(words.STYLES)
@@ -82,6 +92,8 @@ class GenerativeProcess:
     def taste(self, context: dict[str, Any]) -> np.ndarray:
         """f_u `[V]`, how much the customer likes each article, whatever the theme."""
         catalogue = self.catalogue
+        if self._interactions:
+            context = self._interactions.exchanged(context)
         colours = PREFERRED_COLOUR * _contains(context.get("colours", ()), words.COLOURS)
         if "occasion" in context and "age" in context:
             band = np.searchsorted(AGE_BANDS, context["age"], side="right")

@@ -4,7 +4,7 @@ A customer asks for an outfit; a stylist picks its types, a theme that holds it 
 for each type, an article that suits theme and customer. The generative process (`process.py`)
 depends on the customer only through the values that a record shows, so that a missing value is
 missing for the Bayes-optimal prediction, too. Which colours are preferred at an occasion
-depends on the customer's age.
+depends on the customer's age; with interactions, every taste depends on three features at once.
 """
 
 import collections
@@ -70,13 +70,16 @@ def sizes(sets: int) -> list[int]:
     return [sets - 2 * held_out, held_out, held_out]
 
 
-def outfits(articles: int, split_sizes: list[int], seed: int = 0) -> Iterator[dict[str, Any]]:
+def outfits(
+    articles: int, split_sizes: list[int], seed: int = 0, interactions: bool = False
+) -> Iterator[dict[str, Any]]:
     """Yields the rows of a stylist data set; held-out ones carry their `reference`.
 
     Args:
       articles: Size of the catalogue.
       split_sizes: Outfits of train, validation and test.
       seed: Decides catalogue and outfits.
+      interactions: Whether tastes are made of interactions of three features (`process.py`).
     """
     if len(split_sizes) != 3 or min(split_sizes) < 1:
         raise UserError(f"split_sets is {split_sizes}; give three counts of at least 1")
@@ -86,7 +89,7 @@ def outfits(articles: int, split_sizes: list[int], seed: int = 0) -> Iterator[di
         for start in range(0, size, BATCH)
     ]
     bar = progress.bar(desc="styling", total=sum(split_sizes), unit=" outfits")
-    draw = functools.partial(_draw_batch, articles, seed)
+    draw = functools.partial(_draw_batch, articles, seed, interactions)
     with contextlib.ExitStack() as stack:
         drawn: Iterator[list[dict[str, Any]]] = map(draw, batches)
         if sum(split_sizes) >= MANY:  # Every batch has its own seed: any process may draw it.
@@ -94,7 +97,7 @@ def outfits(articles: int, split_sizes: list[int], seed: int = 0) -> Iterator[di
             pool = stack.enter_context(futures.ProcessPoolExecutor(mp_context=context))
             with _one_thread_a_process():
                 drawn = _drawn_ahead(pool, draw, batches)
-        for rows in _completed(articles, seed, drawn):
+        for rows in _completed(_process(articles, seed, interactions), seed, drawn):
             bar.update(len(rows))
             yield from rows
     bar.close()
@@ -129,10 +132,12 @@ def _one_thread_a_process() -> Iterator[None]:
             os.environ["OPENBLAS_NUM_THREADS"] = before
 
 
-def _draw_batch(articles: int, seed: int, batch: tuple[str, int, int]) -> list[dict[str, Any]]:
+def _draw_batch(
+    articles: int, seed: int, interactions: bool, batch: tuple[str, int, int]
+) -> list[dict[str, Any]]:
     """The rows of one batch: split, first row and size."""
     split, start, size = batch
-    generative = _process(articles, seed)
+    generative = _process(articles, seed, interactions)
     random = stream("outfits", seed, SPLITS.index(split), start)
     customers = draw_customers(random, size)
     drawn = generative.draw(random, [customer for _, customer in customers])
@@ -152,7 +157,7 @@ def _draw_batch(articles: int, seed: int, batch: tuple[str, int, int]) -> list[d
 
 
 def _completed(
-    articles: int, seed: int, drawn: Iterator[list[dict[str, Any]]]
+    generative: process.GenerativeProcess, seed: int, drawn: Iterator[list[dict[str, Any]]]
 ) -> Iterator[list[dict[str, Any]]]:
     """Batches of training as they come, and later ones with the optimum without context."""
     held_out: list[dict[str, Any]] = []
@@ -163,17 +168,18 @@ def _completed(
             continue
         held_out += rows
         if len(held_out) >= AT_ONCE:
-            yield _without_context(articles, seed, random, held_out)
+            yield _without_context(generative, random, held_out)
             held_out = []
     if held_out:
-        yield _without_context(articles, seed, random, held_out)
+        yield _without_context(generative, random, held_out)
 
 
 def _without_context(
-    articles: int, seed: int, random: np.random.Generator, rows: list[dict[str, Any]]
+    generative: process.GenerativeProcess,
+    random: np.random.Generator,
+    rows: list[dict[str, Any]],
 ) -> list[dict[str, Any]]:
     """The rows, whose `reference` also says what is optimal without the context."""
-    generative = _process(articles, seed)
     codes = {name: code for code, name in enumerate(generative.catalogue.names)}
     outfits = [np.array([codes[name] for name in row["items"]]) for row in rows]
     count = int(np.clip(len(rows) // 2, FEWEST_CUSTOMERS, MOST_CUSTOMERS))
@@ -196,8 +202,8 @@ def _draw_block(random: np.random.Generator, count: int) -> without_context.Bloc
 
 
 @functools.lru_cache(maxsize=1)
-def _process(articles: int, seed: int) -> process.GenerativeProcess:
-    return process.GenerativeProcess(make_catalogue(articles, seed), seed)
+def _process(articles: int, seed: int, interactions: bool) -> process.GenerativeProcess:
+    return process.GenerativeProcess(make_catalogue(articles, seed), seed, interactions)
 
 
 def draw_customers(random: np.random.Generator, count: int) -> list[tuple[int, dict[str, Any]]]:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from cbert.model.attention import Attention
 from cbert.model.conditioning.feature_tokens import FeatureTokens
-from cbert.model.conditioning.method import WEIGHTS, Method, Sizes
+from cbert.model.conditioning.method import READ, WEIGHTS, Method, Sizes
 from cbert.model.context import Context
 from cbert.model.layers import AddAndNorm, Array, Dropout, dense, embedding_init
 from cbert.schema import Feature
@@ -54,9 +54,12 @@ class CrossAttention(Method):
     def after_attention(self, layer: int, x: Array, mask: Array, state: Any) -> Array:
         del mask
         y = self.attention[layer](x, *state)
-        if not self.config.start_as_plain:
-            return self.add_and_norm[layer](x, y)
-        return x + self.dropout[layer](self.out[layer](y))
+        if self.config.start_as_plain:
+            y = self.out[layer](y)
+        self.sow("intermediates", READ, y)
+        if self.config.start_as_plain:
+            return x + self.dropout[layer](y)
+        return self.add_and_norm[layer](x, y)
 
     @classmethod
     def keys(cls, features: tuple[Feature, ...], tokens: int) -> tuple[str, ...]:

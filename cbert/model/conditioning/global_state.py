@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from cbert.config import field
-from cbert.model.conditioning.method import Method, Sizes
+from cbert.model.conditioning.method import READ, Method, Sizes
 from cbert.model.context import Context
 from cbert.model.layers import FNN, AddAndNorm, Array, Dropout, dense
 
@@ -53,6 +53,7 @@ class GlobalState(Method):
     def after_attention(self, layer: int, x: Array, mask: Array, state: Any) -> Array:
         del mask
         y = self.value[layer](state)[:, None]
+        self.sow("intermediates", READ, y)
         if self.config.start_as_plain:
             return x + self.dropout[layer](y)
         return self.add_and_norm[layer](x, y)

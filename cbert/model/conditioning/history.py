@@ -12,7 +12,7 @@ from flax import linen as nn
 from cbert.config import field
 from cbert.model.attention import Attention
 from cbert.model.conditioning.feature_tokens import FeatureTokens
-from cbert.model.conditioning.method import WEIGHTS, Method, Sizes
+from cbert.model.conditioning.method import READ, WEIGHTS, Method, Sizes
 from cbert.model.config import ModelConfig
 from cbert.model.context import Context
 from cbert.model.layers import FNN, AddAndNorm, Array, Dropout
@@ -126,7 +126,10 @@ class ReadHistory(Method):
         del mask
         y = self.attention[layer](x, *state)
         if self.config.start_as_plain:
-            return x + self.dropout[layer](self.gates[layer].astype(y.dtype) * y)
+            y = self.gates[layer].astype(y.dtype) * y
+        self.sow("intermediates", READ, y)
+        if self.config.start_as_plain:
+            return x + self.dropout[layer](y)
         return self.add_and_norm[layer](x, y)
 
     @classmethod

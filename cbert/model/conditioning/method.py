@@ -25,6 +25,9 @@ ATTENTION, FEED_FORWARD = "attention", "feed_forward"
 # of name to `[B, P, ...]` that it sows under this name into the collection `intermediates`.
 GATES = "gates_of_context"
 SHOWN = (WEIGHTS, GATES)
+# What each block adds to its positions from the context, `[B, P, D]`, or `[B, 1, D]` for all of
+# them: sown, block after block, by methods that read the context after attention.
+READ = "read_of_context"
 TOKENS = "(tokens)"  # The tokens among the names of features.
 
 
