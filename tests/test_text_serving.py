@@ -1,12 +1,14 @@
 """The server and its page on small runs of texts, over real HTTP and in a real browser."""
 
 import json
+import random
 
 import numpy as np
 import pytest
 
+from cbert.errors import UserError
 from cbert.inference.text_queries import TextQuery
-from tests import text_predictors
+from tests import fuzz_text_targets, text_predictors
 from tests.conftest import refused, serving, some
 from tests.test_page import MARKUP, browser, link, settled, watched  # noqa: F401
 from tests.test_serving import ask
@@ -129,6 +131,18 @@ def test_no_text_holds_the_event_loop(address):
             assert ("error" in response) == (status == 400)
         if name == "20 000 characters":
             assert response["cut"] is True
+
+
+def test_unusual_requests_are_answered_or_refused(address):
+    """`python -m tests.fuzz --target=requests` sends more of them."""
+    sentences = []
+    for number in range(60):
+        try:
+            fuzz_text_targets.send(address, random.Random(number), huge=0)
+        except UserError as error:
+            sentences.append(str(error))
+    assert all(map(str.isprintable, sentences))
+    assert 10 < len(sentences) < 50
 
 
 def test_openapi_and_the_schema_describe_texts(address):
