@@ -25,16 +25,13 @@ from cbert.inference.predictor import Predictor
 from cbert.inference.queries import Query
 from cbert.inference.text_predictor import TextPredictor
 from cbert.inference.text_queries import TextQuery
-from cbert.model.attention import WEIGHTS
-from cbert.model.conditioning.method import GATES
 from cbert.report import heat_map, plot_helpers
 from cbert.schema import Schema, schema_file
 from cbert.training import config as config_lib
 from experiments import command, query_flags
 from experiments.query_flags import parsed
 
-_SHOWN = {"attention": WEIGHTS, "gates": GATES}
-_WHAT = flags.DEFINE_enum("what", "attention", [*_SHOWN], "What to show.")
+_WHAT = flags.DEFINE_enum("what", "attention", [*sown.SHOWN], "What to show.")
 _SPLIT = flags.DEFINE_string("split", "test", "The split whose examples are read.")
 _EXAMPLES = flags.DEFINE_integer(
     "examples", 1000, "How many examples, at equal distances; 0 for all.", lower_bound=0
@@ -51,7 +48,7 @@ def main() -> None:
     """Shows the means over a split, or the attention of one query."""
     workdir = pathlib.Path(query_flags.WORKDIR.value).expanduser()
     config, schema = config_lib.load(workdir), schema_file.load(workdir / "schema.json")
-    sown.check(config.model.method, _SHOWN[_WHAT.value], _WHAT.value)
+    sown.check(config.model.method, _WHAT.value)
     if query_flags.INPUT.value is not None or query_flags.OUTPUT.value is not None:
         raise UserError("there is no file of queries here; give --items=JSON or --text=TEXT")
     if _ITEMS.value is None and _TEXT.value is None:
