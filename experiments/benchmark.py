@@ -1,6 +1,7 @@
 """Measures the speed of training and evaluation on this machine, at the paper's sizes.
 
     python -m experiments.benchmark --methods=none,gsu
+    python -m experiments.benchmark --methods=all --length=5 --steps=8
     python -m experiments.benchmark --peer=hf --json
     python -m experiments.benchmark --config=configs/text.py:masked_language,minilm \
       --config.train.batch_size=8 --length=32,128,512 --peer=hf
@@ -8,9 +9,10 @@
     python -m experiments.benchmark --scaling --plot=scaling.png
 
 The examples are random and made in memory: sets, or texts where the config's task is
-masked_language or classification. All that is compared takes turns; the peer runs in a process
-of its own, by the Python that PEER_PYTHON names or by this one. --scaling uses
-configs/stylist.py, the first of --methods, and three rounds of eight steps.
+masked_language or classification. All that is compared takes turns, and where none is among
+several methods, each is also shown relative to it. The peer runs in a process of its own, by
+the Python that PEER_PYTHON names or by this one. --scaling uses configs/stylist.py, the first
+of --methods, and three rounds of eight steps.
 """
 
 import copy
@@ -27,14 +29,15 @@ import psutil
 from absl import flags
 
 from cbert import processes
-from cbert.benchmark import measure, peer, scaling, workload
+from cbert.benchmark import measure, peer, scaling, tables, workload
 from cbert.errors import UserError
-from cbert.evaluation.compare import align
 from cbert.model import conditioning
 from experiments import command, config_flag
 
 _CONFIG = config_flag.define("configs/stylist.py")
-_METHODS = flags.DEFINE_list("methods", None, "Which methods; by default the config's.")
+_METHODS = flags.DEFINE_list(
+    "methods", None, "Which methods, or `all`; by default the config's."
+)
 _ROUNDS = flags.DEFINE_integer("rounds", 7, "Rounds of all that is compared.", 1)
 _STEPS = flags.DEFINE_integer(
     "steps", 0, "Steps of a round; 0: an epoch, which is 8192 sets or 8 batches of texts.", 0
@@ -54,6 +57,7 @@ _SEEDS = flags.DEFINE_integer("seeds", 1, "Seeds in one program.", 1)
 _PEER = flags.DEFINE_enum("peer", None, ["hf"], "Also PyTorch with transformers.")
 _SCALING = flags.DEFINE_bool("scaling", False, "Curves along each size, a process a point.")
 _PLOT = flags.DEFINE_string("plot", "", "With --scaling: plot the curves to this file.")
+_PLAIN = "none"  # The method that the cost of the others is compared with.
 _JSON = flags.DEFINE_bool("json", False, "Print one JSON object and nothing else.")
 
 
@@ -86,13 +90,15 @@ def main() -> None:
         results = {"machine": machine(), **points[0]}
         if len(points) > 1:
             results = {"machine": machine(), "points": points}
-        text = format_points(points)
+        text = tables.format_points(points)
     described = ", ".join(results["machine"].values())
     print(json.dumps(results) if _JSON.value else f"{described}\n\n{text}")
 
 
 def _methods() -> list[str]:
-    return [_CONFIG.value.model.method] if _METHODS.value is None else _METHODS.value
+    if _METHODS.value is None:
+        return [_CONFIG.value.model.method]
+    return config_flag.methods(_METHODS.value)
 
 
 def _lengths() -> list[int]:
@@ -148,12 +154,25 @@ def measured(length: int) -> dict[str, Any]:
         "matmul_peak_gflops": float(np.median(peak.rates)) / 1e9,
         "start_to_first_step_s": started,
         "peak_memory_mb": measure.peak_memory_mb(),
-        "methods": [measure.summarize(training, peak) for training in trainings],
+        "methods": _summaries(trainings, peak),
     }
     if compared:
         compared.close()
         results["peer"] = compared.summary()
     return results
+
+
+def _summaries(
+    trainings: list[measure.TrainingRounds], peak: measure.MatmulPeak
+) -> list[dict[str, Any]]:
+    """The speed of each method, and its cost over that of none where there are both."""
+    summaries = [measure.summarize(training, peak) for training in trainings]
+    methods = [summary["method"] for summary in summaries]
+    if _PLAIN in methods and len(methods) > 1:
+        plain = trainings[methods.index(_PLAIN)]
+        for summary, training in zip(summaries, trainings, strict=True):
+            summary |= measure.over_plain(training, plain)
+    return summaries
 
 
 def _training(method: str, length: int) -> measure.TrainingRounds:
@@ -165,63 +184,6 @@ def _training(method: str, length: int) -> measure.TrainingRounds:
         config.data.name = "benchmark"
         sizes = workload.Sizes(_ITEMS.value, _CONTEXT.value, length)
     return measure.TrainingRounds(config, sizes, _STEPS.value, _SEEDS.value)
-
-
-def format_points(points: list[dict[str, Any]]) -> str:
-    """Tables of the methods and of the ratios to the peer, with a row for each length."""
-    several = len(points) > 1
-    heading = ["", "examples/s", "tokens/s", "padding", "ms a step", "host"]
-    rows = [[*heading, "of matmul peak", "compile s"]]
-    for point in points:
-        for method in point["methods"]:
-            compiled = method["compile_s"]
-            rows.append(
-                [
-                    _label(method["method"], point, several),
-                    _rate(method["examples_per_second"]),
-                    _rate(method["tokens_per_second"]),
-                    f"{method['padding']:.1%}",
-                    f"{method['step_ms']:.1f}",
-                    f"{method['host_fraction']:.2%}",
-                    f"{method['of_peak']:.1%}",
-                    f"{len(compiled)} x {np.mean(compiled):.1f}",
-                ]
-            )
-    first, last = points[0], points[-1]
-    text = align(rows) + (
-        f"\n\nmatmul peak {first['matmul_peak_gflops']:,.0f} GFLOP/s; from the command to "
-        f"its first step {first['start_to_first_step_s']:.1f} s; peak memory "
-        f"{last['peak_memory_mb']:,.0f} MB"
-    )
-    return f"{text}\n\n{_format_ratios(points, several)}" if "peer" in first else text
-
-
-def _format_ratios(points: list[dict[str, Any]], several: bool) -> str:
-    heading = ["ours over theirs", "ratio", "quartiles", "our examples/s", "their examples/s"]
-    rows = [[*heading, "their form"]]
-    for point in points:
-        compared = point["peer"]
-        for name in peer.FORMS:
-            low, high = compared[f"{name}_quartiles"]
-            rates = [compared[f"{name}_{whose}"] for whose in ("ours", "theirs")]
-            rows.append(
-                [
-                    _label(name.removeprefix("ratio_"), point, several),
-                    f"{compared[name]:.2f}",
-                    f"{low:.2f} to {high:.2f}",
-                    *map(_rate, rates),
-                    compared[f"{name}_form"],
-                ]
-            )
-    return align(rows)
-
-
-def _rate(rate: float) -> str:
-    return f"{rate:,.{1 if rate < 100 else 0}f}"
-
-
-def _label(name: str, point: dict[str, Any], several: bool) -> str:
-    return f"{name} {point['length']}" if several else name
 
 
 if __name__ == "__main__":

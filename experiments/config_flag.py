@@ -9,6 +9,7 @@ from ml_collections import config_flags
 
 from cbert.config import check_name, declarations, overrides_help
 from cbert.errors import UserError
+from cbert.model import conditioning
 from cbert.training import config as config_lib
 from cbert.training import config_file
 
@@ -25,6 +26,11 @@ def define(default: str | None = None) -> flags.FlagHolder[ml_collections.Config
     if default is not None:
         flags.set_default(holder, default)
     return holder
+
+
+def methods(named: list[str]) -> list[str]:
+    """The methods that a flag names; `all` stands for all of them."""
+    return list(conditioning.NAMES) if named == ["all"] else named
 
 
 class _Parser(flags.ArgumentParser):

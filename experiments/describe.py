@@ -17,7 +17,7 @@ from cbert.data import builder, prepared
 from cbert.data.synthetic import stylist
 from cbert.errors import UserError
 from cbert.evaluation.compare import align
-from cbert.model import conditioning, contextual_bert, cost
+from cbert.model import contextual_bert, cost
 from cbert.schema import Schema
 from cbert.training import config as config_lib
 from experiments import command, config_flag
@@ -72,9 +72,8 @@ def main() -> None:
 
 def _compare(config: ml_collections.ConfigDict, schema: Schema) -> None:
     """One row a method: parameters, and the cost of an example with one masked position."""
-    methods = list(conditioning.NAMES) if _METHODS.value == ["all"] else _METHODS.value
     rows = []
-    for method in methods:
+    for method in config_flag.methods(_METHODS.value):
         own = config.copy_and_resolve_references()
         own.model.method = method
         config_lib.check(own)

@@ -26,15 +26,12 @@ from cbert.inference.predictor import Predictor
 from cbert.inference.queries import Query
 from cbert.inference.text_predictor import TextPredictor
 from cbert.inference.text_queries import TextQuery
-from cbert.model.attention import WEIGHTS
-from cbert.model.conditioning.method import GATES
 from cbert.report import heat_map, plot_helpers
 from cbert.schema import Schema, schema_file
 from cbert.training import config as config_lib
 from experiments import command, query_flags
 from experiments.query_flags import parsed
 
-_SHOWN = {"attention": WEIGHTS, "gates": GATES}
 _FORMATS = {
     "attention": attention.format_means,
     "gates": gates.format_gates,
@@ -57,8 +54,8 @@ def main() -> None:
     """Shows the means over a split, or the attention of one query."""
     workdir = pathlib.Path(query_flags.WORKDIR.value).expanduser()
     config, schema = config_lib.load(workdir), schema_file.load(workdir / "schema.json")
-    if _WHAT.value in _SHOWN:
-        sown.check(config.model.method, _SHOWN[_WHAT.value], _WHAT.value)
+    if _WHAT.value in sown.SHOWN:
+        sown.check(config.model.method, _WHAT.value)
     if query_flags.INPUT.value is not None or query_flags.OUTPUT.value is not None:
         raise UserError("there is no file of queries here; give --items=JSON or --text=TEXT")
     if _ITEMS.value is None and _TEXT.value is None:

@@ -66,24 +66,34 @@ HEADS = ["target", "inputs", "accepted", "refused", "failed", "s", "slowest s", 
 def fuzz(target: str, count: int, seed: int = 0, first: int = 0, huge: float = 2e-3) -> Report:
     """Tries inputs `first` to `first + count` of a target."""
     report = Report(target)
-    process, start = psutil.Process(), time.perf_counter()
+    start = time.perf_counter()
     memory = "/dev/shm" if pathlib.Path("/dev/shm").is_dir() else None  # It is faster.
-    with tempfile.TemporaryDirectory(dir=memory) as folder, _alarm(), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        attempt = TARGETS[target](pathlib.Path(folder))
+    with (
+        tempfile.TemporaryDirectory(dir=memory) as folder,
+        _alarm(),
+        warnings.catch_warnings(action="error"),
+        TARGETS[target](pathlib.Path(folder)) as attempt,
+    ):
         numbers = range(first, first + count)
         for number in progress.bar(numbers, desc=target, unit=" inputs"):
             # The first inputs fill caches and the allocator's pools.
             if number == first + count // 4:
                 gc.collect()
-                report.memory = (process.memory_info().rss, 0)
+                report.memory = (_memory(), 0)
             begun = time.perf_counter()
             _try(report, number, attempt, random.Random(f"{seed} {target} {number}"), huge)
             report.slowest = max(report.slowest, time.perf_counter() - begun)
-    gc.collect()
-    report.memory = (report.memory[0], process.memory_info().rss)
+        gc.collect()
+        report.memory = (report.memory[0], _memory())
     report.seconds = time.perf_counter() - start
     return report
+
+
+def _memory() -> int:
+    """The memory of this process and of a server that it started, in bytes."""
+    process = psutil.Process()
+    children = process.children(recursive=True)
+    return sum(each.memory_info().rss for each in (process, *children))
 
 
 def _try(
@@ -123,6 +133,7 @@ TARGETS = {
     "queries": fuzz_targets.queries,
     "text_records": fuzz_text_targets.text_records,
     "texts": fuzz_text_targets.texts,
+    "requests": fuzz_text_targets.requests,
 }
 
 

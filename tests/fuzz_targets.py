@@ -1,5 +1,6 @@
-"""The fuzzer's targets: each prepares a folder and returns a function that tries one input."""
+"""The fuzzer's targets: each prepares a folder and yields a function that tries one input."""
 
+import contextlib
 import csv
 import dataclasses
 import gzip
@@ -7,7 +8,7 @@ import io
 import json
 import pathlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -61,7 +62,8 @@ REFERENCED = {
 }
 
 
-def records(folder: pathlib.Path) -> Callable:
+@contextlib.contextmanager
+def records(folder: pathlib.Path) -> Iterator[Callable]:
     """Files of records, as the commands read them, up to the coded columns."""
     table = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), table)
@@ -101,7 +103,7 @@ def records(folder: pathlib.Path) -> Callable:
         summary.format_summary(summary.summarize(overview, usage, schema, 0), "leave_out")
         _encode(schema, [r.items for r in parsed], [r.context for r in parsed])
 
-    return attempt
+    yield attempt
 
 
 def _encode(schema: Schema, items: list[list[str]], contexts: list[dict]) -> None:
@@ -117,7 +119,8 @@ def _inferred(folder: pathlib.Path) -> Schema:
     return infer_schema.infer(parsed, SchemaAccumulator(kinds={"seen": "history"}))
 
 
-def schemas(folder: pathlib.Path) -> Callable:
+@contextlib.contextmanager
+def schemas(folder: pathlib.Path) -> Iterator[Callable]:
     """`schema.json`, as a person may have edited it."""
     (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     valid = json.loads(schema_file.text(_inferred(folder)))
@@ -132,13 +135,14 @@ def schemas(folder: pathlib.Path) -> Callable:
         if max([schema.max_items, *sizes]) < 10_000:
             _encode(schema, [["a", "unheard of"][: schema.max_items]], [{}])
 
-    return attempt
+    yield attempt
 
 
 SCHEMA = stylist.schema(72)
 
 
-def configs(folder: pathlib.Path) -> Callable:
+@contextlib.contextmanager
+def configs(folder: pathlib.Path) -> Iterator[Callable]:
     """`config.json`, and the progress and checksums in a checkpoint."""
     config = base.get_config("gsu")
     config.data.name = "own"
@@ -174,10 +178,11 @@ def configs(folder: pathlib.Path) -> Callable:
             assert checksums.verify(folder)
             assert json.loads(text) == written
 
-    return attempt
+    yield attempt
 
 
-def queries(folder: pathlib.Path) -> Callable:
+@contextlib.contextmanager
+def queries(folder: pathlib.Path) -> Iterator[Callable]:
     """Queries to a predictor with the initial parameters of a small model."""
     config = base.get_config("gsu")
     config.data.name = "own"
@@ -223,4 +228,4 @@ def queries(folder: pathlib.Path) -> Callable:
         assert np.isfinite(values).all(), values
         json.dumps(dataclasses.asdict(answer)).encode()
 
-    return attempt
+    yield attempt

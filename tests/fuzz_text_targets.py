@@ -1,9 +1,13 @@
 """The fuzzer's targets for texts; see `fuzz_targets`."""
 
+import contextlib
+import copy
 import dataclasses
+import functools
 import json
 import pathlib
 import random
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,7 +22,9 @@ from cbert.errors import UserError
 from cbert.inference.text_queries import TextQuery
 from cbert.schema import schema_file
 from tests import mutations, text_predictors
+from tests.conftest import serving
 from tests.fuzz_targets import LONGEST_LINE
+from tests.test_serving import ask
 
 CONTEXT = {"mood": "warm", "age": 31}
 PAIR = {"id": "a", "text": "Please, a red seat?", "text_b": "is 7", "context": CONTEXT}
@@ -31,7 +37,8 @@ ROWS = {
 }
 
 
-def text_records(folder: pathlib.Path) -> Callable:
+@contextlib.contextmanager
+def text_records(folder: pathlib.Path) -> Iterator[Callable]:
     """Files of texts, as `prepare` reads them, up to the coded columns."""
     bare = text_predictors.schema("classification")
 
@@ -61,7 +68,7 @@ def text_records(folder: pathlib.Path) -> Callable:
         contexts = schema.encode_contexts([record.context for record in records])
         assert all(np.isfinite(column).all() for column in contexts.values())
 
-    return attempt
+    yield attempt
 
 
 QUERIES = {
@@ -71,7 +78,8 @@ QUERIES = {
 }
 
 
-def texts(folder: pathlib.Path) -> Callable:
+@contextlib.contextmanager
+def texts(folder: pathlib.Path) -> Iterator[Callable]:
     """Queries to predictors of texts, which predict or explain them."""
     del folder
     predictors = {task: text_predictors.assemble(task) for task in QUERIES}
@@ -98,7 +106,45 @@ def texts(folder: pathlib.Path) -> Callable:
         json.dumps(result).encode()
         assert np.isfinite(list(_numbers(result))).all(), result
 
-    return attempt
+    yield attempt
+
+
+REQUESTS = {
+    "/predict": {**QUERIES["masked_language"], "context": CONTEXT},
+    "/predict_batch": {"queries": [QUERIES["masked_language"], {"text": "[MASK]"}]},
+    "/embed": {"queries": [{**QUERIES["span"], "context": CONTEXT}], "pooling": "mean"},
+    "/explain": {"text": "Please, [MASK]", "context": CONTEXT},
+}
+# Half a surrogate is no text; such bodies are among the mutated ones.
+WHOLE = [word for word in mutations.WORDS if not re.search("[\ud800-\udfff]", word)]
+PIECES = (*WHOLE, *text_predictors.WORDS, "[MASK]", "[CLS]", "[mask]", "[MASK")
+
+
+@contextlib.contextmanager
+def requests(folder: pathlib.Path) -> Iterator[Callable]:
+    """Requests to a server of texts, which must have written nothing to its log at its end."""
+    predictor = text_predictors.assemble("masked_language")
+    text_predictors.save(predictor, folder / "run")
+    with serving(f"--workdir={folder / 'run'}", "--checkpoint=last") as (process, address):
+        yield functools.partial(send, address)
+        process.terminate()
+        assert process.communicate(timeout=30) == ("ended\n", "")
+
+
+def send(address: str, source: random.Random, huge: float) -> None:
+    """Sends one body; raises `UserError` where it is refused in one sentence."""
+    path = source.choice(sorted(REQUESTS))
+    body = copy.deepcopy(REQUESTS[path])
+    asked = source.choice(body["queries"]) if "queries" in body else body
+    pieces = source.choices(PIECES, k=source.choice((1, 3, 30)))
+    asked["text"] = source.choice(("", " ")).join(["[MASK]", *pieces])
+    as_written = source.random() < 0.5  # The text alone is unusual.
+    mutated = mutations.mutated(source, {"model": "main", **body}, huge)
+    status, answer = ask(address, path, body if as_written else mutated)
+    if 400 <= status < 500 and list(answer) == ["error"]:
+        raise UserError(answer["error"])
+    assert status == 200, (status, answer)
+    assert np.isfinite(list(_numbers(answer))).all(), answer
 
 
 def _numbers(value: Any) -> Iterator[float]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cbert import processes, tasks
-from cbert.benchmark import peer, scaling, workload
+from cbert.benchmark import measure, peer, scaling, tables, workload
 from cbert.data.batching import Batches
 from cbert.errors import UserError
 from cbert.model import attention, contextual_bert
@@ -116,6 +116,12 @@ def test_the_peer_gets_our_batches():
     assert ((batch["codes"] == schema.codes["[MASK]"]).sum(axis=1) == 6).all()
 
 
+SPEEDS = (
+    *("examples_per_second", "tokens_per_second", "padding", "step_ms"),
+    *("host_fraction", "of_peak"),
+)
+
+
 def test_texts_are_for_two_tasks_alone():
     with pytest.raises(UserError, match=r"'tagging'.*masked_language and classification"):
         workload.make_schema(text_config("tagging"), workload.Sizes())
@@ -158,6 +164,26 @@ def test_json_is_one_object():
         assert 0 < method["of_peak"] < 1
         assert 0 <= method["host_fraction"] < 1
     assert "peer" not in results
+    plain, gsu = results["methods"]
+    assert (plain["time_over_none"], plain["operations_over_none"]) == (1, 1)
+    low, high = gsu["time_over_none_quartiles"]
+    assert 0 < low <= gsu["time_over_none"] <= high
+    assert gsu["operations_over_none"] > 1
+
+
+def test_the_cost_over_none_is_of_rounds_of_one_turn():
+    """The ratios are 2, 3 and 4 though the machine slows down between the rounds."""
+    quartiles = measure.Timing([2, 9, 16]).over(measure.Timing([1, 3, 4]))
+    assert quartiles == [2.5, 3, 3.5]
+    low, middle, high = quartiles
+    cost = {"time_over_none": middle, "time_over_none_quartiles": [low, high]}
+    speed = {**dict.fromkeys(SPEEDS, 1.0), "compile_s": [2.0], "operations_over_none": 1.5}
+    methods = [{"method": name, **speed, **cost} for name in ("none", "gsu")]
+    sizes = {"length": 5, "matmul_peak_gflops": 1, "start_to_first_step_s": 1}
+    table = tables.format_points([{"methods": methods, **sizes, "peak_memory_mb": 1}])
+    heading, _, row = table.splitlines()[:3]
+    assert heading.endswith("time over none    quartiles  operations over none")
+    assert row.split()[-5:] == ["3.00", "2.50", "to", "3.50", "1.50"]
 
 
 @pytest.mark.soak

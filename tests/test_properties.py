@@ -30,7 +30,7 @@ from cbert.schema import (
 )
 from cbert.training import checksums, loop
 from tests import fuzz
-from tests.conftest import lines, refused, run, small
+from tests.conftest import lines, refused, run, small, some
 
 settings.register_profile(
     "cbert",
@@ -217,7 +217,11 @@ def test_checksums_notice_every_bit(content, where):
             checksums.verify(pathlib.Path(folder))
 
 
-@pytest.mark.parametrize("target", fuzz.TARGETS)
+# `tests/test_text_serving.py` sends some requests.
+IN_PROCESS = fuzz.TARGETS.keys() - {"requests"}
+
+
+@pytest.mark.parametrize("target", some(fuzz.TARGETS, *IN_PROCESS))
 def test_the_fuzzer_finds_nothing(target):
     report = fuzz.fuzz(target, {"queries": 500, "texts": 600}.get(target, 1000), huge=1e-3)
     assert report.failures == []

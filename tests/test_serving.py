@@ -14,9 +14,12 @@ import numpy as np
 import pytest
 
 from cbert.errors import UserError
+from cbert.inference.queries import Query
 from cbert.schema import Numerical, Schema
 from cbert.serving import page_data, server
+from cbert.serving.reading import Reader
 from tests.conftest import refused
+from tests.test_predict import assemble
 
 HEAD = (
     b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -144,6 +147,7 @@ def test_every_mistake_is_one_sentence(served, schema):
         ("/score", {"items": []}, 400, "items is empty"),
         ("/score", {"items": [None]}, 400, "items.0 must be a string"),
         ("/explain", {"items": [], "item": "x"}, 400, "item names 'x'"),
+        ("/reading", {"items": []}, 400, "gsu, which has neither attention to the context"),
         ("/items?limit=none", None, 400, "query.limit must be a whole number"),
         ("/../../etc/passwd", None, 404, "there is nothing at"),
         ("/page/..%2f..%2fapp.py", None, 404, "there is nothing at"),
@@ -228,6 +232,20 @@ def test_the_page_data(served, schema):
     assert response["items"][0]["count"] >= response["items"][1]["count"]
 
 
+def test_the_gate_of_a_set_is_read(schema):
+    """Without weights, the gate is the sigmoid of its bias at every position."""
+    predictor = assemble(schema, "late_gate", model__layers=1)
+    gate = predictor.program.params["conditioning"]
+    gate["gate_hidden"]["kernel"] = np.zeros((16, 16), np.float32)
+    gate["gate_context"]["kernel"] = np.zeros((16, 16), np.float32)
+    # The sigmoid of log 3 is 3/4, and that of -log 9 is 1/10.
+    gate["gate_hidden"]["bias"] = np.repeat(np.log([3, 1 / 9]), [12, 4]).astype(np.float32)
+    query = predictor.check(Query(list(schema.items[:2]), CONTEXT))
+    reading = Reader(predictor).read(query)
+    expected = 0.75 * 0.75 + 0.25 * 0.1
+    assert (reading.what, reading.values) == ("gates", {"gate": pytest.approx(expected)})
+
+
 def test_openapi_describes_every_route(served):
     status, document = ask(served, "/openapi.json")
     assert status == 200
@@ -237,6 +255,7 @@ def test_openapi_describes_every_route(served):
         "/complete_batch": ("CompleteBatchBody", "Completions"),
         "/score": ("ScoreBody", "Scores"),
         "/explain": ("ExplainBody", "Explanation"),
+        "/reading": ("ReadingBody", "Reading"),
         "/schema": (None, "Description"),
         "/items": (None, "Matches"),
         "/health": (None, "Health"),

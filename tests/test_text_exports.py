@@ -5,17 +5,22 @@ import os
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import onnxruntime
 import pytest
 
 from cbert.errors import UserError
 from cbert.inference import huggingface_export, onnx_export, stablehlo
+from cbert.inference.context import columns
+from cbert.inference.text_program import TextRows
 from cbert.inference.text_queries import TextQuery
 from cbert.model import conditioning, huggingface
 from cbert.schema import PAD_ITEM
-from tests.conftest import ROOT, some
-from tests.text_predictors import TARGETS, VOCABULARY, assemble
+from cbert.training import config as config_lib
+from tests.conftest import ROOT, run, some
+from tests.test_huggingface import peer
+from tests.text_predictors import TARGETS, VOCABULARY, assemble, save
 
 # This script runs where the model's code cannot be imported.
 WITHOUT_THE_MODEL = """
@@ -123,6 +128,103 @@ def test_a_folder_of_transformers_holds_the_model_and_its_vocabulary(tmp_path):
     assert (tmp_path / "hf" / "vocab.txt").read_text().split("\n") == [*VOCABULARY, ""]
     options = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
     assert (options["do_lower_case"], options["strip_accents"]) == (True, False)
+
+
+# What transformers needs to build its BERT and its tokenizer.
+CONFIG = {
+    "model_type": "bert",
+    "vocab_size": len(VOCABULARY),
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-12,
+    "max_position_embeddings": 12,
+    "type_vocab_size": 2,
+    "pad_token_id": VOCABULARY.index("[PAD]"),
+}
+TOKENIZER = {
+    "tokenizer_class": "BertTokenizer",
+    "model_max_length": 12,
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "mask_token": "[MASK]",
+}
+
+
+@pytest.mark.parametrize("task", some(TARGETS, "classification"))
+def test_a_folder_of_transformers_read_back_is_the_model(task, tmp_path):
+    predictor = assemble(task, "none", context_features=False, model__start_as_plain=False)
+    huggingface_export.write(predictor, tmp_path / "hf")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert {name: config[name] for name in CONFIG} == CONFIG
+    options = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
+    assert {name: options[name] for name in TOKENIZER} == TOKENIZER
+    if task == "classification":
+        assert config["architectures"] == ["BertForSequenceClassification"]
+        assert config["id2label"] == {"0": "x", "1": "y", "2": "z"}
+    program, schema = predictor.program, predictor.schema
+    model = config_lib.build_model(predictor.config, schema)
+    blank = jax.tree.map(np.zeros_like, program.params)
+    params, unmatched = huggingface.initialize_from(
+        model, blank, huggingface.read(tmp_path / "hf")
+    )
+    assert unmatched == huggingface.Unmatched((), ())
+    tokens = np.arange(18, dtype=np.int32).reshape(2, 9)
+    inputs = tokens, tokens % 2, schema.encode_contexts([{}, {}])
+    outputs = jax.jit(program.functions.outputs)
+    ours, read = outputs(program.params, *inputs), outputs(params, *inputs)
+    if task == "regression":  # The folder's model gives the number in the records' units.
+        read["number"] = (read["number"] - schema.target.mean) / schema.target.scale
+    for name, values in ours.items():
+        np.testing.assert_allclose(read[name], values, rtol=1e-6, atol=1e-6)
+
+
+def as_transformers(predictor, outputs):
+    """One text's outputs by the names of `transformers_peer.py`."""
+    if predictor.task == "span":
+        return dict(zip(("start", "end"), outputs["logits"].T, strict=True))
+    if predictor.task == "regression":
+        return {"logits": outputs["number"][None]}
+    if predictor.task == "masked_language":
+        program = predictor.program
+        tokens = program.functions.token_logits(program.params, outputs["vectors"])
+        return {"tokens": tokens, "next_sentence": outputs["next_sentence"]}
+    return outputs
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("task", TARGETS)
+def test_transformers_opens_an_exported_folder(task, tmp_path):
+    """Its tokenizer makes our tokens of texts, and its model our outputs of these."""
+    predictor = assemble(task, "none", context_features=False, model__start_as_plain=False)
+    save(predictor, tmp_path / "run")
+    flags = (f"--workdir={tmp_path / 'run'}", "--checkpoint=last", "--format=hf")
+    run("export", *flags, f"--output={tmp_path / 'hf'}")
+    texts = {"text": ["Please, a RED seat?", "is É"], "text_b": ["7 tables", "a blue seat's"]}
+    if task == "tagging":
+        del texts["text_b"]
+    np.savez(tmp_path / "texts.npz", **texts)
+    (architecture,) = json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"]
+    theirs = peer(
+        architecture, tmp_path / "hf", tmp_path / "texts.npz", tmp_path / "outputs.npz"
+    )
+    assert theirs["missing"].size == theirs["unexpected"].size == 0
+    rows = [dict(zip(texts, row, strict=True)) for row in zip(*texts.values(), strict=True)]
+    encoded = [predictor.check(TextQuery(**row)) for row in rows]
+    tokens = [query.tokens for query in encoded]
+    positions = [np.arange(len(each)) for each in tokens]
+    context = columns(predictor.schema, [query.context.values for query in encoded])
+    outputs = predictor.program.outputs(TextRows(tokens, positions, context))
+    for index, of_row in enumerate(outputs):
+        length = len(tokens[index])
+        assert theirs["input_ids"][index, :length].tolist() == tokens[index].codes.tolist()
+        for name, values in as_transformers(predictor, of_row).items():
+            values_of_theirs = theirs[name][index][: len(values)]
+            np.testing.assert_allclose(values_of_theirs, values, rtol=1e-4, atol=1e-4)
 
 
 def test_a_folder_of_transformers_is_refused_where_it_cannot_be_exact(tmp_path):

@@ -1,12 +1,17 @@
 """The server and its page on small runs of texts, over real HTTP and in a real browser."""
 
+import functools
 import json
+import random
 
 import numpy as np
 import pytest
 
+from cbert.errors import UserError
+from cbert.evaluation import attention
 from cbert.inference.text_queries import TextQuery
-from tests import text_predictors
+from cbert.training import config as config_lib
+from tests import fuzz_text_targets, text_predictors
 from tests.conftest import refused, serving, some
 from tests.test_page import MARKUP, browser, link, settled, watched  # noqa: F401
 from tests.test_serving import ask
@@ -14,6 +19,8 @@ from tests.test_serving_limits import assert_never_held
 
 TEXT = "please [MASK] table 7"
 CONTEXT = {"mood": "warm", "age": 30}
+# The attention of this method is shown.
+assemble = functools.partial(text_predictors.assemble, method="cross_attention")
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +30,7 @@ def workdir(tmp_path_factory):
 
     def make(task):
         if not (folder / task).exists():
-            text_predictors.save(text_predictors.assemble(task), folder / task)
+            text_predictors.save(assemble(task), folder / task)
         return folder / task
 
     return make
@@ -39,7 +46,7 @@ def address(workdir):
 
 
 def test_responses_are_the_predictors(address):
-    predictor = text_predictors.assemble("masked_language")
+    predictor = assemble("masked_language")
     body = {"text": TEXT, "context": CONTEXT}
     status, response = ask(address, "/predict", body | {"k": 7})
     assert status == 200
@@ -55,6 +62,16 @@ def test_responses_are_the_predictors(address):
     explanation = predictor.explain(TextQuery(TEXT, CONTEXT))
     assert response["features"] == pytest.approx(explanation.features, abs=1e-4)
     assert response["features"]["mood"] != 0
+
+    status, response = ask(address, "/reading", body)
+    assert status == 200
+    model = config_lib.build_model(predictor.config, predictor.schema)
+    tokens = predictor.check(TextQuery(TEXT, CONTEXT)).tokens
+    columns = {"items": tokens.codes[None], "segments": tokens.segments[None]}
+    columns["context"] = predictor.schema.encode_contexts([CONTEXT])
+    weights = attention.of_one(model, predictor.program.params, columns)
+    means = dict(zip(("mood", "age", "(null)"), weights.mean(axis=(0, 1)), strict=True))
+    assert response == {"what": "attention", "values": pytest.approx(means, abs=1e-5)}
 
     queries = [body, {"text": "red", "text_b": "blue"}]
     status, response = ask(address, "/embed", {"queries": queries, "pooling": "mean"})
@@ -131,6 +148,18 @@ def test_no_text_holds_the_event_loop(address):
             assert response["cut"] is True
 
 
+def test_unusual_requests_are_answered_or_refused(address):
+    """`python -m tests.fuzz --target=requests` sends more of them."""
+    sentences = []
+    for number in range(60):
+        try:
+            fuzz_text_targets.send(address, random.Random(number), huge=0)
+        except UserError as error:
+            sentences.append(str(error))
+    assert all(map(str.isprintable, sentences))
+    assert 10 < len(sentences) < 50
+
+
 def test_openapi_and_the_schema_describe_texts(address):
     status, document = ask(address, "/openapi.json")
     assert status == 200
@@ -139,6 +168,7 @@ def test_openapi_and_the_schema_describe_texts(address):
         "/predict_batch": ("PredictBatchBody", "Predictions_MaskedLanguagePrediction_"),
         "/embed": ("EmbedBody", "Embeddings"),
         "/explain": ("ExplainTextBody", "TextExplanation"),
+        "/reading": ("ReadingTextBody", "Reading"),
         "/schema": (None, "TextDescription"),
         "/health": (None, "Health"),
     }
@@ -173,6 +203,10 @@ def test_a_click_masks_a_word(browser, address):  # noqa: F811
         other = page.locator('[data-model="compare"] .prediction .probability')
         assert other.all_inner_texts() == [probability for _, probability in first]
         assert sorted(page.locator("#bars li .title").all_inner_texts()) == ["age", "mood"]
+        read = page.locator("#reading-bars li")
+        assert sorted(read.locator(".title").all_inner_texts()) == ["(null)", "age", "mood"]
+        percents = [text.split()[0] for text in read.locator(".probability").all_inner_texts()]
+        assert sum(map(float, percents)) == pytest.approx(100, abs=2)
         page.get_by_label("mood").select_option("cold")
         changed = settled(page)
         assert changed != first
@@ -245,7 +279,7 @@ def test_each_task_is_shown(browser, workdir, task):  # noqa: F811
         page.goto(link(address, text=text, context=CONTEXT))
         page.locator("body[data-state=settled]").wait_for()
         assert page.locator("#error").is_hidden()
-        shown_as(page, task, text_predictors.assemble(task).predict(text, CONTEXT))
+        shown_as(page, task, assemble(task).predict(text, CONTEXT))
         assert page.locator("#bars li").count() == 2
         assert page.locator("#pair").is_hidden() == (task == "tagging")
 

@@ -2,8 +2,9 @@
 
     python tests/transformers_peer.py BertModel FOLDER INPUTS.npz OUTPUTS.npz
 
-A folder that is not there is made, with random weights. The outputs hold each output by name,
-the gradient of their weighted sum by each parameter as `gradient:NAME`, and the names of
+A folder that is not there is made, with random weights. The inputs are tokens, or texts for the
+folder's own tokenizer. The outputs hold each output by name, the tokens as `input_ids`, the
+gradient of the outputs' weighted sum by each parameter as `gradient:NAME`, and the names of
 parameters that the folder lacks or has too many of.
 """
 
@@ -45,12 +46,23 @@ def make(architecture: str, folder: pathlib.Path) -> None:
     model.save_pretrained(folder)
 
 
+def tokenized(folder: pathlib.Path, texts: dict) -> dict:
+    """The inputs that the folder's tokenizer makes of texts or of pairs."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    segments = (texts[name].tolist() for name in ("text", "text_b") if name in texts)
+    made = tokenizer(*segments, padding=True, return_tensors="np")
+    names = {"tokens": "input_ids", "segments": "token_type_ids", "mask": "attention_mask"}
+    return {ours: made[theirs] for ours, theirs in names.items()}
+
+
 def run(architecture: str, folder: pathlib.Path, inputs: dict, double: bool) -> dict:
     """Outputs and gradients of the model in a folder."""
     model, info = getattr(transformers, architecture).from_pretrained(
         folder, output_loading_info=True
     )
     model = model.double().eval() if double else model.eval()
+    if "text" in inputs:
+        inputs = tokenized(folder, inputs)
     done = model(
         input_ids=torch.tensor(inputs["tokens"]).long(),
         token_type_ids=torch.tensor(inputs["segments"]).long(),
@@ -63,6 +75,7 @@ def run(architecture: str, folder: pathlib.Path, inputs: dict, double: bool) -> 
     )
     loss.backward()
     results = {name: output.detach().numpy() for name, output in outputs.items()}
+    results["input_ids"] = inputs["tokens"]
     for name, parameter in model.named_parameters():
         results[f"gradient:{name}"] = parameter.grad.numpy()
     names = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])

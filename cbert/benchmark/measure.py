@@ -28,6 +28,10 @@ class Timing:
         """The median duration."""
         return float(np.median(self.seconds))
 
+    def over(self, other: "Timing") -> list[float]:
+        """The quartiles of these durations over those of the other, round by round."""
+        return np.percentile(np.divide(self.seconds, other.seconds), [25, 50, 75]).tolist()
+
     def time(self, work: Callable[[], Any]) -> None:
         """Does the work once and appends its duration."""
         start = time.perf_counter()
@@ -176,6 +180,21 @@ def peak_memory_mb() -> float:
         return stats["peak_bytes_in_use"] / 2**20
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+def over_plain(training: TrainingRounds, plain: TrainingRounds) -> dict[str, Any]:
+    """What a method costs beside plain BERT, whose rounds took turns with its own.
+
+    Returns:
+      `time_over_none`, the median over rounds, with its quartiles, and `operations_over_none`,
+      the ratio of the useful operations.
+    """
+    low, middle, high = training.timing.over(plain.timing)
+    return {
+        "time_over_none": middle,
+        "time_over_none_quartiles": [low, high],
+        "operations_over_none": training.operations() / plain.operations(),
+    }
 
 
 def summarize(training: TrainingRounds, peak: MatmulPeak) -> dict[str, Any]:

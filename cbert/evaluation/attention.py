@@ -59,22 +59,22 @@ def measure(restored: Restored, split: Split) -> dict[str, Any]:
       `present`, a name to the fraction of the examples in which it could be read at all.
     """
     model = restored.task.model
-    values, count = sown.over_queries(restored, split, _means)
+    values, count = sown.over_queries(restored, split, means)
     weights = values["weights"].astype(np.float64)
-    means, present = weights.mean(axis=0), (weights.max(axis=1) > 0).mean(axis=0)
+    average, present = weights.mean(axis=0), (weights.max(axis=1) > 0).mean(axis=0)
     columns = names(model)
     return {
         "examples": count,
-        "weights": dict(zip(columns, means.T.tolist(), strict=True)),
+        "weights": dict(zip(columns, average.T.tolist(), strict=True)),
         "present": dict(zip(columns, present.tolist(), strict=True)),
     }
 
 
-def _means(model: Any, kept: dict[str, Any], mask: Array) -> dict[str, Array]:
-    """`[B, blocks, N]`."""
+def means(model: Any, kept: dict[str, Any], mask: Array) -> dict[str, Array]:
+    """The mean attention to each name over heads and positions, `weights [B, blocks, N]`."""
     blocks = by_name(model, kept, mask.shape[1])
-    means = [sown.over_positions(block.mean(axis=1), mask) for block in blocks]
-    return {"weights": jnp.stack(means, axis=1)}
+    of_blocks = [sown.over_positions(block.mean(axis=1), mask) for block in blocks]
+    return {"weights": jnp.stack(of_blocks, axis=1)}
 
 
 def of_one(model: Any, params: Any, columns: dict[str, Any]) -> np.ndarray:

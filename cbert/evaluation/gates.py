@@ -27,7 +27,7 @@ def measure(restored: Restored, split: Split) -> dict[str, Any]:
     Returns:
       `examples`, and `gates`: a gate's name to its `mean` and its `fractions` in `RANGES`.
     """
-    values, count = sown.over_queries(restored, split, _distributions)
+    values, count = sown.over_queries(restored, split, distributions)
     means = {name: of.astype(np.float64).mean(axis=0).tolist() for name, of in values.items()}
     gates = {
         name: {"mean": mean, "fractions": fractions}
@@ -36,7 +36,7 @@ def measure(restored: Restored, split: Split) -> dict[str, Any]:
     return {"examples": count, "gates": gates}
 
 
-def _distributions(model: Any, kept: dict[str, Any], mask: Array) -> dict[str, Array]:
+def distributions(model: Any, kept: dict[str, Any], mask: Array) -> dict[str, Array]:
     """Each gate's mean, and its fractions in the ranges, `[B, 1 + ranges]`."""
     del model
     (gates,) = kept["conditioning"][GATES]

@@ -14,24 +14,35 @@ import numpy as np
 from cbert import parallel
 from cbert.data.columns import Split
 from cbert.errors import UserError
+from cbert.evaluation import activations
 from cbert.evaluation.evaluate import Restored
 from cbert.model import conditioning
+from cbert.model.attention import WEIGHTS
+from cbert.model.conditioning.method import GATES
 from cbert.schema import PAD_ITEM
 from cbert.tasks import prediction
 from cbert.tasks.base import Task
 from cbert.tasks.masked_item import ONE
 
 Array = jax.Array
+# The name of what a method may show, and what it sows it under.
+SHOWN = {"attention": WEIGHTS, "gates": GATES}
 # Weights of attention are kept for all pairs of positions, so batches are small.
 BATCH_SIZE = 32
 # The model, what its modules sowed and `bool [B, L]`, where a token is, to values `[B, ...]`.
 Reduce = Callable[[Any, dict[str, Any], Array], dict[str, Array]]
 
 
-def check(method: str, shown: str, name: str) -> None:
-    """Raises `UserError` unless a method shows what is asked for, under the name of it."""
-    if conditioning.method_class(method).shows != shown:
-        having = [each for each, cls in conditioning.METHODS.items() if cls.shows == shown]
+def shown_by(method: str) -> str:
+    """The name of what a method shows, of `SHOWN`; empty where it shows nothing."""
+    shows = conditioning.method_class(method).shows
+    return next((name for name, shown in SHOWN.items() if shown == shows), "")
+
+
+def check(method: str, name: str) -> None:
+    """Raises `UserError` unless a method shows what is asked for, one of `SHOWN`."""
+    if shown_by(method) != name:
+        having = [each for each in conditioning.METHODS if shown_by(each) == name]
         raise UserError(
             f"the method {method} has no {name} to show; these have: {', '.join(having)}"
         )
@@ -50,6 +61,19 @@ def over_queries(
     size = min(restored.batch_size, BATCH_SIZE)
     values = prediction.predict_all(task, restored.params, data, split, queries, size)
     return values, len(queries)
+
+
+def of_columns(model: Any, reduce: Reduce) -> Callable[[Any, dict[str, Any]], dict[str, Array]]:
+    """A compiled function of parameters and the columns of examples to their values `[B, ...]`.
+
+    Every block computes all positions, because no head reads the encoder's output.
+    """
+
+    def compute(params: Any, columns: dict[str, Any]) -> dict[str, Array]:
+        _, kept = activations.encode(model, params, columns)
+        return reduce(model, kept, columns["items"] != PAD_ITEM)
+
+    return jax.jit(compute)
 
 
 def over_positions(x: Array, mask: Array) -> Array:

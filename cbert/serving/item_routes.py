@@ -10,12 +10,14 @@ from cbert.inference.predictor import Predictor
 from cbert.inference.queries import Completion, Explanation, Query, Scores
 from cbert.serving import messages, page_data, worker
 from cbert.serving.limits import Limits, RefusalError
+from cbert.serving.reading import Readings
 from cbert.serving.service import Service
 
 
 def add(app: FastAPI, service: Service[Predictor]) -> None:
     """Adds predictions of items, and the search among their names."""
     names = page_data.Names(service.models["main"].schema)
+    readings = Readings(service)
 
     @app.post("/complete")
     async def complete_one(request: Request, body: messages.CompleteBody) -> Completion:
@@ -42,6 +44,11 @@ def add(app: FastAPI, service: Service[Predictor]) -> None:
         """The change in the log-odds (nats) of one item by each feature of the context."""
         function = service.model(body.model).explain
         return await service.call(request, function, body.items, body.context, body.item)
+
+    @app.post("/reading")
+    async def read(request: Request, body: messages.ReadingBody) -> messages.Reading:
+        """The mean attention to each feature, or how far the method's gates are open."""
+        return await readings.read(request, body.model, body.query())
 
     @app.get("/items")
     async def items(

@@ -95,6 +95,26 @@ class ExplainBody(ModelBody):
     item: Item
 
 
+class ReadingBody(ModelBody):
+    """A set or a sequence of which the model reads the context."""
+
+    items: Annotated[list[Item | None], _short]
+    context: ContextBody = None
+
+    def query(self) -> Query:
+        return Query(self.items, self.context, k=1)
+
+
+class Reading(pydantic.BaseModel):
+    """What the model reads of the context.
+
+    Of attention, the fraction that goes to each feature; of gates, how far each is open.
+    """
+
+    what: Literal["attention", "gates"]
+    values: dict[str, float]
+
+
 class Completions(pydantic.BaseModel):
     """A completion for each query, in their order."""
 
@@ -122,6 +142,7 @@ class ServedModel(pydantic.BaseModel):
     model: Literal["main", "compare"]
     method: str
     step: int
+    shows: Literal["", "attention", "gates"]
 
 
 class FeatureDescription(pydantic.BaseModel):

@@ -9,7 +9,7 @@ from cbert.inference.base import BasePredictor
 from cbert.inference.predictor import Predictor
 from cbert.inference.queries import Query
 from cbert.schema import Schema
-from cbert.serving import messages
+from cbert.serving import messages, reading
 
 EXAMPLE_ITEMS = 5
 MAX_SEARCH, MAX_WORDS = 200, 16
@@ -21,7 +21,12 @@ def shared(models: Mapping[str, BasePredictor]) -> dict[str, Any]:
     return {
         "models": [
             messages.ServedModel.model_validate(
-                {"model": name, "method": predictor.method, "step": predictor.step}
+                {
+                    "model": name,
+                    "method": predictor.method,
+                    "step": predictor.step,
+                    "shows": reading.shown_by(predictor),
+                }
             )
             for name, predictor in models.items()
         ],

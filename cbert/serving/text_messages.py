@@ -54,6 +54,10 @@ class ExplainTextBody(TextQueryBody, messages.ModelBody):
     """A text whose first prediction is to be explained."""
 
 
+class ReadingTextBody(TextQueryBody, messages.ModelBody):
+    """A text of which the model reads the context."""
+
+
 class EmbeddedTextBody(messages.Body):
     """A text or a pair to embed."""
 

@@ -9,8 +9,9 @@ from fastapi import FastAPI, Request, Response
 
 from cbert.inference.text_predictor import TextPredictor
 from cbert.inference.text_queries import TextExplanation, TextPrediction, TextQuery
-from cbert.serving import text_messages, worker
+from cbert.serving import messages, text_messages, worker
 from cbert.serving.limits import Limits, RefusalError
+from cbert.serving.reading import Readings
 from cbert.serving.service import Service
 from cbert.tasks.masked_language import MaskedLanguage
 
@@ -22,6 +23,7 @@ def add(app: FastAPI, service: Service[TextPredictor]) -> None:
     """Adds predictions of texts; the response of `/predict` is that of the models' task."""
     prediction = PREDICTIONS[service.models["main"].task]
     predictions = text_messages.Predictions[prediction]  # type: ignore[valid-type]
+    readings = Readings(service)
 
     @app.post("/predict", response_model=prediction)
     async def predict_one(request: Request, body: text_messages.PredictBody) -> Response:
@@ -60,6 +62,12 @@ def add(app: FastAPI, service: Service[TextPredictor]) -> None:
         _check_characters([body], service.limits)
         function = service.model(body.model).explain
         return await service.call(request, function, body.query())
+
+    @app.post("/reading")
+    async def read(request: Request, body: text_messages.ReadingTextBody) -> messages.Reading:
+        """The mean attention to each feature, or how far the method's gates are open."""
+        _check_characters([body], service.limits)
+        return await readings.read(request, body.model, body.query())
 
 
 def warm_up(predictor: TextPredictor) -> None:

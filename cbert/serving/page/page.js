@@ -1,14 +1,14 @@
 // The page's parts that do not depend on what the model reads: the context, the queries to the
-// server, the feature importance, and the link.
+// server, the feature importance, what is read of the context, and the link.
 //
 // A view is the rest. `show(state)` draws a state, `link()` gives it back, and `example()` is
 // the one to start from. `request()` is the query for each model, or says in `missing` what it
 // lacks, and `showResults(responses)` draws its responses and says what to write beside them.
 // `least` is the least difference at which a bar of the feature importance is full.
 
+import { showImportance, showReading } from "./bars.js";
 import { debounce, element, find } from "./elements.js";
 import { makeForm } from "./form.js";
-import { showImportance } from "./importance.js";
 import { makeItems } from "./items.js";
 import { makeCopyButton, readLink, writeLink } from "./link.js";
 import { get, post } from "./server.js";
@@ -41,6 +41,7 @@ async function start() {
   });
   find("example").addEventListener("click", () => show(example()));
   find("forget").addEventListener("click", () => show({ ...view.link(), context: {} }));
+  describeReading(schema.models[0]);
   makeCopyButton(find("link"));
   window.addEventListener("hashchange", restore);
   restore();
@@ -48,6 +49,21 @@ async function start() {
 
 function title(method) {
   return `[${method === "none" ? "None" : method.toUpperCase()}]`;
+}
+
+const READINGS = new Map(Object.entries({
+  attention: ["Attention", (model) =>
+    `The fraction of its attention that ${model} gives to each feature: the mean over blocks, heads and positions.`],
+  gates: ["Gates", (model) =>
+    `How far each gate of ${model} is open, 0 being closed and 1 open: the mean over its entries and positions.`],
+}));
+
+function describeReading({ shows, title: model }) {
+  find("reading").hidden = !shows;
+  if (!shows) return;
+  const [heading, sentence] = READINGS.get(shows);
+  find("reading-title").textContent = heading;
+  find("read").textContent = sentence(model);
 }
 
 function example() {
@@ -91,6 +107,7 @@ async function predict() {
       showError(linkError);
       showWords({ query: missing, notes: [], said: missing }, {});
       showExplanation("Shown beside predictions.");
+      showReading(find("reading-bars"), "", {});
       return;
     }
     const responses = await Promise.all(
@@ -100,12 +117,13 @@ async function predict() {
     showError(linkError);
     const shown = view.showResults(responses);
     showWords(shown, responses[0].unknown_context);
-    if (!shown.explain) {
-      showExplanation(shown.unexplained);
-      return;
-    }
-    const explanation = await post("explain", { ...body, ...given, ...shown.explain }, signal);
-    if (!signal.aborted) showExplanation(undefined, explanation);
+    const [explanation, reading] = await Promise.all([
+      shown.explain && post("explain", { ...body, ...given, ...shown.explain }, signal),
+      schema.models[0].shows && post("reading", { ...body, ...given }, signal),
+    ]);
+    if (signal.aborted) return;
+    showExplanation(shown.unexplained, explanation);
+    if (reading) showReading(find("reading-bars"), reading.what, reading.values);
   } catch (error) {
     if (!signal.aborted) showError(error);
   } finally {
@@ -140,6 +158,7 @@ function showError(error) {
   find("error").textContent = error?.message ?? "";
   find("ranking").classList.toggle("stale", Boolean(error));
   find("importance").classList.toggle("stale", Boolean(error));
+  find("reading").classList.toggle("stale", Boolean(error));
 }
 
 start().catch(showError);
