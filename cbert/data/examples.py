@@ -77,10 +77,6 @@ def _item_fields(record: Record) -> dict[str, tf_feature_pb2.Feature]:
     }
 
 
-def _numbers(values: list[float]) -> tf_feature_pb2.Feature:
-    return tf_feature_pb2.Feature(float_list=tf_feature_pb2.FloatList(value=values))
-
-
 def _text(values: list[str]) -> tf_feature_pb2.Feature:
     encoded = tf_feature_pb2.BytesList(value=[value.encode() for value in values])
     return tf_feature_pb2.Feature(bytes_list=encoded)

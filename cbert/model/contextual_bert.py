@@ -26,7 +26,9 @@ class Model(Protocol):
     """An encoder with a head, of items or of text."""
 
     encoder: Encoder
-    head: nn.Module
+
+    @property
+    def head(self) -> nn.Module: ...
 
     def smallest_inputs(self) -> tuple[Any, ...]: ...
 

@@ -79,8 +79,8 @@ def methods(
                     )
             axes.set_xlabel(with_unit(metric))
         if handles:
-            lines = handles.values(), handles.keys()
-            figure.legend(*map(list, lines), loc="outside lower center", ncols=2)
+            lines, names = list(handles.values()), list(handles)
+            figure.legend(lines, names, loc="outside lower center", ncols=2)
 
     name, headings = data.metric.name, " and ".join(one.heading for one in metrics)
     shown = "; ".join(f"{label} {results[label][name].mean:.4f}" for label in labels)

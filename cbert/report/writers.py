@@ -137,10 +137,12 @@ def paired_csv(differences: list[Difference]) -> str:
         tests = (one.p, one.p_holm, one.p_level, one.p_level_holm)
         said = (seeds, by_seed, one.better, one.verdict)
         rows.append((one.base, one.other, one.metric.name, *values, *tests, *said))
-    values = ("difference", "standard_error", "degrees_of_freedom", "low", "high")
-    tests = ("p", "p_holm", "p_level", "p_level_holm")
-    said = ("seeds", "by_seed", "better", "verdict")
-    head = ("base", "other", "metric", *values, *tests, *said)
+    head = (
+        *("base", "other", "metric"),
+        *("difference", "standard_error", "degrees_of_freedom", "low", "high"),
+        *("p", "p_holm", "p_level", "p_level_holm"),
+        *("seeds", "by_seed", "better", "verdict"),
+    )
     return _csv(head, rows)
 
 

@@ -59,7 +59,7 @@ def predict(
     kinds = np.unique(lengths)
     bar = progress.bar(desc="averaging over customers", total=len(kinds) * len(blocks))
     for length in kinds:
-        rows = np.nonzero(lengths == length)[0]
+        rows = np.nonzero(lengths == length)[0].tolist()
         items = np.stack([outfits[row] for row in rows])
         numerators, denominators = [], []
         for block in blocks:
