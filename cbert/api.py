@@ -173,6 +173,10 @@ def build(config: ml_collections.ConfigDict) -> Experiment:
         prepared.load(config.data.dir, config.data.name, split, schema)
         for split in ("train", "validation")
     )
+    if config.train.shard_items:
+        raise UserError(
+            "train.shard_items is for whole runs; use train, or set it false to take steps"
+        )
     run = run_lib.assemble(config, schema, train, validation)
     state = loop.initialised(config, run, schema)[0]
     return Experiment(config, schema, run.task, state, run.key, run.train_step, run, train)

@@ -102,26 +102,9 @@ def device_count() -> int:
     return jax.device_count()
 
 
-def _is_mapped() -> bool:
-    """Returns whether this is inside a function that is mapped over devices."""
-    try:
-        lax.axis_index(AXIS)
-    except NameError:
-        return False
-    return True
-
-
-def device_index() -> jax.Array | int:
-    """The index of this device inside a mapped function; 0 outside, where nothing is split."""
-    return lax.axis_index(AXIS) if _is_mapped() else 0
-
-
-def total(tree: Any) -> Any:
-    """The sum over all devices inside a mapped function; one device need not copy."""
-    return lax.psum(tree, AXIS) if device_count() > 1 and _is_mapped() else tree
-
-
-def map_train_step(step: Callable, take: Callable, over_seeds: bool = False) -> Callable:
+def map_train_step(
+    step: Callable, take: Callable, over_seeds: bool = False, axes: Any = None
+) -> Callable:
     """`step(state, examples, key)` on all devices, several times in one dispatch.
 
     The mapped function is called with the state, which is donated, with `resident`, what every
@@ -129,7 +112,8 @@ def map_train_step(step: Callable, take: Callable, over_seeds: bool = False) -> 
     with the padded length, which is static. Fed are columns `[devices, ...]` and rows
     `[devices, steps, B / devices]`. `take(resident, columns, rows of one step, indices,
     length)` makes the examples. The results are one copy, on which the devices agree; metrics
-    have a leading axis over steps.
+    have a leading axis over steps. `axes` has the axis over devices of each array of the state,
+    None where every device has the same.
 
     With `over_seeds`, several seeds train in one program: state, key and results have a leading
     seed axis, and rows have one after their axis over steps. Each seed's numbers are those of
@@ -153,8 +137,8 @@ def map_train_step(step: Callable, take: Callable, over_seeds: bool = False) -> 
     return jax.pmap(
         take_steps,
         axis_name=AXIS,
-        in_axes=(None, None, 0, 0, None),
-        out_axes=None,
+        in_axes=(axes, None, 0, 0, None),
+        out_axes=(axes, None),
         static_broadcasted_argnums=5,
         donate_argnums=0,
     )
@@ -170,27 +154,34 @@ def unstack(tree: Any, count: int) -> list[Any]:
     return [replicate(jax.tree.map(lambda leaf: leaf[n], tree)) for n in range(count)]  # noqa: B023
 
 
-def map_queries(predict: Callable) -> Callable:
+def map_queries(predict: Callable, axes: Any = None) -> Callable:
     """`predict(params, data, rows, query, length)`; rows and query come from `split_local`.
 
     Every process predicts all queries on its own devices, so that nothing is sent around.
+    `axes` has the axis over devices of each parameter, as in `map_train_step`.
     """
     return jax.pmap(
         predict,
         axis_name=AXIS,
-        in_axes=(None, None, 0, 0),
+        in_axes=(axes, None, 0, 0),
         static_broadcasted_argnums=4,
         devices=jax.local_devices(),
     )
 
 
-def _everywhere() -> NamedSharding:
+def everywhere() -> NamedSharding:
+    """A copy on every device of this process, the way a mapped step returns it."""
     return NamedSharding(Mesh(np.array(jax.local_devices()), (AXIS,)), PartitionSpec())
 
 
+def divided() -> NamedSharding:
+    """The first axis divided among the devices of this process."""
+    return NamedSharding(Mesh(np.array(jax.local_devices()), (AXIS,)), PartitionSpec(AXIS))
+
+
 def replicate(tree: Any) -> Any:
-    """Places a tree on every device, the way a mapped step returns it."""
-    return jax.device_put(tree, _everywhere())
+    """Places a tree on every device."""
+    return jax.device_put(tree, everywhere())
 
 
 def divide(tree: Any) -> Any:
@@ -198,14 +189,13 @@ def divide(tree: Any) -> Any:
 
     A function that `jax.jit` compiles then computes on all of them.
     """
-    mesh = Mesh(np.array(jax.local_devices()), (AXIS,))
-    return jax.device_put(tree, NamedSharding(mesh, PartitionSpec(AXIS)))
+    return jax.device_put(tree, divided())
 
 
 def replicated(shapes: Any) -> Any:
     """Shapes and dtypes of a tree that is placed on every device, to restore into."""
     return jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=_everywhere()),
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=everywhere()),
         shapes,
     )
 

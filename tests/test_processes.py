@@ -144,15 +144,18 @@ def signalled(self, step, most=1):
     return advance(self, step, most)
 
 run.Run.advance = signalled
+split = sys.argv[5] == "True"
 config = small(data__dir=data_dir, model__dropout=0.0, train__steps=12)
+config.train.shard_items = split
 loop.train(config, workdir)
 """
 
 
-def train_until(data_dir, workdir, *parts):
+def train_until(data_dir, workdir, *parts, split=False):
     """Trains in parts: each is the number of devices and the step at which they stop."""
     for devices, last in parts:
-        command = [sys.executable, "-c", UNTIL, data_dir, str(workdir), str(devices), str(last)]
+        values = (data_dir, workdir, devices, last, split)
+        command = [sys.executable, "-c", UNTIL, *map(str, values)]
         done = subprocess.run(
             command, cwd=ROOT, env=with_devices(devices), capture_output=True, text=True
         )
@@ -168,16 +171,26 @@ def test_a_run_changes_its_devices(data_dir, tmp_path):
     train_until(data_dir, tmp_path / "more", (1, 6), (4, 12))
     for name in ("fewer", "more"):
         assert_close(tmp_path / name, tmp_path / "one", model__dropout=0.0)
+    assert_equal_evaluations(tmp_path / "more", 1, 2, 4)
+
+
+def test_a_run_of_split_items_changes_its_devices(data_dir, tmp_path):
+    """Four devices, two and one train it, and all of them evaluate it."""
+    train_until(data_dir, tmp_path / "one", (1, 12))
+    train_until(data_dir, tmp_path / "split", (4, 4), (2, 8), (1, 10), (4, 12), split=True)
+    assert_close(tmp_path / "split", tmp_path / "one", model__dropout=0.0)
+    assert_equal_evaluations(tmp_path / "split", 1, 4)
+
+
+def assert_equal_evaluations(workdir, *counts):
+    """Asserts that so many devices evaluate a run to the same table."""
     tables = []
-    for devices in (1, 2, 4):
-        command = [
-            sys.executable,
-            *("-m", "experiments.evaluate", f"--workdir={tmp_path / 'more'}"),
-        ]
+    for devices in counts:
+        command = [sys.executable, "-m", "experiments.evaluate", f"--workdir={workdir}"]
         subprocess.run(
             command, cwd=ROOT, env=with_devices(devices), check=True, capture_output=True
         )
-        table = pyarrow.parquet.read_table(tmp_path / "more" / "eval" / "test.parquet")
+        table = pyarrow.parquet.read_table(workdir / "eval" / "test.parquet")
         tables.append(table.to_pydict())
     for other in tables[1:]:
         for name in ("id", "position", "item", "rank"):

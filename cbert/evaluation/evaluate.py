@@ -16,7 +16,7 @@ from cbert import files, parallel, tasks
 from cbert.data import prepared
 from cbert.errors import UserError
 from cbert.evaluation import baselines, breakdown, feature_importance, metrics, text_baselines
-from cbert.model import contextual_bert
+from cbert.model import contextual_bert, placement
 from cbert.schema import Schema, schema_file
 from cbert.tasks import prediction
 from cbert.tasks.base import Queries, Task
@@ -105,7 +105,7 @@ class Restored:
     Attributes:
       task: The task.
       step: The checkpoint's step.
-      params: The parameters, on every device.
+      params: The parameters, on the devices.
       batch_size: Queries at a time.
     """
 
@@ -181,13 +181,14 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
 
 def restore(workdir: pathlib.Path, config: Any, schema: Schema, which: str) -> Restored:
     """The run's task with the parameters of the checkpoint `which`."""
-    model = config_lib.build_model(config, schema)
+    model = config_lib.build_model(config, schema, split=True)
+    where = placement.of(model)
     with checkpoint.Checkpoints(workdir, read_only=True) as checkpoints:
         step, params = checkpoints.restore_params(
-            which, parallel.replicated(contextual_bert.shapes(model))
+            which, where.to_restore(contextual_bert.shapes(model))
         )
     task = tasks.create(config, model, schema)
-    return Restored(task, step, params, config.eval.batch_size)
+    return Restored(task, step, where.place(params), config.eval.batch_size)
 
 
 # Runs of a sweep are evaluated one after the other on the same queries.

@@ -95,6 +95,10 @@ class _Reading:
     task: Task
     reduce: Reduce
 
+    @property
+    def model(self) -> Any:
+        return self.task.model
+
     def predict(
         self, params: Any, columns: dict[str, Any], query: dict[str, Array]
     ) -> dict[str, Array]:

@@ -77,6 +77,21 @@ class ContextualBert(nn.Module):
         x, _ = self.encoder.embedding(codes)
         return self.encoder(x, codes != PAD_ITEM, context)
 
+    @property
+    def vocabulary(self) -> int:
+        """V."""
+        return self.encoder.embedding_sizes[0]
+
+    @property
+    def shards(self) -> int:
+        """The devices that the items are split over, see `item_shards`; 1 for no split."""
+        return self.encoder.embedding_sizes[2]
+
+    def with_shards(self, shards: int) -> "ContextualBert":
+        """The same model with its items split over so many devices."""
+        sizes = *self.encoder.embedding_sizes[:2], shards
+        return self.clone(encoder=self.encoder.clone(embedding_sizes=sizes))
+
     def smallest_inputs(self) -> tuple[Any, ...]:
         """Arguments of a call, which initialise the parameters."""
         codes = jnp.zeros((1, 2), jnp.int32)
@@ -99,7 +114,7 @@ def build(config: ModelConfig, method: str, schema: Schema, options: Any = None)
     Raises:
       UserError: the method cannot be had, see `build_encoder`.
     """
-    sizes = len(schema.items), schema.max_items
+    sizes = len(schema.items), schema.max_items, 1
     encoder = build_encoder(config, method, schema.features, ItemEmbedding, sizes, options)
     return ContextualBert(encoder, MaskedItemHead(config))
 
@@ -109,14 +124,14 @@ def missing_context(features: tuple[Feature, ...]) -> dict[str, Array]:
     return {feature.name: jnp.asarray(feature.missing()) for feature in features}
 
 
-def _fresh(model: Model, key: Array) -> Params:
+def draw(model: Model, key: Array) -> Params:
+    """Fresh parameters, float32, inside a program; `initialize` is one of its own."""
     return model.init(key, *model.smallest_inputs())["params"]
 
 
 # It runs once, and compiling a draw for each parameter is all that takes long.
-_compiled = jax.jit(
-    _fresh, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0}
-)
+UNOPTIMISED = {"xla_backend_optimization_level": 0}
+_compiled = jax.jit(draw, static_argnums=0, compiler_options=UNOPTIMISED)
 
 
 def initialize(model: Model, key: Array) -> Params:
@@ -126,7 +141,7 @@ def initialize(model: Model, key: Array) -> Params:
 
 def shapes(model: Model) -> Params:
     """The parameters' shapes and dtypes; nothing is computed."""
-    return jax.eval_shape(functools.partial(_fresh, model), jax.random.key(0))
+    return jax.eval_shape(functools.partial(draw, model), jax.random.key(0))
 
 
 def parameter_sizes(model: Model) -> dict[tuple[str, ...], int]:

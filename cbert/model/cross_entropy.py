@@ -13,6 +13,7 @@ import numpy as np
 import optax
 from jax import lax
 
+from cbert.model.look_up import look_up
 from cbert.ranks import count_ahead
 
 Array = jax.Array
@@ -54,11 +55,11 @@ def _part(table: Array, bias: Array, start: Array, size: int) -> tuple[Array, Ar
     return rows, lax.dynamic_slice_in_dim(bias, start, size)
 
 
-def _target_logits(hidden: Array, table: Array, bias: Array, targets: Array) -> Array:
+def target_logits(hidden: Array, table: Array, bias: Array, targets: Array) -> Array:
+    """Each query's logit of its target, `float32 [Q]`; shapes as in `cross_entropy`."""
     return (hidden * table[targets]).sum(axis=1) + bias[targets]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
 def cross_entropy(
     hidden: Array,
     table: Array,
@@ -80,11 +81,25 @@ def cross_entropy(
     Returns:
       `float32 [Q]`, nats.
     """
-    return _forward(hidden, table, bias, targets, chunk, kept)[0]
+    own_rows, table = look_up(table, targets)
+    own_bias, bias = look_up(bias, targets)
+    normaliser = log_normaliser(hidden, table, bias, chunk, kept)
+    return normaliser - (hidden * own_rows).sum(axis=1) - own_bias
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+def log_normaliser(
+    hidden: Array, table: Array, bias: Array, chunk: int = CHUNK, kept: int = KEPT
+) -> Array:
+    """The logarithm of the sum of exp(hidden table^T + bias) over items, `float32 [Q]`.
+
+    Arguments as in `cross_entropy`.
+    """
+    return _forward(hidden, table, bias, chunk, kept)[0]
 
 
 def _forward(
-    hidden: Array, table: Array, bias: Array, targets: Array, chunk: int, kept: int
+    hidden: Array, table: Array, bias: Array, chunk: int, kept: int
 ) -> tuple[Array, tuple]:
     """One pass over the table: the normaliser, and the row that each query expects.
 
@@ -109,16 +124,15 @@ def _forward(
     first = (jnp.full(len(hidden), -jnp.inf), jnp.zeros(len(hidden)), jnp.zeros_like(hidden))
     (running_max, total, expected), saved = _scan(few, add, first, (starts, not_counted))
     normaliser = running_max + jnp.log(total)
-    loss = normaliser - _target_logits(hidden, table, bias, targets)
     expected = expected / total[:, None]
-    return loss, (hidden, table, bias, targets, normaliser, expected, saved)
+    return normaliser, (hidden, table, bias, normaliser, expected, saved)
 
 
 def _backward(
     chunk: int, kept: int, residuals: tuple, gradient: Array
-) -> tuple[Array, Array, Array, None]:
+) -> tuple[Array, Array, Array]:
     del kept
-    hidden, table, bias, targets, normaliser, expected, saved = residuals
+    hidden, table, bias, normaliser, expected, saved = residuals
     size, starts, _ = _chunks(len(table), chunk)
     few = saved is not None
 
@@ -140,13 +154,10 @@ def _backward(
     first = (lax.empty(table.shape, table.dtype), lax.empty(bias.shape, bias.dtype))
     chunks = (starts, saved) if few else (starts,)
     (d_table, d_bias), _ = _scan(few, write, first, chunks)
-    d_hidden = gradient[:, None] * (expected - table[targets])
-    d_table = d_table.at[targets].add(-gradient[:, None] * hidden)
-    d_bias = d_bias.at[targets].add(-gradient)
-    return d_hidden, d_table, d_bias, None
+    return gradient[:, None] * expected, d_table, d_bias
 
 
-cross_entropy.defvjp(_forward, _backward)
+log_normaliser.defvjp(_forward, _backward)
 
 
 def score(
@@ -155,10 +166,28 @@ def score(
     """Log-probability (nats) and rank of the targets among all items.
 
     Shapes as in `cross_entropy`. The rank counts from 1; ties count against the target.
+    """
+    own = target_logits(hidden, table, bias, targets)
+    normaliser, ahead = normalise_and_count(hidden, table, bias, targets, own, chunk)
+    return own - normaliser, ahead + 1
+
+
+def normalise_and_count(
+    hidden: Array, table: Array, bias: Array, targets: Array, own: Array, chunk: int = CHUNK
+) -> tuple[Array, Array]:
+    """The log-normaliser, and the number of items ranked ahead of the target.
+
     Products are full float32 on every device, because ranks depend on small differences.
+
+    Args:
+      hidden, table, bias: As in `cross_entropy`.
+      targets: `int32 [Q]`, rows of the table that are not counted; -1 for none.
+      own: `float32 [Q]`, the logits of the targets.
+
+    Returns:
+      `float32 [Q]` and `int32 [Q]`.
     """
     size, starts, not_counted = _chunks(len(table), chunk)
-    own = _target_logits(hidden, table, bias, targets)
 
     def add(carry: tuple, chunk: tuple) -> tuple[tuple, None]:
         running_max, total, ahead = carry
@@ -176,7 +205,7 @@ def score(
     first = (jnp.full(rows, -jnp.inf), jnp.zeros(rows), jnp.zeros(rows, jnp.int32))
     chunks = (starts, not_counted)
     (running_max, total, ahead), _ = _scan(len(starts) <= FEW, add, first, chunks)
-    return own - running_max - jnp.log(total), ahead + 1
+    return running_max + jnp.log(total), ahead
 
 
 def plain_cross_entropy(hidden: Array, table: Array, bias: Array, targets: Array) -> Array:

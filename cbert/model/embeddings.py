@@ -4,13 +4,14 @@ Legend: B examples, L positions, D model dimension, E width of the items' own em
 items or entries of a vocabulary.
 """
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from cbert.errors import UserError
+from cbert.model import item_shards
 from cbert.model.config import ModelConfig
 from cbert.model.layers import Array, embedding_init, norm
+from cbert.model.look_up import look_up
 
 
 class ItemEmbedding(nn.Module):
@@ -25,19 +26,24 @@ class ItemEmbedding(nn.Module):
       config: Sizes and open choices.
       vocabulary: V.
       max_length: The most items of an example.
+      shards: The devices that the table and the bias are split over, see `item_shards`.
     """
 
     config: ModelConfig
     vocabulary: int
     max_length: int
+    shards: int = 1
 
     def setup(self) -> None:
         size, init = self.config.dimension, embedding_init(self.config, self.config.dimension)
         width = self.config.item_dimension or size
-        items_init = embedding_init(self.config, width)
-        self.items = self.param("items", items_init, (self.vocabulary, width))
+        rows = item_shards.row_count(self.vocabulary, self.shards)
+        self.items = self.param("items", embedding_init(self.config, width), (rows, width))
         self.special = self.param("special", init, (3, size))
-        self.bias = self.param("bias", nn.initializers.zeros, (self.vocabulary,))
+        bias = self.param("bias", nn.initializers.zeros, (rows,))
+        self.bias = bias
+        if self.shards > 1:
+            self.bias = item_shards.without_padding(bias, self.vocabulary)
         if self.config.positions:
             self.positions = self.param("positions", init, (self.max_length, size))
         if self.config.embedding_norm:
@@ -49,8 +55,7 @@ class ItemEmbedding(nn.Module):
 
     def __call__(self, codes: Array) -> tuple[Array, Array]:
         """codes `int32 [B, L]` to `[B, L, D]`, and the table `[V, E]` for the output layer."""
-        real, table = look_up(self.items, jnp.maximum(codes, 0))
-        x = self._with_special(codes, real)
+        x, table = self._embed(codes)
         if self.config.positions:
             x = x + self.positions[: codes.shape[1]]
         if self.config.embedding_norm:
@@ -59,14 +64,16 @@ class ItemEmbedding(nn.Module):
 
     def embed_items(self, codes: Array) -> Array:
         """Codes `int32 [B, K]` of a context's items to `[B, K, D]`; they have no positions."""
-        return self._with_special(codes, self.items[jnp.maximum(codes, 0)])
+        return self._embed(codes)[0]
 
-    def _with_special(self, codes: Array, real: Array) -> Array:
-        """Rows of `items` in the width D, and special ones where the codes are below zero."""
+    def _embed(self, codes: Array) -> tuple[Array, Array]:
+        """The codes' rows in the width D, without positions, and the table again."""
+        find = item_shards.look_up if self.shards > 1 else look_up
+        real, table = find(self.items, jnp.maximum(codes, 0))
         if self.config.item_dimension:
             real = real @ self.projection
         special = self.special[jnp.maximum(-1 - codes, 0)]
-        return jnp.where((codes >= 0)[..., None], real, special)
+        return jnp.where((codes >= 0)[..., None], real, special), table
 
     def comparable(self, x: Array) -> Array:
         """x `[B, P, D]` to `[B, P, E]`, whose products with the table are those in D."""
@@ -117,25 +124,3 @@ class TextEmbedding(nn.Module):
         if self.config.embedding_norm:
             x = self.norm(x)
         return x.astype(self.config.dtype), table
-
-
-@jax.custom_vjp
-def look_up(table: Array, codes: Array) -> tuple[Array, Array]:
-    """`table[codes]`, and the table again for whatever else uses it.
-
-    The gradient of that second result comes back first, and the rows' gradients are added into
-    it, so that there is never another gradient of the table's size.
-    """
-    return table[codes], table
-
-
-def _look_up_forward(table: Array, codes: Array) -> tuple[tuple[Array, Array], Array]:
-    return look_up(table, codes), codes
-
-
-def _look_up_backward(codes: Array, gradients: tuple[Array, Array]) -> tuple[Array, None]:
-    d_rows, d_table = gradients
-    return d_table.at[codes].add(d_rows), None
-
-
-look_up.defvjp(_look_up_forward, _look_up_backward)

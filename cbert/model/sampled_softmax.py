@@ -3,11 +3,14 @@
 Legend: Q queries, S sampled items, V items, D model dimension.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from cbert.errors import UserError
+from cbert.model.look_up import look_up
 
 Array = jax.Array
 
@@ -44,6 +47,7 @@ def sampled_cross_entropy(
     targets: Array,
     sampled: Array,
     cumulative: Array,
+    find: Callable = look_up,
 ) -> Array:
     """Cross-entropy over the target and a sample, the sampled logits lowered by log-Q.
 
@@ -58,13 +62,18 @@ def sampled_cross_entropy(
       targets: `int32 [Q]`.
       sampled: `int32 [S]`, from `draw`, the same for all queries.
       cumulative: `int32 [V]`.
+      find: Looks up rows: `look_up`, or `item_shards.look_up` where a device has only some.
 
     Returns:
       `float32 [Q]`, nats.
     """
     number = len(sampled)
-    own = (hidden * table[targets]).sum(axis=1) + bias[targets]
-    others = hidden @ table[sampled].T + bias[sampled]
+    own_rows, table = find(table, targets)
+    own_bias, bias = find(bias, targets)
+    sampled_rows, _ = find(table, sampled)
+    sampled_bias, _ = find(bias, sampled)
+    own = (hidden * own_rows).sum(axis=1) + own_bias
+    others = hidden @ sampled_rows.T + sampled_bias
     others = others - log_expected(cumulative, sampled, number)
     others = jnp.where(sampled == targets[:, None], -jnp.inf, others)
     return jnp.logaddexp(own, jax.nn.logsumexp(others, axis=1)) - own

@@ -16,11 +16,12 @@ from cbert.data import context_dropout
 from cbert.data.columns import Split
 from cbert.data.masking import Masking, each_position, expected_count, mask, one_position
 from cbert.errors import UserError
-from cbert.model import contextual_bert, sampled_softmax
+from cbert.model import contextual_bert, item_shards, sampled_softmax
 from cbert.model.config import ModelConfig
 from cbert.model.contextual_bert import ContextualBert
 from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy, score
 from cbert.model.layers import takes_fast
+from cbert.model.look_up import look_up
 from cbert.schema import MASK_ITEM, TEXT, Schema
 from cbert.tasks import ranking
 from cbert.tasks.base import (
@@ -195,10 +196,14 @@ class MaskedItem:
         )
         vectors = vectors.reshape(-1, vectors.shape[-1])
         targets, weights = batch["targets"].reshape(-1), batch["weights"].reshape(-1)
+        split = self.model.shards > 1
         if self.sampled_items:
+            find = item_shards.look_up if split else look_up
             losses = sampled_softmax.sampled_cross_entropy(
-                vectors, table, bias, targets, batch["sampled"], batch["cumulative"]
+                vectors, table, bias, targets, batch["sampled"], batch["cumulative"], find
             )
+        elif split:
+            losses = item_shards.cross_entropy(vectors, table, bias, targets)
         elif takes_fast(self.model.encoder.config):
             losses = cross_entropy(vectors, table, bias, targets)
         else:
@@ -230,7 +235,8 @@ class MaskedItem:
         vectors, table, bias = self._apply(
             params, codes, columns["context"], positions[:, None]
         )
-        log_probability, rank = score(vectors[:, 0], table, bias, items)
+        scores = item_shards.score if self.model.shards > 1 else score
+        log_probability, rank = scores(vectors[:, 0], table, bias, items)
         return {"log_probability": log_probability, "rank": rank}
 
     def metric_values(

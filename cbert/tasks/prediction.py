@@ -15,6 +15,7 @@ from cbert.data.batching import bucket_bounds
 from cbert.data.columns import Split
 from cbert.data.in_memory import take
 from cbert.data.padding import joined, padded_batches
+from cbert.model import contextual_bert, placement
 from cbert.tasks.base import Queries, Task
 
 
@@ -27,7 +28,9 @@ def compiled(task: Task) -> Callable:
     ) -> dict[str, jax.Array]:
         return task.predict(params, take(data, rows, length), query)
 
-    return parallel.map_queries(predict)
+    where = placement.of(task.model)
+    shapes = contextual_bert.shapes(task.model) if where.shards > 1 else None
+    return parallel.map_queries(predict, where.axes(shapes))
 
 
 def predict_all(
@@ -42,7 +45,7 @@ def predict_all(
 
     Args:
       task: The task.
-      params: Parameters on every device.
+      params: Parameters on the devices, see `Placement`.
       data: The split's columns on every device.
       split: The split.
       queries: The queries about the split.

@@ -16,6 +16,7 @@ class Event:
       step: Steps taken so far.
       workdir: The run's directory.
       state: The state after that step; the next step overwrites it, so copy what is to last.
+        With `train.shard_items` the items' arrays are in parts, see `Placement`.
       metrics: At a step: sums and their `<name>_count`, `[steps]` each with an entry for each
         step of the dispatch, still on the device, so that reading them waits. At a validation:
         the task's metrics as numbers. At a checkpoint: nothing.

@@ -24,6 +24,7 @@ from concurrent import futures
 from typing import Any
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers
 
@@ -145,7 +146,7 @@ class Checkpoints:
         steps = [n for n in self.steps() if step is None or n <= step]
         if not steps:
             return state, Progress()
-        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, state)
+        abstract = _abstract(state)
         step, items = self._newest(
             steps,
             params=ocp.args.StandardRestore(abstract.params),
@@ -170,8 +171,7 @@ class Checkpoints:
         Raises:
           UserError: there is no such checkpoint, or it is damaged or belongs to another run.
         """
-        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, params)
-        args = ocp.args.StandardRestore(abstract)
+        args = ocp.args.StandardRestore(_abstract(params))
         if not self.steps():
             raise UserError(f"{self._path}: no checkpoint; train first")
         if which == LAST:
@@ -306,6 +306,16 @@ def _single_process_options() -> ocp.options.MultiprocessingOptions:
     here = parallel.process_index()
     return ocp.options.MultiprocessingOptions(
         primary_host=here, active_processes={here}, barrier_sync_key_prefix=f"process_{here}"
+    )
+
+
+def _abstract(tree: Any) -> Any:
+    """What to restore into: arrays of the host are restored there, all others on devices."""
+    return jax.tree.map(
+        lambda leaf: (
+            leaf if isinstance(leaf, np.ndarray) else ocp.utils.to_shape_dtype_struct(leaf)
+        ),
+        tree,
     )
 
 

@@ -8,6 +8,7 @@ import ml_collections
 from flax import traverse_util
 
 from cbert import config as config_lib
+from cbert import parallel
 from cbert.config import field, flat, save, short_names
 from cbert.data.batching import BLOCK
 from cbert.data.masking import MASKINGS, Masking
@@ -154,6 +155,12 @@ class Train:
         "(performance.md#large-vocabularies)); 0 uses all items",
         at_least=0,
     )
+    shard_items: bool = field(
+        False,
+        "whether the item table, the output layer's bias and their optimizer states are split "
+        "over the devices, each of which has a part of the rows ([large catalogues](scale.md))",
+        changes_results=False,
+    )
     steps_per_dispatch: int = field(
         1,
         "steps sent to the device at once",
@@ -268,7 +275,7 @@ def check(config: ml_collections.ConfigDict) -> None:
             f"{MaskedItem.name}; set it {ZERO} for {config.task.name}"
         )
     if config.task.name != MaskedItem.name:
-        for name in ("model.item_dimension", "train.item_embeddings"):
+        for name in ("model.item_dimension", "train.item_embeddings", "train.shard_items"):
             if value := config_lib.flat(config.to_dict())[name]:
                 raise UserError(
                     f"{name} is {value!r}, which is for the task {MaskedItem.name}; leave it "
@@ -278,8 +285,11 @@ def check(config: ml_collections.ConfigDict) -> None:
         raise UserError("data.name is empty; give the name of prepared data")
 
 
-def build_model(config: ml_collections.ConfigDict, schema: Schema) -> Any:
+def build_model(config: ml_collections.ConfigDict, schema: Schema, split: bool = False) -> Any:
     """The model that a checked config describes, for data of that schema.
+
+    With `split` its items are split over the devices if `train.shard_items` says so, for a
+    program that maps it over all of them.
 
     Raises:
       UserError: the method conditions on a context, and the data have none; or the task does
@@ -287,7 +297,10 @@ def build_model(config: ml_collections.ConfigDict, schema: Schema) -> Any:
     """
     method, options = config.model.method, _method_options(config)
     model = config_lib.read(config, "model", ModelConfig)
-    return task_class(config).build_model(model, method, options, schema, task_options(config))
+    built = task_class(config).build_model(model, method, options, schema, task_options(config))
+    if split and config.train.shard_items:
+        return built.with_shards(parallel.local_device_count())
+    return built
 
 
 def reads_context(config: ml_collections.ConfigDict) -> bool:

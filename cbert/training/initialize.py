@@ -8,7 +8,6 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from cbert import parallel
 from cbert.data import vocabulary
 from cbert.errors import UserError
 from cbert.model import contextual_bert, huggingface
@@ -59,7 +58,7 @@ class Initializer:
             self._tables = named_rows.tables(theirs, schema)
 
     def __call__(self, params: Params) -> Params:
-        """The parameters with the known ones in place, on every device."""
+        """The parameters with the known ones in place, on the host."""
         if self._pretrained is not None:
             fresh = jax.device_get(params)
             joined, unmatched = huggingface.initialize_from(
@@ -80,7 +79,7 @@ class Initializer:
             print(line, flush=True)
         _print_names("begin anew", not_found)
         _print_names("not used", unused)
-        return parallel.replicate(jax.tree.map(np.asarray, joined))
+        return jax.tree.map(np.asarray, joined)
 
 
 def _print_names(what: str, names: tuple[str, ...]) -> None:
@@ -118,8 +117,9 @@ def _read_run(workdir: pathlib.Path, schema: Schema) -> tuple[dict[Path, np.ndar
         )
     shapes = contextual_bert.shapes(config_lib.build_model(config, theirs))
     with checkpoint.Checkpoints(workdir, read_only=True) as checkpoints:
-        _, params = checkpoints.restore_params(checkpoint.BEST, parallel.replicated(shapes))
-    return traverse_util.flatten_dict(jax.device_get(params)), theirs
+        on_host = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), shapes)
+        _, params = checkpoints.restore_params(checkpoint.BEST, on_host)
+    return traverse_util.flatten_dict(params), theirs
 
 
 def _changed(theirs: Schema, schema: Schema) -> set[str]:

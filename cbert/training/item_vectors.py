@@ -15,7 +15,6 @@ import pyarrow
 import pyarrow.compute
 import pyarrow.parquet
 
-from cbert import parallel
 from cbert.errors import UserError, shown
 from cbert.schema import Schema
 
@@ -39,7 +38,7 @@ class ItemVectors:
     total: int
 
     def __call__(self, params: Params) -> Params:
-        """The parameters with the vectors in place, on every device.
+        """The parameters with the vectors in place, on the host.
 
         All vectors are multiplied by one number, with which their mean square is that of the
         embeddings whose places they take: angles and relative lengths stay.
@@ -52,7 +51,7 @@ class ItemVectors:
             f"name, {self.total - len(self.rows)} not in it; vectors times {factor:.4g}",
             flush=True,
         )
-        embedding = {**params["embedding"], "items": parallel.replicate(table)}
+        embedding = {**params["embedding"], "items": table}
         return {**params, "embedding": embedding}
 
 

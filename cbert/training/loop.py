@@ -115,12 +115,16 @@ def initialised(
         initializers.append(Initializer(config.train.init_from, run.task, schema))
     if vectors := vectors or item_vectors.of_config(config, schema):
         initializers.append(vectors)
-    states = run.states()
-    for initializer in initializers:
-        states = [
-            dataclasses.replace(state, params=initializer(state.params)) for state in states
-        ]
-    return states
+    if not initializers:
+        return run.states()
+
+    def begun(state: TrainState) -> TrainState:
+        params = run.placement.gather(state.params)
+        for initializer in initializers:
+            params = initializer(params)
+        return dataclasses.replace(state, params=run.placement.place(params))
+
+    return [begun(state) for state in run.states()]
 
 
 def _check_seeds(
@@ -173,10 +177,9 @@ def _restore(
     """Each seed's newest state, or that of a step; a seed without a checkpoint is at step 0."""
     restored = []
     for state, checkpoints in zip(run.states(), opened, strict=True):
-        empty = state_lib.to_saved(state)
-        empty = dataclasses.replace(empty, opt_state=parallel.replicate(empty.opt_state))
-        saved, progress = checkpoints.restore(empty, step)
-        restored.append((state_lib.from_saved(saved, state), progress))
+        fresh = state_lib.to_saved(state, run.placement)
+        saved, progress = checkpoints.restore(fresh, step)
+        restored.append((state_lib.from_saved(saved, state, run.placement), progress))
     return restored
 
 
@@ -298,4 +301,5 @@ def _save(run: Run, seed_runs: Sequence[SeedRun], accumulator: MetricAccumulator
     for seed_run, state in zip(seed_runs, run.states(), strict=True):
         seed_run.writer.flush()
         if parallel.is_first():
-            seed_run.checkpoints.save(state_lib.to_saved(state), seed_run.progress)
+            saved = state_lib.to_saved(state, run.placement)
+            seed_run.checkpoints.save(saved, seed_run.progress)

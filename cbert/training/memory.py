@@ -75,7 +75,9 @@ def estimate(
     config: ml_collections.ConfigDict, schema: Schema, longest: int, seeds: int
 ) -> list[Need]:
     """The least that a run holds: its state, and the largest array beside it."""
-    parameters = _FLOAT * parameter_count(config, schema) * seeds
+    shards = parallel.local_device_count() if config.train.shard_items else 1
+    parameters = _FLOAT * (parameter_count(config, schema) - _elsewhere(config, schema, shards))
+    parameters *= seeds
     sizes = ("model.dimension", "model.feed_forward", "model.layers")
     state = [
         Need("parameters", parameters, sizes),
@@ -89,11 +91,18 @@ def estimate(
     beside = [
         Need("gradients", parameters, sizes),
         _activations(config, train_batch * seeds, longest, masked, "train.batch_size"),
-        _logits(train_batch * seeds * masked, candidates, "train.batch_size", sampled),
+        _logits(train_batch * seeds * masked, candidates, "train.batch_size", shards, sampled),
         _activations(config, eval_batch, longest, 1, "eval.batch_size"),
-        _logits(eval_batch, candidates, "eval.batch_size"),
+        _logits(eval_batch, candidates, "eval.batch_size", shards),
     ]
     return [*state, max(beside, key=lambda need: need.size)]
+
+
+def _elsewhere(config: ml_collections.ConfigDict, schema: Schema, shards: int) -> int:
+    """The entries of the item table and the bias that other devices hold."""
+    items, model = len(schema.items), config.model
+    width = model.item_dimension or model.dimension
+    return (items - -(-items // shards)) * (width + 1)
 
 
 def parameter_count(config: ml_collections.ConfigDict, schema: Schema) -> int:
@@ -125,12 +134,16 @@ def _activations(
     )
 
 
-def _logits(masked: int, candidates: int, field: str, sampled: int = 0) -> Need:
-    """One chunk of the logits, or the sampled ones."""
+def _logits(masked: int, candidates: int, field: str, shards: int, sampled: int = 0) -> Need:
+    """One chunk of the logits, or the sampled ones.
+
+    A device scores the masked items of all devices by the candidates that it holds.
+    """
     if sampled:
         return Need("logits", _FLOAT * masked * sampled, (field, "train.sampled_items"))
-    chunks = -(-candidates // CHUNK)
-    return Need("logits", _FLOAT * masked * -(-candidates // chunks), (field,))
+    held = -(-candidates // shards)
+    chunks = -(-held // CHUNK)
+    return Need("logits", _FLOAT * shards * masked * -(-held // chunks), (field,))
 
 
 def host_memory() -> int:

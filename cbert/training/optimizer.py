@@ -9,6 +9,9 @@ import numpy as np
 import optax
 from flax import struct, traverse_util
 
+# Gradients to their norm.
+Norm = Callable[[Any], jax.Array]
+
 SCHEDULES = ("cosine", "linear", "constant")
 CONTEXT_PARTS = ("context_encoder", "conditioning")
 DECAYED, REST = "decayed", "rest"
@@ -42,20 +45,27 @@ def make_optimizer(
     b1: float,
     b2: float,
     packs: bool = True,
+    norm: Norm | None = None,
 ) -> optax.GradientTransformation:
     """AdamW; `clip_norm` of 0 turns clipping off.
 
     `packs` is the fast form, which works on a few long vectors; the updates are the same.
+    `norm` is that of gradients of which a device has only a part; they are not packed.
     """
     mask = _packed_decay if packs else _leaf_decay
     optimizer = optax.adamw(rate, b1, b2, weight_decay=weight_decay, mask=mask)
     if clip_norm:
-        clip = clip_by_factor if packs else optax.clip_by_global_norm
-        optimizer = optax.chain(clip(clip_norm), optimizer)
+        if packs or norm:
+            clip = clip_by_factor(clip_norm, norm or optax.tree.norm)
+        else:
+            clip = optax.clip_by_global_norm(clip_norm)
+        optimizer = optax.chain(clip, optimizer)
     return packed(optimizer) if packs else optimizer
 
 
-def clip_by_factor(clip_norm: float) -> optax.GradientTransformation:
+def clip_by_factor(
+    clip_norm: float, norm: Norm = optax.tree.norm
+) -> optax.GradientTransformation:
     """`optax.clip_by_global_norm` with one division instead of one an entry.
 
     XLA computes a product twice where two loops need it, but stores a quotient.
@@ -63,7 +73,7 @@ def clip_by_factor(clip_norm: float) -> optax.GradientTransformation:
 
     def update(gradients: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         del params
-        factor = clip_norm / jnp.maximum(optax.tree.norm(gradients), clip_norm)
+        factor = clip_norm / jnp.maximum(norm(gradients), clip_norm)
         return jax.tree.map(lambda leaf: leaf * factor, gradients), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)

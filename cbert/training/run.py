@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import optax
@@ -18,9 +17,10 @@ from cbert.data.columns import Split, evenly_spaced
 from cbert.data.in_memory import InMemory, take
 from cbert.data.streaming import Streaming
 from cbert.errors import UserError
-from cbert.model import contextual_bert
+from cbert.model import contextual_bert, placement
 from cbert.model.config import POPULARITY
 from cbert.model.layers import takes_fast
+from cbert.model.placement import Placement
 from cbert.schema import Schema
 from cbert.tasks import masked_item, prediction, ranking
 from cbert.tasks.base import Examples, Task
@@ -65,6 +65,7 @@ class Run:
       train_step: The step of one seed, a pure function; see `make_train_step`.
       step: The same, mapped over devices and seeds.
       state: Its state.
+      placement: Where the state's arrays lie.
       key: What all its randomness comes from.
       learning_rate: Step to learning rate.
       validation: Parameters of one seed to its metrics.
@@ -80,6 +81,7 @@ class Run:
     train_step: Callable
     step: Callable
     state: state_lib.TrainState
+    placement: Placement
     key: jax.Array
     learning_rate: optax.Schedule
     validation: Validation
@@ -135,8 +137,10 @@ def assemble(
     batches = [
         Batches(train.lengths, batch_size, seed, config.train.length_buckets) for seed in seeds
     ]
+    _check_shards(config, len(seeds))
     memory.check(config, schema, int(train.lengths.max()), len(seeds))
-    task = tasks.create(config, config_lib.build_model(config, schema), schema, train)
+    model = config_lib.build_model(config, schema, split=True)
+    task, where = tasks.create(config, model, schema, train), placement.of(model)
     optimizer, learning_rate = _make_optimizer(config, task.model)
     streams = config.data.source == config_lib.STREAM
     source = (Streaming if streams else InMemory)(train, batches)
@@ -148,6 +152,7 @@ def assemble(
     skips = config.train.on_nonfinite == config_lib.SKIP
     replacement, accumulate = config.train.context_replacement, config.train.accumulate
     train_step = make_train_step(task, optimizer, skips, replacement, accumulate)
+    state = _stacked([state_lib.create(own, optimizer) for own in params], where)
     return Run(
         task=task,
         seeds=seeds,
@@ -157,9 +162,10 @@ def assemble(
         resident={"columns": source.resident, "constants": parallel.replicate(constants)},
         indices=parallel.split(np.arange(batch_size, dtype=np.int32)),
         train_step=train_step,
-        step=_mapped_step(train_step, batch_size, len(seeds)),
-        state=_stacked([state_lib.create(own, optimizer) for own in params]),
-        key=_stacked([jax.random.fold_in(key, 1) for key in keys]),
+        step=_mapped_step(train_step, batch_size, len(seeds), where.axes(state)),
+        state=state,
+        placement=where,
+        key=_stacked([jax.random.fold_in(key, 1) for key in keys], where),
         learning_rate=learning_rate,
         validation=Validation(
             evenly_spaced(validation, config.train.eval_examples), task, config.eval.batch_size
@@ -178,29 +184,42 @@ def _check_batch_size(batch_size: int, accumulate: int) -> None:
         )
 
 
+def _check_shards(config: ml_collections.ConfigDict, seeds: int) -> None:
+    """Raises `UserError` where the items cannot be split over the devices."""
+    if not config.train.shard_items:
+        return
+    if seeds > 1:
+        raise UserError("train.shard_items is for one seed; train the seeds one by one")
+    if parallel.process_count() > 1:
+        raise UserError(
+            f"train.shard_items is true, and {parallel.process_count()} processes train; start "
+            "one process that has all devices, or set it false"
+        )
+
+
 def _fresh(
     config: ml_collections.ConfigDict, task: Task, schema: Schema, key: jax.Array
 ) -> dict[str, Any]:
     """Parameters before the first step."""
-    params = contextual_bert.initialize(task.model, key)
+    params = placement.initialize(task.model, key)
     if config.model.output_bias == POPULARITY:
-        bias = ranking.log_fractions(schema.counts)
-        params["embedding"] = {**params["embedding"], "bias": jnp.asarray(bias)}
+        bias = {"embedding": {"bias": ranking.log_fractions(schema.counts)}}
+        params["embedding"] |= placement.of(task.model).place(bias)["embedding"]
     return params
 
 
-def _mapped_step(train_step: Callable, batch_size: int, seeds: int) -> Callable:
+def _mapped_step(train_step: Callable, batch_size: int, seeds: int, axes: Any) -> Callable:
     def take_examples(
         resident: Any, fed: Any, rows: jax.Array, indices: jax.Array, length: int
     ) -> Examples:
         columns = take(fed or resident["columns"], rows, length)
         return Examples(columns, resident["constants"], indices, batch_size)
 
-    return parallel.map_train_step(train_step, take_examples, over_seeds=seeds > 1)
+    return parallel.map_train_step(train_step, take_examples, seeds > 1, axes)
 
 
-def _stacked(trees: list[Any]) -> Any:
-    return parallel.stack(trees) if len(trees) > 1 else parallel.replicate(trees[0])
+def _stacked(trees: list[Any], where: Placement) -> Any:
+    return parallel.stack(trees) if len(trees) > 1 else where.put(trees[0])
 
 
 def _frozen_parts(config: ml_collections.ConfigDict, model: Any) -> list[str]:
@@ -223,7 +242,8 @@ def _frozen_parts(config: ml_collections.ConfigDict, model: Any) -> list[str]:
 def _make_optimizer(
     config: ml_collections.ConfigDict, model: Any
 ) -> tuple[optax.GradientTransformation, optax.Schedule]:
-    chosen = config.optimizer
+    chosen, where = config.optimizer, placement.of(model)
+    split = where.shards > 1
     learning_rate = optimizer_lib.learning_rate(
         chosen.schedule, chosen.learning_rate, chosen.warmup_steps, config.train.steps
     )
@@ -233,7 +253,8 @@ def _make_optimizer(
         chosen.clip_norm,
         chosen.b1,
         chosen.b2,
-        packs=takes_fast(model.encoder.config),
+        packs=takes_fast(model.encoder.config) and not split,
+        norm=where.norm if split else None,
     )
     if (chosen.layer_decay, chosen.context_rate) != (1.0, 1.0):
         factor = functools.partial(

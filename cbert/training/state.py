@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
-from cbert import parallel
 from cbert.errors import UserError
+from cbert.model.placement import Placement
 from cbert.training import optimizer as optimizer_lib
 
 
@@ -33,16 +33,22 @@ def create(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
     return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
 
 
-def to_saved(state: TrainState) -> TrainState:
-    """The state as a checkpoint holds it: the optimizer's has a leaf for each parameter."""
+WHOLE = Placement()
+
+
+def to_saved(state: TrainState, placement: Placement = WHOLE) -> TrainState:
+    """The state as a checkpoint holds it, the same however many devices there are.
+
+    The optimizer's has a leaf for each parameter, and nothing is split.
+    """
     opt_state = optimizer_lib.per_leaf(state.opt_state, state.params)
-    return TrainState(state.step, state.params, opt_state)
+    return TrainState(state.step, placement.gather(state.params), placement.gather(opt_state))
 
 
-def from_saved(saved: TrainState, like: TrainState) -> TrainState:
-    """The inverse of `to_saved`, on every device; packed where the state `like` is."""
+def from_saved(saved: TrainState, like: TrainState, placement: Placement = WHOLE) -> TrainState:
+    """The inverse of `to_saved`, on the devices; packed where the state `like` is."""
     opt_state = optimizer_lib.as_packed(saved.opt_state, like.opt_state)
-    return TrainState(saved.step, saved.params, parallel.replicate(opt_state))
+    return TrainState(saved.step, placement.place(saved.params), placement.place(opt_state))
 
 
 @dataclasses.dataclass

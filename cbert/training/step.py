@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from cbert import parallel
+from cbert import collectives
 from cbert.data.context_replacement import replace_features
+from cbert.model import placement as placement_lib
 from cbert.tasks.base import Examples, Task
 from cbert.training.state import TrainState
 
@@ -35,6 +36,7 @@ def make_train_step(
         above 0 the examples' constants hold a `context_sample`.
       accumulate: The micro-batches of a device's part, whose gradients are summed.
     """
+    placement = placement_lib.of(task.model)
 
     def train_step(
         state: TrainState, examples: Examples, key: jax.Array
@@ -42,7 +44,7 @@ def make_train_step(
         """Takes one step.
 
         Args:
-          state: The state, the same on every device.
+          state: The state, the same on every device but for what is split.
           examples: This device's part of the batch.
           key: The run's key; the step's own keys are made from it and `state.step`.
 
@@ -57,17 +59,22 @@ def make_train_step(
         def differentiate(micro_batch: Examples, number: jax.Array | int) -> tuple[Any, Any]:
             batch = task.batch(keys[:2], micro_batch)
             # Every micro-batch of every device drops other entries.
-            part = parallel.device_index() * accumulate + number
+            part = collectives.device_index() * accumulate + number
             rngs = {"dropout": jax.random.fold_in(keys[2], part)}
             return jax.grad(task.loss, has_aux=True)(state.params, batch, rngs)
 
-        gradients, sums = parallel.total(_accumulated(differentiate, examples, accumulate))
+        gradients, sums = placement.total(_accumulated(differentiate, examples, accumulate))
+        norm = placement.norm(gradients)
+        if skips:  # All devices skip, or none.
+            gradients = jax.tree.map(
+                lambda leaf: jnp.where(jnp.isfinite(norm), leaf, jnp.nan), gradients
+            )
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         metrics: dict[str, jax.Array] = {}
         for name, (total, count) in sums.items():
             metrics |= {name: total, f"{name}_count": count}
-        metrics["gradient_norm"] = optax.tree.norm(gradients)
+        metrics["gradient_norm"] = norm
         if skips:
             metrics = _without_nonfinite(metrics)
         return TrainState(state.step + 1, params, opt_state), metrics
