@@ -182,7 +182,8 @@ def test_the_cost_over_none_is_of_rounds_of_one_turn():
     sizes = {"length": 5, "matmul_peak_gflops": 1, "start_to_first_step_s": 1}
     table = tables.format_points([{"methods": methods, **sizes, "peak_memory_mb": 1}])
     heading, _, row = table.splitlines()[:3]
-    assert heading.endswith("time over none    quartiles  operations over none")
+    columns = [column.strip() for column in heading.split("  ") if column]
+    assert columns[-3:] == ["time over none", "quartiles", "operations over none"]
     assert row.split()[-5:] == ["3.00", "2.50", "to", "3.50", "1.50"]
 
 
