@@ -16,7 +16,9 @@ from configs import base
 def get_config(method: str = "gsu") -> ml_collections.ConfigDict:
     config = base.get_config(method)
     config.data.update({"name": "stylist_quickstart", "stylist_articles": 500})
-    config.model.update({"dimension": 64, "heads": 4, "layers": 2, "feed_forward": 128})
+    config.model.update(
+        {"dimension": 64, "heads": 4, "layers": 2, "feed_forward": 128, "dropout": 0.0}
+    )
     config.train.update(
         {"steps": 3000, "eval_every": 500, "checkpoint_every": 500, "length_buckets": 3}
     )
