@@ -9,8 +9,7 @@ An outfit has five articles on average.
 
 The parameter counts are the paper's to the last digit: none 546432, c 673664, np 640768,
 gs 723328, gsu 921856. Thirty epochs take more than two hours a run on two cores of an AMD EPYC
-(Zen 4). After four of them, one seed, test cross-entropy: none 5.5208, c 5.3187, np 5.2266,
-gs 5.1402, gsu 5.2239; popularity 7.1720, Bayes-optimal 4.1428: docs/results/stylist.md.
+(Zen 4). What four of them gave, with one seed, is in docs/results/stylist.md.
 """
 
 import ml_collections
