@@ -11,7 +11,7 @@ PACKAGE = pathlib.Path(cbert.__file__).parent
 LAYERS = [
     {"errors"},
     {"files", "parallel", "processes", "ranks", "spans"},
-    {"config", "schema"},
+    {"collectives", "config", "schema"},
     {"data", "model"},
     {"tasks"},
     {"training"},

@@ -6,7 +6,7 @@ import itertools
 import pathlib
 
 import cbert
-from cbert.random_streams import stream
+from cbert.data.random_streams import stream
 
 ROOT = pathlib.Path(cbert.__file__).parents[1]
 PARTS = ("cbert", "experiments", "configs")

@@ -280,7 +280,7 @@ def test_one_seed_has_no_standard_error_and_says_so(tmp_path):
     data = report_data.load(tmp_path, "test", "none")
     shown = writers.write(data)
     assert re.search(
-        r"^gs +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ +[-\d.]+ +\d,\d+ +none: one seed +[\d.]+$",
+        r"^gs( +[\d.]+){4} +[-\d.]+ +\d,\d+ +none: one seed( +[\d.]+){2}$",
         shown,
         re.M,
     )

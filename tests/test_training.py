@@ -26,9 +26,9 @@ from tests.steps import flat, ones, steps
 
 @pytest.mark.parametrize("method", some(NAMES, "none", "gsu"))
 def test_every_method_learns(data_dir, schema, method):
-    config = small(method, data__dir=data_dir, train__steps=40, model__layers=1)
+    config = small(method, data__dir=data_dir, train__steps=80, model__layers=1)
     config.optimizer.learning_rate = 1e-2
-    _, rows = steps(config, schema, 40)
+    _, rows = steps(config, schema, 80)
     losses = [row["loss"] / row["loss_count"] for row in rows]
     assert abs(losses[0] - np.log(80)) < 1.0
     assert np.mean(losses[-5:]) < losses[0] - 0.3

@@ -23,8 +23,8 @@ import numpy as np
 from cbert.benchmark import measure
 from cbert.data.batching import BLOCK, Batches
 from cbert.data.columns import Split
+from cbert.data.random_streams import stream
 from cbert.errors import UserError
-from cbert.random_streams import stream
 from cbert.schema import TEXT, Schema
 from cbert.schema.target import LABEL
 from cbert.schema.tokenizer import MASK

@@ -6,8 +6,8 @@ Legend: M texts, L tokens of each, V tokens of the vocabulary.
 import numpy as np
 
 from cbert.data.columns import Split
+from cbert.data.random_streams import stream
 from cbert.errors import UserError
-from cbert.random_streams import stream
 from cbert.schema import TEXT, Feature, Schema, Target
 from cbert.schema.target import LABEL
 from cbert.schema.tokenizer import CLS, SEP, SPECIAL_TOKENS, TokenizerOptions

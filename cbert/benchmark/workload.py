@@ -11,8 +11,8 @@ import numpy as np
 from cbert.benchmark import text_workload
 from cbert.data import prepared
 from cbert.data.columns import Split
+from cbert.data.random_streams import stream
 from cbert.model import conditioning, cost
-from cbert.random_streams import stream
 from cbert.schema import PAD_ITEM, SET, Categorical, Feature, Schema
 from cbert.tasks import task_class
 from cbert.training import config as config_lib

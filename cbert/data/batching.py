@@ -7,8 +7,8 @@ import functools
 
 import numpy as np
 
+from cbert.data.random_streams import stream
 from cbert.errors import UserError
-from cbert.random_streams import stream
 
 # Steps of one padded length that follow each other, so that one dispatch can take them.
 BLOCK = 8

@@ -16,12 +16,12 @@ from cbert.data import builder, infer_schema, prepare_text, splits, text_example
 from cbert.data.collection import Collection
 from cbert.data.hashing import hash64
 from cbert.data.prepare_text import TextOptions
+from cbert.data.random_streams import stream
 from cbert.data.record_store import RecordView
 from cbert.data.records import SPLITS, Record
 from cbert.data.summary import Usage, summarize
 from cbert.data.token_usage import TokenUsage
 from cbert.errors import UserError, shown
-from cbert.random_streams import stream
 from cbert.schema import TEXT, Schema, schema_file
 from cbert.schema.target import ANSWER
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from cbert import parallel, progress
 from cbert.data.prepared import Split
+from cbert.data.random_streams import stream
 from cbert.errors import UserError
 from cbert.evaluation import metrics
-from cbert.random_streams import stream
 from cbert.schema import Schema
 from cbert.tasks.masked_item import ONE
 

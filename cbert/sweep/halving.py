@@ -14,7 +14,7 @@ from typing import Any
 import ml_collections
 
 from cbert import files
-from cbert.random_streams import stream
+from cbert.data.random_streams import stream
 from cbert.sweep.points import STEPS, Point
 from cbert.tasks.base import Metric
 from cbert.training import config as config_lib

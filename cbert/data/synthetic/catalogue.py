@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 
+from cbert.data.random_streams import stream
 from cbert.errors import UserError
-from cbert.random_streams import stream
 
 TYPES = (
     "t-shirt",

@@ -8,8 +8,8 @@ about as strong and varied as without interactions.
 
 from typing import Any
 
+from cbert.data.random_streams import stream
 from cbert.data.synthetic import catalogue as words
-from cbert.random_streams import stream
 
 _VALUES = {
     "colours": words.COLOURS,

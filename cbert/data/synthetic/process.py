@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from cbert.data.random_streams import stream
 from cbert.data.synthetic import catalogue as words
 from cbert.data.synthetic.catalogue import Catalogue
 from cbert.data.synthetic.interactions import Interactions
-from cbert.random_streams import stream
 
 LENGTHS = (4, 5, 6, 7, 8)
 LENGTH_PROBABILITIES = (0.45, 0.27, 0.16, 0.07, 0.05)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from cbert import progress
+from cbert.data.random_streams import stream
 from cbert.data.records import SPLITS, Record
 from cbert.data.synthetic import process, without_context
 from cbert.data.synthetic.catalogue import (
@@ -35,7 +36,6 @@ from cbert.data.synthetic.catalogue import (
     make_catalogue,
 )
 from cbert.errors import UserError
-from cbert.random_streams import stream
 from cbert.schema import SET, Categorical, Feature, MultiValued, Numerical, Schema
 
 AGE_EDGES = tuple(float(age) for age in range(20, 72, 4))
