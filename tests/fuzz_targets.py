@@ -93,14 +93,13 @@ def records(folder: pathlib.Path) -> Iterator[Callable]:
         assert all(len(line) < LONGEST_LINE and line.isprintable() for line in skipped)
         schema = infer_schema.infer(parsed, SchemaAccumulator(kind))
         assert schema_file.from_dict(json.loads(schema_file.text(schema))) == schema
-        overview, usage = Overview(kind), summary.Usage(schema)
-        usage.add(parsed)
+        overview = Overview(kind)
         for record in parsed:
             splits.split_of(record)
             overview.add(record, "train")
             stored = examples.from_bytes(examples.to_bytes(record))
             assert (stored.items, stored.context) == (record.items, record.context)
-        summary.format_summary(summary.summarize(overview, usage, schema, 0), "leave_out")
+        summary.format_summary(summary.summarize(overview, schema, 0), "leave_out")
         _encode(schema, [r.items for r in parsed], [r.context for r in parsed])
 
     yield attempt

@@ -22,7 +22,8 @@ def test_subsets_are_drawn_with_their_probabilities():
     products = np.array([weights[list(pair)].prod() for pair in pairs])
     assert process.elementary_symmetric(weights, 2)[0, 2] == products.sum()
     random = np.random.default_rng(0)
-    drawn = [tuple(process.draw_subset(random, weights, 2)) for _ in range(20_000)]
+    table = process.elementary_symmetric(weights, 3)
+    drawn = [tuple(process.draw_subset(random, weights, table, 2)) for _ in range(20_000)]
     frequencies = np.array([drawn.count(pair) for pair in pairs]) / 20_000
     np.testing.assert_allclose(frequencies, products / products.sum(), atol=0.015)
 
@@ -45,6 +46,11 @@ def subsets(weights, size):
     return sum(map(np.prod, itertools.combinations(weights, size)))
 
 
+def taste(generative, context):
+    """f_u `[V]`."""
+    return generative.taste(context)[generative._cells]
+
+
 def joint(generative, items, context):
     """P(outfit | customer), written out: a subset's probability times a sum over themes."""
     weights = generative.type_weights(context)
@@ -54,7 +60,7 @@ def joint(generative, items, context):
     subset = weights[types].prod() / subsets(tuple(weights), len(items))
     total = 0.0
     for theme, probability in enumerate(generative.theme_probabilities(context)):
-        fitting = generative._themed[theme] * generative.taste(context)
+        fitting = generative._themed[theme] * taste(generative, context)
         total += probability * np.prod(
             [
                 fitting[item] / fitting[CATALOGUE.types == CATALOGUE.types[item]].sum()
@@ -138,7 +144,7 @@ def test_what_is_missing_changes_the_optimum_and_the_rank_counts_ties():
 
 def test_a_preference_depends_on_occasion_and_age_together():
     def log_taste(age, occasion):
-        return np.log(PROCESS.taste({"age": age, "occasion": occasion}))
+        return np.log(taste(PROCESS, {"age": age, "occasion": occasion}))
 
     interaction = (log_taste(25, "work") - log_taste(60, "work")) - (
         log_taste(25, "party") - log_taste(60, "party")
@@ -165,7 +171,7 @@ def test_only_sums_over_features_are_linear_in_them():
     features = one_hot(contexts)
     explained, variances = [], []
     for generative in (PROCESS, INTERACTING):
-        tastes = np.log([generative.taste(context) for context in contexts])
+        tastes = np.log([taste(generative, context) for context in contexts])
         tastes -= tastes.mean(axis=1, keepdims=True)
         tastes -= tastes.mean(axis=0)
         errors = tastes - features @ np.linalg.lstsq(features, tastes)[0]

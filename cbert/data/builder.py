@@ -12,7 +12,6 @@ import tempfile
 import numpy as np
 import tensorflow_datasets as tfds
 from array_record.python import array_record_module
-from tensorflow_datasets.core import hashing
 from tensorflow_datasets.core.utils import shard_utils
 
 from cbert import files, progress
@@ -23,6 +22,8 @@ from cbert.schema import TEXT, Schema, schema_file
 
 VERSION = "1.0.0"
 _WRITING = ".writing-"
+# Every record can be read alone; the default compression takes three times as long for 8 %.
+_FORM = "group_size:1,snappy"
 AS_GIVEN = "Records as they were given, split by group."
 
 
@@ -95,13 +96,12 @@ def _write_split(
     """Writes the files of one split."""
     size = records.size()
     count = shard_utils.ShardConfig.calculate_number_shards(size, len(records))
-    shuffled = RecordView(records.store, records.indices[_order(split, records)])
     bar = progress.bar(desc=f"writing {split}", total=len(records), unit=" examples")
-    serialised = shuffled.serialised()
+    serialised = records.shuffled().serialised()
     lengths = np.diff([0, *shard_utils.get_shard_boundaries(len(records), count)]).tolist()
     for index, length in enumerate(lengths):
         path = folder / f"{name}-{split}.array_record-{index:05d}-of-{count:05d}"
-        writer = array_record_module.ArrayRecordWriter(str(path), "group_size:1")
+        writer = array_record_module.ArrayRecordWriter(str(path), _FORM)
         for _ in range(length):
             writer.write(next(serialised))
             bar.update()
@@ -113,13 +113,3 @@ def _write_split(
     return tfds.core.SplitInfo(
         name=split, shard_lengths=lengths, num_bytes=size, filename_template=template
     )
-
-
-def _order(split: str, records: RecordView) -> np.ndarray:
-    """Positions in the order of TFDS, that of a hash of split and id, `int64 [M]`."""
-    hasher = hashing.Hasher(split)
-    keys = bytearray()
-    for data in records.serialised():
-        keys += hasher.hash_key(examples.id_of(data)).to_bytes(16, "big")
-    high, low = np.frombuffer(keys, ">u8").reshape(-1, 2).astype(np.uint64).T
-    return np.lexsort((low, high))

@@ -34,7 +34,7 @@ class Collection:
 
     def add(self, record: Record, split: str) -> None:
         """Adds a record at the end."""
-        self._store.append(record)
+        self._store.append(record, split)
         self.overview.add(record, split)
 
     def everything(self) -> RecordView:

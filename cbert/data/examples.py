@@ -16,6 +16,7 @@ from cbert.data.text_records import Text
 WEIGHT = "weight"
 _LOG_PROBABILITY, _RANK = "reference/log_probability", "reference/rank"
 _WITHOUT_CONTEXT = "reference/without_context"
+_encode_json = json.JSONEncoder(ensure_ascii=False).encode  # Made once, as records are many.
 
 
 def features(is_text: bool, is_weighted: bool) -> tfds.features.FeaturesDict:
@@ -49,41 +50,38 @@ def features(is_text: bool, is_weighted: bool) -> tfds.features.FeaturesDict:
 
 def to_bytes(record: Record) -> bytes:
     """Serialises a record; equal records give equal bytes, which TFDS does not promise."""
-    fields = {
-        "id": _text([record.id]),
-        "group": _text([record.group]),
-        "context": _text([json.dumps(record.context, ensure_ascii=False)]),
-    }
-    fields |= (
-        _item_fields(record)
-        if record.text is None
-        else {"text": _text([record.text.to_json()])}
-    )
+    example = tf_example_pb2.Example()
+    fields = example.features.feature
+    _set_texts(fields["id"], [record.id])
+    _set_texts(fields["group"], [record.group])
+    _set_texts(fields["context"], [_encode_json(record.context)])
+    if record.text is None:
+        _set_items(fields, record)
+    else:
+        _set_texts(fields["text"], [record.text.to_json()])
     if record.weight != 1:
-        fields[WEIGHT] = _numbers([record.weight])
-    example = tf_example_pb2.Example(features=tf_feature_pb2.Features(feature=fields))
+        _set_numbers(fields[WEIGHT], [record.weight])
     return example.SerializeToString(deterministic=True)
 
 
-def _item_fields(record: Record) -> dict[str, tf_feature_pb2.Feature]:
+def _set_items(fields: Mapping[str, tf_feature_pb2.Feature], record: Record) -> None:
     reference = record.reference or {"log_probability": [], "rank": []}
-    return {
-        "items": _text(record.items),
-        _LOG_PROBABILITY: _numbers(reference["log_probability"]),
-        _WITHOUT_CONTEXT: _numbers(reference.get("without_context", [])),
-        _RANK: tf_feature_pb2.Feature(
-            int64_list=tf_feature_pb2.Int64List(value=map(int, reference["rank"]))
-        ),
-    }
+    _set_texts(fields["items"], record.items)
+    _set_numbers(fields[_LOG_PROBABILITY], reference["log_probability"])
+    _set_numbers(fields[_WITHOUT_CONTEXT], reference.get("without_context", []))
+    ranks = fields[_RANK].int64_list
+    ranks.SetInParent()  # An empty list is written, too.
+    ranks.value.extend(map(int, reference["rank"]))
 
 
-def _text(values: list[str]) -> tf_feature_pb2.Feature:
-    encoded = tf_feature_pb2.BytesList(value=[value.encode() for value in values])
-    return tf_feature_pb2.Feature(bytes_list=encoded)
+def _set_texts(feature: tf_feature_pb2.Feature, values: list[str]) -> None:
+    feature.bytes_list.SetInParent()
+    feature.bytes_list.value.extend([value.encode() for value in values])
 
 
-def _numbers(values: list[float]) -> tf_feature_pb2.Feature:
-    return tf_feature_pb2.Feature(float_list=tf_feature_pb2.FloatList(value=values))
+def _set_numbers(feature: tf_feature_pb2.Feature, values: list[float]) -> None:
+    feature.float_list.SetInParent()
+    feature.float_list.value.extend(values)
 
 
 def from_bytes(data: bytes) -> Record:
@@ -114,12 +112,6 @@ def from_bytes(data: bytes) -> Record:
 def weight_of(fields: Mapping[str, tf_feature_pb2.Feature]) -> float:
     """An example's weight, 1 where it has none."""
     return fields[WEIGHT].float_list.value[0] if WEIGHT in fields else 1.0
-
-
-def id_of(data: bytes) -> str:
-    """The record's id alone."""
-    fields = tf_example_pb2.Example.FromString(data).features.feature
-    return _only(fields, "id")
 
 
 def _only(fields: Mapping[str, tf_feature_pb2.Feature], name: str) -> str:

@@ -153,10 +153,14 @@ class _Column:
         """Remembers how many entries the longest value of any split has.
 
         Raises:
-          UserError: the first value is of no kind, or cannot be of the kind that was named.
+          UserError: the first value is of no kind, or one cannot be of the feature's kind.
         """
         if self._kind is None:
             self._kind = self._decide(value)
+        elif not self._kind.holds(value):
+            raise UserError(
+                f"context {self._name!r} is {shown(value)}, but {self._kind.kind} elsewhere"
+            )
         self._entries = max(self._entries, self._kind.entries_of(value))
 
     def finish(self, examples: int) -> Feature:

@@ -1,6 +1,7 @@
 """A few numbers of each record, collected while the records pass by."""
 
 import array
+import collections
 
 import numpy as np
 
@@ -10,7 +11,13 @@ from cbert.data.records import SPLITS, Record, text_of
 
 
 class Overview:
-    """A few numbers of each record: its split, length, and hashes of its group and items."""
+    """A few numbers of each record: its split, length, and hashes of its group and items.
+
+    Attributes:
+      items: How often each item occurs in all splits.
+      observed: How many records have a value of each feature, in the order in which the
+        features first appeared.
+    """
 
     def __init__(self, kind: str) -> None:
         """kind: `set`, `sequence` or `text`, which decides what makes records equal."""
@@ -20,8 +27,8 @@ class Overview:
         self._groups = array.array("Q")
         self._contents = array.array("Q")
         self._weights = 1.0, 1.0
-        # Names have the order of first appearance.
-        self.feature_names: dict[str, None] = {}
+        self.items: collections.Counter[str] = collections.Counter()
+        self.observed: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._splits)
@@ -39,7 +46,9 @@ class Overview:
         self._contents.append(hash64(repr(contents)))
         least, largest = self._weights
         self._weights = min(least, record.weight), max(largest, record.weight)
-        self.feature_names.update(dict.fromkeys(record.context))
+        self.items.update(record.items)
+        for name, value in record.context.items():
+            self.observed[name] = self.observed.get(name, 0) + (value is not None)
 
     def indices(self, split: str) -> np.ndarray:
         """The indices of the records of a split, `int64`, in the order in which they came."""

@@ -1,7 +1,7 @@
 """From records to prepared data, with a summary of what they hold.
 
-The records pass through once and wait on disk, where the schema is inferred from them; memory
-holds some fifty bytes of each, however many there are.
+The records pass through once, while the schema of sets and sequences is inferred from them, and
+wait on disk; memory holds some seventy bytes of each, however many there are.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from cbert.data.prepare_text import TextOptions
 from cbert.data.random_streams import stream
 from cbert.data.record_store import RecordView
 from cbert.data.records import SPLITS, Record
-from cbert.data.summary import Usage, summarize
+from cbert.data.summary import summarize
 from cbert.data.token_usage import TokenUsage
 from cbert.errors import UserError, shown
 from cbert.schema import TEXT, Schema, schema_file
@@ -76,26 +76,49 @@ def prepare(
     directory = builder.directory(data_dir, name).parent.parent
     with contextlib.ExitStack() as stack:
         collection = stack.enter_context(Collection(directory, options.kind))
-        longer = _collect(records, collection, schema, options)
+        given, tokens = schema, None
         if options.kind == TEXT:
-            collection, schema, tokens = _text(collection, schema, options, directory, stack)
+            longer = _collect(records, collection, given, None, options)
+            collection, schema, tokens = _text(collection, given, options, directory, stack)
             longer = tokens.cut
+        elif given is None:
+            accumulator = _accumulator(options)
+            longer = _collect(records, collection, None, accumulator, options)
+            _check_validation(collection.by_split())
+            schema = accumulator.finish()
         else:
-            schema, tokens = _schema(schema, collection.by_split(), options), None
+            longer = _collect(records, collection, given, None, options)
+            schema = _schema(given, collection.by_split(), options)
         by_split = {split: view for split, view in collection.by_split().items() if len(view)}
         schema.check_room(max(map(len, by_split.values())))
-        usage = _usage(schema, collection)
+        if given is not None:
+            _check_fit(schema, collection)
         is_weighted = collection.overview.weights() is not None
         written = builder.write(
             *(data_dir, name, by_split, schema, options.overwrite),
             is_weighted=is_weighted,
             description=description,
         )
-    return written, summarize(collection.overview, usage, schema, longer, tokens)
+    return written, summarize(collection.overview, schema, longer, tokens)
+
+
+def _accumulator(options: Options) -> infer_schema.SchemaAccumulator:
+    return infer_schema.SchemaAccumulator(
+        options.kind,
+        options.min_count,
+        options.value_min_count,
+        options.max_items,
+        options.widths,
+        options.kinds,
+    )
 
 
 def _collect(
-    records: Iterable[Record], collection: Collection, schema: object, options: Options
+    records: Iterable[Record],
+    collection: Collection,
+    schema: object,
+    accumulator: infer_schema.SchemaAccumulator | None,
+    options: Options,
 ) -> int:
     """Stores the records without what is dropped; counts those longer than `max_items`."""
     max_items = schema.max_items if isinstance(schema, Schema) else options.max_items
@@ -112,7 +135,11 @@ def _collect(
             if options.longer == "leave_out":
                 continue
             record = _subsampled(record, max_items, options.kind)
-        collection.add(record, splits.split_of(record, options.split_weights))
+        split = splits.split_of(record, options.split_weights)
+        collection.add(record, split)
+        if accumulator is not None:
+            take = accumulator.observe if split == SPLITS[0] else accumulator.make_room
+            take(record)
     for name in options.drop:
         if name not in names:
             raise UserError(f"drop names {shown(name)}; the features are: {', '.join(names)}")
@@ -140,32 +167,13 @@ def _subsampled(record: Record, size: int, kind: str) -> Record:
 
 
 def _schema(
-    given: Schema | Callable[[RecordView], Schema] | None,
+    given: Schema | Callable[[RecordView], Schema],
     by_split: dict[str, RecordView],
     options: Options,
 ) -> Schema:
-    if given is None:
-        return _inferred(by_split, options)
     schema = given if isinstance(given, Schema) else given(by_split[SPLITS[0]])
     kept = tuple(f for f in schema.features if f.name not in options.drop)
     return dataclasses.replace(schema, features=kept)
-
-
-def _inferred(by_split: dict[str, RecordView], options: Options) -> Schema:
-    _check_validation(by_split)
-    accumulator = infer_schema.SchemaAccumulator(
-        options.kind,
-        options.min_count,
-        options.value_min_count,
-        options.max_items,
-        options.widths,
-        options.kinds,
-    )
-    for split, records in by_split.items():
-        take = accumulator.observe if split == SPLITS[0] else accumulator.make_room
-        for record in records:
-            take(record)
-    return accumulator.finish()
 
 
 def _check_validation(by_split: dict[str, RecordView]) -> None:
@@ -206,18 +214,15 @@ def _text(
     return examples, schema, tokens
 
 
-def _usage(schema: Schema, collection: Collection) -> Usage:
-    """Checks that the schema fits the records."""
-    usage, iterator = Usage(schema), iter(collection.everything())
-    while block := list(itertools.islice(iterator, _BLOCK)):
-        usage.add(block)
+def _check_fit(schema: Schema, collection: Collection) -> None:
+    """Raises `UserError` where a schema that was given does not fit the records."""
+    records = iter(collection.everything())
+    while block := list(itertools.islice(records, _BLOCK)):
         try:
             schema.encode_contexts([record.context for record in block])
         except UserError as error:
             raise UserError(f"the schema does not fit: {error}") from None
-    items = int(collection.overview.lengths().sum())
-    if schema.kind != TEXT and usage.unknown.total() == items:
+    if schema.kind != TEXT and not any(i in schema.codes for i in collection.overview.items):
         raise UserError(
             "the schema does not fit: none of the data's items is in its vocabulary"
         )
-    return usage

@@ -9,6 +9,7 @@ import types
 from collections.abc import Iterator
 
 import numpy as np
+from tensorflow_datasets.core import hashing
 
 from cbert.data import examples
 from cbert.data.records import Record
@@ -26,6 +27,9 @@ class RecordStore:
             error.filename = str(directory)
             raise
         self._ends = array.array("Q", [0])
+        self._keys = bytearray()
+        self._hashers: dict[str, hashing.Hasher] = {}
+        self._is_flushed = True
 
     def __enter__(self) -> "RecordStore":
         return self
@@ -41,18 +45,27 @@ class RecordStore:
     def __len__(self) -> int:
         return len(self._ends) - 1
 
-    def append(self, record: Record) -> None:
+    def append(self, record: Record, split: str) -> None:
         """Adds a record at the end."""
         data = examples.to_bytes(record)
-        self._file.seek(0, os.SEEK_END)
         self._file.write(data)
+        self._is_flushed = False
         self._ends.append(self._ends[-1] + len(data))
+        if split not in self._hashers:
+            self._hashers[split] = hashing.Hasher(split)
+        self._keys += self._hashers[split].hash_key(record.id).to_bytes(16, "big")
 
     def read(self, index: int) -> bytes:
         """The example of a record, counted in the order of `append`."""
+        if not self._is_flushed:
+            self._file.flush()
+            self._is_flushed = True
         start, end = self._ends[index], self._ends[index + 1]
-        self._file.seek(start)
-        return self._file.read(end - start)
+        return os.pread(self._file.fileno(), end - start, start)
+
+    def keys(self) -> np.ndarray:
+        """TFDS's hash of each record's split and id, two halves, `uint64 [M, 2]`."""
+        return np.frombuffer(bytes(self._keys), ">u8").reshape(-1, 2).astype(np.uint64)
 
     def sizes(self) -> np.ndarray:
         """Bytes of each example, `int64 [M]`."""
@@ -83,6 +96,11 @@ class RecordView:
     def serialised(self) -> Iterator[bytes]:
         """The records as serialised examples."""
         return (self.store.read(index) for index in self.indices)
+
+    def shuffled(self) -> "RecordView":
+        """The records in the order of TFDS, that of a hash of split and id."""
+        high, low = self.store.keys()[self.indices].T
+        return RecordView(self.store, self.indices[np.lexsort((low, high))])
 
     def size(self) -> int:
         """Bytes of all their examples."""

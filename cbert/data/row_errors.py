@@ -10,6 +10,8 @@ class RowError(UserError):
 
 def check_text(text: str, what: str, longest: int = values.LONGEST_NAME) -> None:
     """Refuses text that is too long or has no UTF-8; raises `RowError`."""
+    if len(text) <= longest and text.isascii():  # Most texts are; there are many of them.
+        return
     try:
         values.check_text(text, what, longest)
     except UserError as error:

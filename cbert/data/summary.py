@@ -1,37 +1,17 @@
 """The numbers that describe prepared data, collected while the records pass by."""
 
-import collections
-from collections.abc import Iterable
 from typing import Any
 
 from cbert import schema as schema_lib
 from cbert.data.overview import Overview
-from cbert.data.records import SPLITS, Record
+from cbert.data.records import SPLITS
 from cbert.data.token_usage import TokenUsage
 from cbert.errors import printable
 from cbert.schema import Schema
 
 
-class Usage:
-    """Counts how the records use a schema: unknown items, and the features they have."""
-
-    def __init__(self, schema: Schema) -> None:
-        self._schema = schema
-        self.unknown: collections.Counter[str] = collections.Counter()
-        self.observed: collections.Counter[str] = collections.Counter()
-
-    def add(self, records: Iterable[Record]) -> None:
-        """Takes note of some records."""
-        for record in records:
-            self.unknown.update(i for i in record.items if i not in self._schema.codes)
-            self.observed.update(
-                name for name, value in record.context.items() if value is not None
-            )
-
-
 def summarize(
     overview: Overview,
-    usage: Usage,
     schema: Schema,
     longer: int,
     tokens: TokenUsage | None = None,
@@ -40,7 +20,6 @@ def summarize(
 
     Args:
       overview: Has seen every record.
-      usage: Has seen every record, too.
       schema: The schema of the data set.
       longer: The number of records that had more items than allowed, or were cut.
       tokens: The token counts of a text data set; has seen every record, too.
@@ -53,10 +32,11 @@ def summarize(
             "kind": feature.kind,
             "values": feature.value_count,
             "width": feature.width,
-            "missing": 1 - usage.observed[feature.name] / len(overview),
+            "missing": 1 - overview.observed.get(feature.name, 0) / len(overview),
         }
         for feature in schema.features
     }
+    unknown = [count for item, count in overview.items.items() if item not in schema.codes]
     target: dict[str, Any] = {}
     if tokens is not None and schema.target is not None:
         target = {
@@ -73,8 +53,8 @@ def summarize(
         "groups": groups,
         "items": int(lengths.sum()),
         "vocabulary": len(schema.items),
-        "unknown_items": len(usage.unknown),
-        "unknown_occurrences": tokens.unknown if tokens else usage.unknown.total(),
+        "unknown_items": len(unknown),
+        "unknown_occurrences": tokens.unknown if tokens else sum(unknown),
         "lengths": {
             "min": int(lengths.min()),
             "mean": float(lengths.mean()),
@@ -84,7 +64,7 @@ def summarize(
         "duplicates_across_splits": overview.duplicates(),
         "groups_across_splits": groups_across,
         "features": features,
-        "ignored_features": sorted(set(overview.feature_names) - set(features)),
+        "ignored_features": sorted(set(overview.observed) - set(features)),
         **({"weights": weights} if (weights := overview.weights()) else {}),
         **target,
     }

@@ -15,9 +15,14 @@ where e_n cancels and the theme is summed out: P(z | R, u) ~ P(z | u) prod_{b in
 The logarithm of f_u is a sum over features, but for the colours of an occasion, which depend on
 the age; or it is made of interactions of three features (`interactions.py`).
 
-Legend: N customers, V articles, T types, Z themes, n items.
+Taste depends on an article's colour, brand and price alone, which are its *cell*: the totals of
+types are sums over cells, so that a customer costs little even where the catalogue is large.
+
+Legend: N customers, V articles, C cells, T types, Z themes, n items.
 """
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -50,7 +55,9 @@ class GenerativeProcess:
     def __init__(self, catalogue: Catalogue, seed: int = 0, interactions: bool = False) -> None:
         self.catalogue = catalogue
         self._interactions = Interactions(seed) if interactions else None
-        self._firsts = np.searchsorted(catalogue.types, np.arange(len(words.TYPES)))
+        self._bounds = np.searchsorted(
+            catalogue.types, np.arange(len(words.TYPES) + 1)
+        ).tolist()
         random = stream("generative process", seed)
         colours, styles = len(words.COLOURS), len(words.STYLES)
         self._theme_style = np.arange(THEMES) % styles
@@ -59,6 +66,13 @@ class GenerativeProcess:
         fits = (catalogue.styles == self._theme_style[:, None]) * 1.0
         fits += palette[:, catalogue.colours]
         self._themed = catalogue.popularity * np.exp(theme * fits)
+        shape = (colours, len(words.BRANDS), len(words.PRICES))
+        parts = (catalogue.colours, catalogue.brands, catalogue.prices)
+        self._cells = np.ravel_multi_index(parts, shape)
+        size = len(words.TYPES) * int(np.prod(shape))
+        where = np.ravel_multi_index((catalogue.types, *parts), (len(words.TYPES), *shape))
+        masses = [np.bincount(where, themed, size) for themed in self._themed]
+        self._masses = np.reshape(masses, (THEMES, len(words.TYPES), -1))  # [Z, T, C]
         self._type_base = random.normal(0, 0.5, len(words.TYPES))
         self._type_gender = random.normal(0, 0.8, (len(words.GENDERS), len(words.TYPES)))
         self._type_occasion = random.normal(0, 0.8, (len(words.OCCASIONS), len(words.TYPES)))
@@ -90,8 +104,7 @@ class GenerativeProcess:
         return weights / weights.sum()
 
     def taste(self, context: dict[str, Any]) -> np.ndarray:
-        """f_u `[V]`, how much the customer likes each article, whatever the theme."""
-        catalogue = self.catalogue
+        """f_u `[C]`, how much the customer likes the articles of each cell, in any theme."""
         if self._interactions:
             context = self._interactions.exchanged(context)
         colours = PREFERRED_COLOUR * _contains(context.get("colours", ()), words.COLOURS)
@@ -106,49 +119,60 @@ class GenerativeProcess:
         if "price" in context:
             wanted = words.PRICES.index(context["price"])
             prices = -PRICE_STEP * np.abs(np.arange(len(prices)) - wanted)
-        return (
-            np.exp(colours)[catalogue.colours]
-            * np.exp(brands)[catalogue.brands]
-            * np.exp(prices)[catalogue.prices]
-        )
+        both = np.exp(colours)[:, None] * np.exp(brands)
+        return (both[:, :, None] * np.exp(prices)).ravel()
 
-    def articles(self, context: dict[str, Any]) -> np.ndarray:
-        """P(a | t, z, u) of each article a of type t `[Z, V]`."""
-        fitting = self._themed * self.taste(context)
-        totals = np.add.reduceat(fitting, self._firsts, axis=1)
-        return fitting / np.repeat(totals, np.bincount(self.catalogue.types), axis=1)
+    def articles(self, context: dict[str, Any], some: Any = slice(None)) -> np.ndarray:
+        """P(a | t, z, u) of some articles a, each of its type t, `[Z, V]`."""
+        taste = self.taste(context)
+        totals = self._masses @ taste
+        fitting = self._themed[:, some] * taste[self._cells[some]]
+        return fitting / totals[:, self.catalogue.types[some]]
 
     def draw(
         self, random: np.random.Generator, contexts: list[dict[str, Any]]
     ) -> list[np.ndarray]:
         """One outfit a customer: `int [n]` articles in random order."""
+        weights = np.array([self.type_weights(context) for context in contexts])
+        tables = elementary_symmetric(weights, LENGTHS[-1])
         drawn = []
-        for context in contexts:
-            length = int(random.choice(LENGTHS, p=LENGTH_PROBABILITIES))
-            types = draw_subset(random, self.type_weights(context), length)
-            theme = random.choice(THEMES, p=self.theme_probabilities(context))
-            cumulative = np.cumsum(self._themed[theme] * self.taste(context))
-            ends = np.append(self._firsts[1:], len(cumulative)) - 1
-            below = np.where(self._firsts > 0, cumulative[self._firsts - 1], 0.0)[types]
-            points = below + random.random(length) * (cumulative[ends][types] - below)
-            articles = np.searchsorted(cumulative, points, side="right")
-            drawn.append(random.permutation(np.minimum(articles, ends[types])))
+        for index, context in enumerate(contexts):
+            length = LENGTHS[_draw_index(random, LENGTH_PROBABILITIES)]
+            types = draw_subset(random, weights[index], tables[index], length)
+            theme = _draw_index(random, self.theme_probabilities(context))
+            taste = self.taste(context)
+            articles = [
+                self._draw_article(point, kind, theme, taste)
+                for point, kind in zip(random.random(length), types, strict=True)
+            ]
+            drawn.append(random.permutation(articles))
         return drawn
+
+    def _draw_article(self, point: float, kind: int, theme: int, taste: np.ndarray) -> int:
+        """The article of a type to which a point in [0, 1) belongs."""
+        inside = slice(*self._bounds[kind : kind + 2])
+        cumulative = np.cumsum(self._themed[theme, inside] * taste[self._cells[inside]])
+        position = np.searchsorted(cumulative, point * cumulative[-1], side="right")
+        return int(inside.start + min(position, len(cumulative) - 1))
 
     def conditional(self, items: np.ndarray, context: dict[str, Any]) -> np.ndarray:
         """P(a | the other items, u) `[n, V]`, one row for each item masked in turn."""
         types = self.catalogue.types[items]
-        fitting = self.articles(context)
-        themes = np.log(self.theme_probabilities(context)) + _sum_of_others(
-            np.log(fitting[:, items]).T
-        )
+        fitting = self.articles(context, items)
+        themes = np.log(self.theme_probabilities(context)) + _sum_of_others(np.log(fitting).T)
         themes = np.exp(themes - themes.max(axis=1, keepdims=True))
         themes /= themes.sum(axis=1, keepdims=True)
         weights = np.tile(self.type_weights(context), (len(items), 1))
         for index in range(len(items)):
             weights[index, np.delete(types, index)] = 0.0
         weights /= weights.sum(axis=1, keepdims=True)
-        return (themes @ fitting) * weights[:, self.catalogue.types]
+        taste = self.taste(context)
+        factors = themes[:, :, None] * weights[:, None] / (self._masses @ taste)  # [n, Z, T]
+        conditional = np.empty((len(items), len(self._cells)))
+        for kind, (start, end) in enumerate(itertools.pairwise(self._bounds)):
+            mixed = factors[:, :, kind] @ self._themed[:, start:end]
+            conditional[:, start:end] = mixed * taste[self._cells[start:end]]
+        return conditional
 
     def reference(self, items: np.ndarray, context: dict[str, Any]) -> dict[str, list[float]]:
         """The Bayes-optimal log-probability (nats) and rank of each item, ties against it."""
@@ -159,7 +183,13 @@ class GenerativeProcess:
 
 
 def _contains(chosen: Any, values: tuple[str, ...]) -> np.ndarray:
-    return np.array([value in chosen for value in values], float)
+    return np.array([1.0 if value in chosen else 0.0 for value in values])
+
+
+def _draw_index(random: np.random.Generator, probabilities: Sequence[float]) -> int:
+    """The index that `random.choice` draws, in a tenth of its time."""
+    cumulative = np.cumsum(probabilities)
+    return int(np.searchsorted(cumulative / cumulative[-1], random.random(), side="right"))
 
 
 def _sum_of_others(rows: np.ndarray) -> np.ndarray:
@@ -168,21 +198,32 @@ def _sum_of_others(rows: np.ndarray) -> np.ndarray:
 
 
 def elementary_symmetric(weights: np.ndarray, order: int) -> np.ndarray:
-    """e_0 to e_order of every suffix of the weights, `[T + 1, order + 1]`."""
-    table = np.zeros((len(weights) + 1, order + 1))
-    table[:, 0] = 1.0
-    for first in range(len(weights) - 1, -1, -1):
-        table[first, 1:] = table[first + 1, 1:] + weights[first] * table[first + 1, :-1]
+    """e_0 to e_order of every suffix of the weights `[..., T]`, `[..., T + 1, order + 1]`."""
+    *batch, size = weights.shape
+    table = np.zeros((*batch, size + 1, order + 1))
+    table[..., 0] = 1.0
+    for first in range(size - 1, -1, -1):
+        rest = table[..., first + 1, :]
+        table[..., first, 1:] = rest[..., 1:] + weights[..., first, None] * rest[..., :-1]
     return table
 
 
-def draw_subset(random: np.random.Generator, weights: np.ndarray, size: int) -> np.ndarray:
-    """Draws S with P(S) = prod w / e_size, one element after the other."""
-    table = elementary_symmetric(weights, size)
+def draw_subset(
+    random: np.random.Generator, weights: np.ndarray, table: np.ndarray, size: int
+) -> list[int]:
+    """Draws S with P(S) = prod w / e_size, one element after the other.
+
+    Args:
+      random: Decides the subset.
+      weights: w `[T]`.
+      table: Their `elementary_symmetric` of at least that order.
+      size: The number of elements of S.
+    """
     chosen: list[int] = []
-    points = random.random(len(weights))
-    for index, weight in enumerate(weights):
+    rows = table.tolist()
+    points = random.random(len(weights)).tolist()
+    for index, weight in enumerate(weights.tolist()):
         left = size - len(chosen)
-        if left and points[index] * table[index, left] < weight * table[index + 1, left - 1]:
+        if left and points[index] * rows[index][left] < weight * rows[index + 1][left - 1]:
             chosen.append(index)
-    return np.array(chosen)
+    return chosen

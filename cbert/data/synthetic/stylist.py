@@ -7,6 +7,7 @@ missing for the Bayes-optimal prediction, too. Which colours are preferred at an
 depends on the customer's age; with interactions, every taste depends on three features at once.
 """
 
+import bisect
 import collections
 import contextlib
 import functools
@@ -40,6 +41,7 @@ from cbert.schema import SET, Categorical, Feature, MultiValued, Numerical, Sche
 
 AGE_EDGES = tuple(float(age) for age in range(20, 72, 4))
 MISSING = 0.08
+PRICES_UP_TO = (0.3, 0.7, 0.9, 1.0)  # How likely a price of at most each level is preferred.
 BATCH = 256
 MANY = 100_000  # Outfits, from which on starting processes pays.
 _AHEAD = 64  # The most batches that the processes draw ahead.
@@ -213,7 +215,7 @@ def draw_customers(random: np.random.Generator, count: int) -> list[tuple[int, d
     while len(customers) < count:
         context = _draw_customer(random)
         for _ in range(1 + (random.random() < 0.3)):
-            request = dict(context, occasion=str(random.choice(OCCASIONS)))
+            request = dict(context, occasion=OCCASIONS[random.integers(len(OCCASIONS))])
             if random.random() < MISSING:
                 del request["occasion"]
             customers.append((number, request))
@@ -224,24 +226,29 @@ def draw_customers(random: np.random.Generator, count: int) -> list[tuple[int, d
 def _draw_customer(random: np.random.Generator) -> dict[str, Any]:
     def several(values: tuple[str, ...], least: int, most: int) -> list[str]:
         count = random.integers(least, most + 1)
-        return [str(value) for value in random.choice(values, count, replace=False)]
+        return [values[code] for code in random.choice(len(values), count, replace=False)]
 
     gender = int(random.random() < 0.4)
-    size = int(np.clip(random.normal(2 + 0.6 * gender, 1.1), 0, len(SIZES) - 1))
+    size = _within(random.normal(2 + 0.6 * gender, 1.1), 0, len(SIZES) - 1)
     context = {
-        "age": int(np.clip(random.normal(40, 14), 18, 80)),
+        "age": _within(random.normal(40, 14), 18, 80),
         "gender": GENDERS[gender],
-        "country": str(random.choice(COUNTRIES)),
+        "country": COUNTRIES[random.integers(len(COUNTRIES))],
         "colours": several(COLOURS, 1, 3),
         "brands": several(BRANDS, 0, 3),
         "styles": several(STYLES, 1, 2),
         "no_go_types": several(TYPES, 0, 3),
         "top_size": SIZES[size],
-        "bottom_size": SIZES[int(np.clip(size + random.integers(-1, 2), 0, len(SIZES) - 1))],
-        "shoe_size": float(np.round(2 * random.normal(39 + 4 * gender, 1.5)) / 2),
-        "price": PRICES[int(random.choice(len(PRICES), p=[0.3, 0.4, 0.2, 0.1]))],
+        "bottom_size": SIZES[_within(size + random.integers(-1, 2), 0, len(SIZES) - 1)],
+        "shoe_size": round(2 * random.normal(39 + 4 * gender, 1.5)) / 2,
+        "price": PRICES[bisect.bisect(PRICES_UP_TO, random.random())],
     }
     return {name: value for name, value in context.items() if random.random() >= MISSING}
+
+
+def _within(value: float, least: int, most: int) -> int:
+    """The value, or the bound beyond which it lies, without its fraction."""
+    return int(min(max(value, least), most))
 
 
 def schema(articles: int, training: Iterable[Record] = (), seed: int = 0) -> Schema:

@@ -15,7 +15,8 @@ Legend: M outfits of n items, N customers, V articles, Z themes.
 """
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -102,16 +103,27 @@ def _evidence(
 ) -> tuple[np.ndarray, np.ndarray]:
     """P(S | n) `[M]`, and for each item the sum over what may stand in its place `[M, n]`."""
     types = process.catalogue.types[items]
+    occurring, positions = np.unique(items, return_inverse=True)
+    positions = positions.reshape(items.shape)
     # Relative to these, products of probabilities stay within float32.
-    typical = process.articles({}).mean(axis=0)
+    typical = process.articles({}, occurring).mean(axis=0)
     whole, others = np.zeros(len(items)), np.zeros(items.shape)
     for probability, customers in block:
         themes = np.mean([process.theme_probabilities(one) for one in customers], axis=0)
         type_whole, type_others = _of_types(process, types, customers)
-        article_whole, article_others = _of_articles(process, items, customers, themes, typical)
+        ratios = functools.partial(_ratios, process, occurring, typical)
+        article_whole, article_others = _of_articles(ratios, positions, customers, themes)
         whole += probability * type_whole * article_whole
         others += probability * type_others * article_others
-    return whole, others / typical[items]
+    return whole, others / typical[positions]
+
+
+def _ratios(
+    process: GenerativeProcess, articles: np.ndarray, typical: np.ndarray, customers: Customers
+) -> np.ndarray:
+    """P(a | t, z, u) / typical of some articles, `float32 [articles, N Z]`."""
+    ratios = np.concatenate([process.articles(one, articles) / typical for one in customers])
+    return np.ascontiguousarray(ratios.T, np.float32)
 
 
 def _of_types(
@@ -131,18 +143,16 @@ def _of_types(
 
 
 def _of_articles(
-    process: GenerativeProcess,
+    ratios_of: Callable[[Customers], np.ndarray],
     items: np.ndarray,
     customers: Customers,
     themes: np.ndarray,
-    typical: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The mean of sum_z P(z) prod_a P(a | t, z, u) / typical, and that without each item."""
     whole, others = np.zeros(len(items)), np.zeros(items.shape)
     for first in range(0, len(customers), _CUSTOMERS):
         some = customers[first : first + _CUSTOMERS]
-        ratios = np.concatenate([process.articles(one) / typical for one in some])
-        ratios = np.ascontiguousarray(ratios.T, np.float32)  # [V, N Z]
+        ratios = ratios_of(some)
         weights = np.tile(themes / len(customers), len(some)).astype(np.float32)
         for start in range(0, len(items), _OUTFITS):
             inside = slice(start, start + _OUTFITS)
