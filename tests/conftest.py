@@ -6,10 +6,10 @@ import os
 import tempfile
 
 os.environ["JAX_PLATFORMS"] = "cpu"
-# Most of a test's time is compilation: optimise less, and share what was compiled.
+# Most of a test's time is compilation: optimise less, and keep programs for the next run.
 if "PYTEST_XDIST_WORKER" not in os.environ:  # Workers inherit it.
-    _CACHE = tempfile.TemporaryDirectory(prefix="cbert-tests-")
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE.name
+    _CACHES = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(_CACHES, "cbert-tests")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["XLA_FLAGS"] = (
         os.environ.get("XLA_FLAGS", "")
