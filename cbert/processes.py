@@ -32,25 +32,32 @@ def output(
       command: The command line.
       name: What the command does, for its error.
       environment: Environment variables beside those of this process.
-      seconds: The time after which the command is killed; None leaves it all it needs.
+      seconds: The time after which the command is killed, and all that it started; None leaves
+        it all it needs.
 
     Raises:
       UserError: the command failed; the error is the last that it names.
       subprocess.TimeoutExpired: the command was killed.
     """
-    done = subprocess.run(
+    with subprocess.Popen(
         command,
         env={**os.environ, **(environment or {})},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=seconds,
-    )
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        process_group=0,
+    ) as process:
+        try:
+            printed, log = process.communicate(timeout=seconds)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if process.returncode:
+        lines = [line for line in log.splitlines() if line.strip()]
         errors = [line for line in lines if re.search("error: ", line, re.IGNORECASE)]
-        [*_, last] = [f"exit code {done.returncode}", *(errors or lines)]
+        [*_, last] = [f"exit code {process.returncode}", *(errors or lines)]
         raise UserError(f"{name}: {last.removeprefix('error: ')}")
-    return done.stdout
+    return printed
 
 
 def devices() -> tuple[str, int]:

@@ -161,7 +161,7 @@ def _peer_batch(
 def _setting(training: measure.TrainingRounds) -> dict[str, Any]:
     """All that the peer's process is told but the batches."""
     config, schema = training.config, training.schema
-    full = jax.config.jax_default_matmul_precision in ("float32", "highest")
+    full = jax.default_matmul_precision.value in ("float32", "highest")
     return {
         # Unless it is told otherwise, JAX takes TF32 on a GPU, which PyTorch calls high.
         "matmul_precision": "highest" if full else "high",
