@@ -1,10 +1,14 @@
-"""Child processes: the command line of one, and how it ends with its parent."""
+"""Child processes: the command line of one, what it prints, and how it ends with its parent."""
 
 import ctypes
 import os
+import re
 import signal
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+
+from cbert.errors import UserError
 
 _PR_SET_PDEATHSIG = 1
 # Loaded here, because a child may not load a library between fork and exec.
@@ -14,6 +18,57 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 def command(module: str, flags: Mapping[str, object]) -> tuple[str, ...]:
     """The command line that runs a Python module with `--name=value` for every flag."""
     return (sys.executable, "-m", module, *(f"--{name}={flags[name]}" for name in flags))
+
+
+def output(
+    command: Sequence[str],
+    name: str,
+    environment: Mapping[str, str] | None = None,
+    seconds: float | None = None,
+) -> str:
+    """What a command prints.
+
+    Args:
+      command: The command line.
+      name: What the command does, for its error.
+      environment: Environment variables beside those of this process.
+      seconds: The time after which the command is killed, and all that it started; None leaves
+        it all it needs.
+
+    Raises:
+      UserError: the command failed; the error is the last that it names.
+      subprocess.TimeoutExpired: the command was killed.
+    """
+    with subprocess.Popen(
+        command,
+        env={**os.environ, **(environment or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    ) as process:
+        try:
+            printed, log = process.communicate(timeout=seconds)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if process.returncode:
+        lines = [line for line in log.splitlines() if line.strip()]
+        errors = [line for line in lines if re.search("error: ", line, re.IGNORECASE)]
+        [*_, last] = [f"exit code {process.returncode}", *(errors or lines)]
+        raise UserError(f"{name}: {last.removeprefix('error: ')}")
+    return printed
+
+
+def devices() -> tuple[str, int]:
+    """JAX's backend and the number of its devices.
+
+    Another process asks JAX, because this one would keep the accelerators that it has seen,
+    and its children could not use them.
+    """
+    program = "import jax; print(jax.default_backend(), jax.local_device_count())"
+    backend, count = output((sys.executable, "-c", program), "JAX finds no device").split()
+    return backend, int(count)
 
 
 def ends_with_parent() -> Callable[[], None]:

@@ -7,29 +7,37 @@
       --config.train.batch_size=8 --length=32,128,512 --peer=hf
     python -m experiments.benchmark --prepared --config=configs/speeches.py:none
     python -m experiments.benchmark --scaling --plot=scaling.png
+    python -m experiments.benchmark --accelerator
 
 The examples are random and made in memory: sets, or texts where the config's task is
 masked_language or classification. All that is compared takes turns, and where none is among
 several methods, each is also shown relative to it. The peer runs in a process of its own, by
 the Python that PEER_PYTHON names or by this one. --scaling uses configs/stylist.py, the first
-of --methods, and three rounds of eight steps.
+of --methods, and three rounds of eight steps. --accelerator measures the paper's methods, or
+those of --methods, on sets of five, or of --length, for at most --minutes.
 """
 
 import copy
 import json
-import os
-import pathlib
-import platform
 import time
 from typing import Any
 
-import jax
 import numpy as np
 import psutil
 from absl import flags
+from ml_collections import config_flags
 
 from cbert import processes
-from cbert.benchmark import measure, peer, scaling, tables, workload
+from cbert.benchmark import (
+    accelerator,
+    machine,
+    measure,
+    peer,
+    scaling,
+    summary,
+    tables,
+    workload,
+)
 from cbert.errors import UserError
 from cbert.model import conditioning
 from experiments import command, config_flag
@@ -56,13 +64,38 @@ _PREPARED = flags.DEFINE_bool(
 _SEEDS = flags.DEFINE_integer("seeds", 1, "Seeds in one program.", 1)
 _PEER = flags.DEFINE_enum("peer", None, ["hf"], "Also PyTorch with transformers.")
 _SCALING = flags.DEFINE_bool("scaling", False, "Curves along each size, a process a point.")
+_ACCELERATOR = flags.DEFINE_bool(
+    "accelerator", False, "All that the speed on a GPU depends on, a process a case."
+)
+_MINUTES = flags.DEFINE_float("minutes", 10, "With --accelerator: the time for all cases.", 0)
 _PLOT = flags.DEFINE_string("plot", "", "With --scaling: plot the curves to this file.")
-_PLAIN = "none"  # The method that the cost of the others is compared with.
 _JSON = flags.DEFINE_bool("json", False, "Print one JSON object and nothing else.")
 
 
 def main() -> None:
     """Measures and prints."""
+    _check()
+    if _SCALING.value:
+        results = scaling.measure(_point_command)
+        text = scaling.format_curves(results["curves"])
+        if _PLOT.value:
+            scaling.plot(results["curves"], _PLOT.value)
+    elif _ACCELERATOR.value:
+        cases = accelerator.plan(_methods(), _first(), processes.devices()[0])
+        results = accelerator.measure(cases, _case_command, _MINUTES.value)
+        text = accelerator.format_results(results)
+    else:
+        points = [measured(length) for length in _lengths()]
+        results = {"machine": machine.describe(), **points[0]}
+        if len(points) > 1:
+            results = {"machine": machine.describe(), "points": points}
+        text = tables.format_points(points)
+    described = ", ".join(results["machine"].values())
+    print(json.dumps(results) if _JSON.value else f"{described}\n\n{text}")
+
+
+def _check() -> None:
+    """Refuses flags that do not go together."""
     if not _methods():
         raise UserError(f"--methods is empty; give some of {','.join(conditioning.NAMES)}")
     for method in _methods():
@@ -74,31 +107,34 @@ def main() -> None:
         raise UserError(
             "--prepared measures our training; leave out --peer, --scaling, --length"
         )
+    alone = _SCALING, _PREPARED, _PEER, _SEEDS
+    if _ACCELERATOR.value and (len(lengths) > 1 or any(flag.present for flag in alone)):
+        raise UserError(
+            "--accelerator measures seeds and the peer, too; leave out --seeds, --peer, "
+            "--scaling and --prepared, and give one --length"
+        )
     if _PLOT.value and not _SCALING.value:
         raise UserError("--plot draws curves; add --scaling")
     if _PEER.value:
         peer.check()
     if _PLOT.value:
         scaling.check_plot(_PLOT.value)
-    if _SCALING.value:
-        results = scaling.measure(_point_command)
-        text = scaling.format_curves(results["curves"])
-        if _PLOT.value:
-            scaling.plot(results["curves"], _PLOT.value)
-    else:
-        points = [measured(length) for length in lengths]
-        results = {"machine": machine(), **points[0]}
-        if len(points) > 1:
-            results = {"machine": machine(), "points": points}
-        text = tables.format_points(points)
-    described = ", ".join(results["machine"].values())
-    print(json.dumps(results) if _JSON.value else f"{described}\n\n{text}")
 
 
 def _methods() -> list[str]:
-    if _METHODS.value is None:
-        return [_CONFIG.value.model.method]
-    return config_flag.methods(_METHODS.value)
+    """The short names of the methods to measure."""
+    if _METHODS.value is not None:
+        return list(map(conditioning.short_name, config_flag.methods(_METHODS.value)))
+    return list(conditioning.PAPER) if _ACCELERATOR.value else [_config_method()]
+
+
+def _first() -> str:
+    """The config's method where it is among those to measure, otherwise the first of them."""
+    return _config_method() if _config_method() in _methods() else _methods()[0]
+
+
+def _config_method() -> str:
+    return conditioning.short_name(_CONFIG.value.model.method)
 
 
 def _lengths() -> list[int]:
@@ -117,23 +153,18 @@ def _point_command(curve: str, value: int) -> tuple[str, ...]:
     return processes.command("experiments.benchmark", flags)
 
 
-def machine() -> dict[str, str]:
-    """The machine and the software that the measurements were taken with."""
-    devices = jax.local_devices()
-    return {
-        "processor": _processor(),
-        "cores": f"{os.cpu_count()} cores",
-        "devices": f"{len(devices)} x {devices[0].device_kind}",
-        "python": f"Python {platform.python_version()}",
-        "jax": f"jax {jax.__version__}",
-    }
-
-
-def _processor() -> str:
-    path = pathlib.Path("/proc/cpuinfo")
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+def _case_command(case: accelerator.Case) -> tuple[str, ...]:
+    """The command that measures one case, at the sizes that this one was given."""
+    flag = flags.FLAGS["config"]
+    fields = {**config_flags.get_override_values(flag), **case.fields}
+    arguments = {"config": config_flags.get_config_filename(flag), "methods": case.method}
+    arguments |= {f"config.{name}": value for name, value in fields.items()}
+    arguments |= {"length": _lengths()[0] if _LENGTH.present else accelerator.LENGTH}
+    arguments |= {each.name: each.value for each in (_ROUNDS, _STEPS, _ITEMS, _CONTEXT)}
+    arguments |= {"seeds": case.seeds, "json": True}
+    if case.peer:
+        arguments["peer"] = "hf"
+    return processes.command("experiments.benchmark", arguments)
 
 
 def measured(length: int) -> dict[str, Any]:
@@ -143,7 +174,7 @@ def measured(length: int) -> dict[str, Any]:
     started = time.time() - psutil.Process().create_time()
     started -= sum(trainings[0].compile_seconds[1:])
     trainings += [_training(method, length) for method in others]
-    peak = measure.MatmulPeak()
+    peak = measure.MatmulPeak(_CONFIG.value.model.dtype)
     compared = peer.Comparison(trainings[0]) if _PEER.value else None
     workers: list[Any] = [peak, *trainings, *(compared.workers if compared else ())]
     for _ in range(_ROUNDS.value):
@@ -154,7 +185,7 @@ def measured(length: int) -> dict[str, Any]:
         "matmul_peak_gflops": float(np.median(peak.rates)) / 1e9,
         "start_to_first_step_s": started,
         "peak_memory_mb": measure.peak_memory_mb(),
-        "methods": _summaries(trainings, peak),
+        "methods": summary.summarize(trainings, peak),
     }
     if compared:
         compared.close()
@@ -162,22 +193,8 @@ def measured(length: int) -> dict[str, Any]:
     return results
 
 
-def _summaries(
-    trainings: list[measure.TrainingRounds], peak: measure.MatmulPeak
-) -> list[dict[str, Any]]:
-    """The speed of each method, and its cost over that of none where there are both."""
-    summaries = [measure.summarize(training, peak) for training in trainings]
-    methods = [summary["method"] for summary in summaries]
-    if _PLAIN in methods and len(methods) > 1:
-        plain = trainings[methods.index(_PLAIN)]
-        for summary, training in zip(summaries, trainings, strict=True):
-            summary |= measure.over_plain(training, plain)
-    return summaries
-
-
 def _training(method: str, length: int) -> measure.TrainingRounds:
     config = copy.deepcopy(_CONFIG.value)
-    method = conditioning.short_name(method)
     config.model.method = method
     sizes = None
     if not _PREPARED.value:

@@ -149,10 +149,14 @@ class EvaluationRounds:
 
 
 class MatmulPeak:
-    """Rounds of one large matrix product, the fastest work that the machine can do."""
+    """Rounds of one large matrix product, the fastest work that the machine can do.
 
-    def __init__(self, size: int = 2048) -> None:
-        self._matrix = jnp.ones((size, size))
+    Like the model's, its float32 products have the precision of `jax_default_matmul_precision`.
+    """
+
+    def __init__(self, dtype: str = "float32", size: int = 2048) -> None:
+        # The square of this matrix is the matrix itself.
+        self._matrix = jnp.full((size, size), 1 / size, dtype)
         self._product = jax.jit(jnp.dot)
         self._repeats = 4 if jax.default_backend() == "cpu" else 256
         self.operations, self.timing = 2.0 * size**3 * self._repeats, Timing()
@@ -160,8 +164,10 @@ class MatmulPeak:
         self.timing = Timing()
 
     def _work(self) -> None:
-        products = [self._product(self._matrix, self._matrix) for _ in range(self._repeats)]
-        jax.block_until_ready(products)
+        product = self._matrix
+        for _ in range(self._repeats):  # A chain of products keeps few of them in memory.
+            product = self._product(self._matrix, product)
+        jax.block_until_ready(product)
 
     def round(self) -> None:
         """Times one round."""
@@ -180,36 +186,3 @@ def peak_memory_mb() -> float:
         return stats["peak_bytes_in_use"] / 2**20
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
-
-
-def over_plain(training: TrainingRounds, plain: TrainingRounds) -> dict[str, Any]:
-    """What a method costs beside plain BERT, whose rounds took turns with its own.
-
-    Returns:
-      `time_over_none`, the median over rounds, with its quartiles, and `operations_over_none`,
-      the ratio of the useful operations.
-    """
-    low, middle, high = training.timing.over(plain.timing)
-    return {
-        "time_over_none": middle,
-        "time_over_none_quartiles": [low, high],
-        "operations_over_none": training.operations() / plain.operations(),
-    }
-
-
-def summarize(training: TrainingRounds, peak: MatmulPeak) -> dict[str, Any]:
-    """The speed of one method, from its rounds."""
-    useful = training.operations() / np.array(training.timing.seconds)
-    real, padded = training.tokens()
-    return {
-        "method": training.config.model.method,
-        "examples_per_second": training.examples / training.timing.median,
-        "tokens_per_second": real / training.timing.median,
-        "padding": 1 - real / padded,
-        "step_ms": 1000 * training.timing.median / training.steps,
-        "host_fraction": training.host_fraction,
-        "set_up_s": training.set_up_seconds,
-        "compile_s": training.compile_seconds,
-        "useful_gflops": float(np.median(useful)) / 1e9,
-        "of_peak": float(np.median(useful / peak.rates)),
-    }

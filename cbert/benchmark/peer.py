@@ -17,6 +17,7 @@ import sys
 import tempfile
 from typing import Any
 
+import jax
 import ml_collections
 import numpy as np
 
@@ -160,7 +161,10 @@ def _peer_batch(
 def _setting(training: measure.TrainingRounds) -> dict[str, Any]:
     """All that the peer's process is told but the batches."""
     config, schema = training.config, training.schema
+    full = jax.default_matmul_precision.value in ("float32", "highest")
     return {
+        # Unless it is told otherwise, JAX takes TF32 on a GPU, which PyTorch calls high.
+        "matmul_precision": "highest" if full else "high",
         "task": config.task.name,
         "model": config.model.to_dict(),
         "optimizer": config.optimizer.to_dict(),

@@ -2,11 +2,10 @@
 
 import json
 import os
-import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cbert import progress
+from cbert import processes, progress
 from cbert.errors import UserError
 from cbert.evaluation.compare import align
 
@@ -38,7 +37,8 @@ def measure(command: Callable[[str, int], Sequence[str]]) -> dict[str, Any]:
     machine: dict[str, Any] = {}
     for curve, value in progress.bar(points, desc="measuring", unit=" points"):
         environment = _with_devices(value) if curve == "devices" else None
-        result = _run(command(curve, value), environment, f"{curve} {value}")
+        name = f"{curve} {value}"
+        result = json.loads(processes.output(command(curve, value), name, environment))
         machine = machine or result["machine"]
         if curve == "devices" and not result["machine"]["devices"].startswith(f"{value} x"):
             continue  # This machine has fewer devices.
@@ -48,21 +48,13 @@ def measure(command: Callable[[str, int], Sequence[str]]) -> dict[str, Any]:
 
 
 def _with_devices(count: int) -> dict[str, str]:
-    """An environment in which a process sees so many devices, if there are as many."""
+    """Environment variables with which a process sees so many devices, if there are as many."""
     flags = os.environ.get("XLA_FLAGS", "")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0,1,2,3").split(",")
     return {
-        **os.environ,
         "XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count={count}",
         "CUDA_VISIBLE_DEVICES": ",".join(visible[:count]),
     }
-
-
-def _run(command: Sequence[str], environment: dict[str, str] | None, name: str) -> Any:
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise UserError(f"{name}: {' '.join(done.stderr.split())[-300:]}")
-    return json.loads(done.stdout)
 
 
 def format_curves(curves: dict[str, list[dict[str, Any]]]) -> str:

@@ -19,8 +19,8 @@ def format_points(points: list[dict[str, Any]]) -> str:
             rows.append(
                 [
                     _label(method["method"], point, several),
-                    _rate(method["examples_per_second"]),
-                    _rate(method["tokens_per_second"]),
+                    format_rate(method["examples_per_second"]),
+                    format_rate(method["tokens_per_second"]),
                     f"{method['padding']:.1%}",
                     f"{method['step_ms']:.1f}",
                     f"{method['host_fraction']:.2%}",
@@ -36,7 +36,7 @@ def format_points(points: list[dict[str, Any]]) -> str:
         f"its first step {first['start_to_first_step_s']:.1f} s; peak memory "
         f"{last['peak_memory_mb']:,.0f} MB"
     )
-    return f"{text}\n\n{_format_ratios(points, several)}" if "peer" in first else text
+    return f"{text}\n\n{format_ratios(points)}" if "peer" in first else text
 
 
 def _costs(points: list[dict[str, Any]]) -> list[list[str]]:
@@ -50,7 +50,9 @@ def _costs(points: list[dict[str, Any]]) -> list[list[str]]:
     return rows
 
 
-def _format_ratios(points: list[dict[str, Any]], several: bool) -> str:
+def format_ratios(points: list[dict[str, Any]]) -> str:
+    """A table of our speed over the peer's, with rows for each length."""
+    several = len(points) > 1
     heading = ["ours over theirs", "ratio", "quartiles", "our examples/s", "their examples/s"]
     rows = [[*heading, "their form"]]
     for point in points:
@@ -63,14 +65,15 @@ def _format_ratios(points: list[dict[str, Any]], several: bool) -> str:
                     _label(name.removeprefix("ratio_"), point, several),
                     f"{compared[name]:.2f}",
                     f"{low:.2f} to {high:.2f}",
-                    *map(_rate, rates),
+                    *map(format_rate, rates),
                     compared[f"{name}_form"],
                 ]
             )
     return align(rows)
 
 
-def _rate(rate: float) -> str:
+def format_rate(rate: float) -> str:
+    """Examples or tokens a second."""
     return f"{rate:,.{1 if rate < 100 else 0}f}"
 
 

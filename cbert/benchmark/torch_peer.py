@@ -31,8 +31,7 @@ class Peer:
 
     def __init__(self, setting: dict[str, Any]) -> None:
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
-        # XLA's products of float32 take TF32 on a GPU, too.
-        torch.set_float32_matmul_precision("high")
+        torch.set_float32_matmul_precision(setting["matmul_precision"])
         self._classifies = setting["task"] == "classification"
         self._bfloat16 = setting["model"]["dtype"] == "bfloat16"
         self._items = setting["items"]

@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import os
 import pathlib
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any, Protocol
 
 import psutil
 
+from cbert import processes
 from cbert.errors import UserError, one_line
 from cbert.sweep import jobs
 from cbert.sweep.jobs import Job
@@ -52,7 +52,7 @@ def slots(workers: int) -> list[Slot]:
     Args:
       workers: How many slots to make, 0 for as many as cores and memory allow.
     """
-    backend, count = _devices()
+    backend, count = processes.devices()
     if backend != "cpu":
         return [Slot(_only(backend, index)) for index in range(min(workers or count, count))]
     cores = list(range(os.cpu_count() or 1))
@@ -64,20 +64,6 @@ def slots(workers: int) -> list[Slot]:
         Slot({}, tuple(cores[index::count]) if count <= len(cores) else ())
         for index in range(count)
     ]
-
-
-def _devices() -> tuple[str, int]:
-    """JAX's backend and the number of its devices.
-
-    Another process asks JAX, because this one would keep the accelerators that it has seen,
-    and the runs could not use them.
-    """
-    program = "import jax; print(jax.default_backend(), jax.local_device_count())"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    if done.returncode:
-        raise UserError(f"JAX finds no device: {' '.join(done.stderr.split())[-200:]}")
-    backend, count = done.stdout.split()
-    return backend, int(count)
 
 
 def _only(backend: str, index: int) -> dict[str, str]:
