@@ -19,7 +19,7 @@ def format_results(results: dict[str, dict[str, Any]], metrics: Metrics) -> str:
     """A table of a task's metrics with their standard errors, one row for each name."""
     rows = [["", *(metric.title for metric in metrics)]]
     for name, summary in results.items():
-        rows.append([name, *(_cell(metric, summary) for metric in metrics)])
+        rows.append([name, *(cell(metric, summary) for metric in metrics)])
     return align(rows)
 
 
@@ -27,7 +27,7 @@ def format_slices(slices: dict[str, Any], title: str, metrics: Metrics) -> str:
     """A table of a task's metrics by slice, with the number of queries in each."""
     rows = [[title, "queries", *(metric.title for metric in metrics)]]
     for label, summary in slices.items():
-        cells = (_cell(metric, summary) for metric in metrics)
+        cells = (cell(metric, summary) for metric in metrics)
         rows.append([label, f"{summary['queries']:,}", *cells])
     return align(rows)
 
@@ -45,7 +45,8 @@ def format_feature_importance(importance: dict[str, Any], metric: Metric) -> str
     return align(rows)
 
 
-def _cell(metric: Metric, summary: dict[str, Any]) -> str:
+def cell(metric: Metric, summary: dict[str, Any]) -> str:
+    """A metric's mean and standard error as a table shows them."""
     scale, digits = (100, 2) if metric.percent else (1, 4)
     if metric.name not in summary:  # A baseline may not predict all that a model does.
         return "none"

@@ -47,12 +47,7 @@ class Measured:
 
     def every(self) -> CorpusMetrics:
         """All metrics, the means among them, as functions of sums over queries."""
-        columns = [*(self.weights * column for column in self.values.values()), self.weights]
-
-        def means(sums: np.ndarray) -> MetricValues:
-            return {name: sums[..., n] / sums[..., -1] for n, name in enumerate(self.values)}
-
-        return CorpusMetrics(np.stack(columns, axis=1), means) + self.corpus
+        return metrics.every(self.values, self.weights, self.corpus)
 
     def whole(self) -> dict[str, float]:
         """Each metric over all queries."""
