@@ -1,5 +1,6 @@
 """Checks and scores anybody's predictions for a task of the leaderboard, one table a seed.
 
+    python -m experiments.score --task=sgd_acts --queries=sgd_acts.parquet
     python -m experiments.score --task=sgd_acts --table=seed0.parquet,seed1.parquet --entry=mine
 
 docs/leaderboard.md says how the data are prepared and what a table holds.
@@ -9,21 +10,26 @@ import pathlib
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow.parquet
 from absl import flags
 
+from cbert import files
 from cbert.data import prepared
 from cbert.errors import UserError, printable, warn
 from cbert.evaluation import breakdown, compare, leaderboard
+from cbert.evaluation.evaluate import Evaluation
 from cbert.evaluation.intervals import Estimate
 from cbert.report.query_table import reported
 from cbert.report.statistics import LEAST_SEEDS
 from cbert.report.tables import markdown_text
+from cbert.schema import Feature
 from cbert.tasks.base import Metric
 from experiments import command
 
 _TASK = flags.DEFINE_enum("task", None, [*leaderboard.BENCHMARKS], "The task.", required=True)
-_TABLE = flags.DEFINE_list(
-    "table", None, "Tables of predictions, .parquet or .csv, one a seed.", required=True
+_TABLE = flags.DEFINE_list("table", [], "Tables of predictions, .parquet or .csv, one a seed.")
+_QUERIES = flags.DEFINE_string(
+    "queries", "", "A .parquet file to write the queries of the test split to."
 )
 _ENTRY = flags.DEFINE_string("entry", "", "The row's name; by default the first table's.")
 _DATA_DIR = flags.DEFINE_string("data_dir", "data", "The directory of prepared data sets.")
@@ -34,45 +40,57 @@ _BY = flags.DEFINE_string("by", "", "A context feature to slice by; by default t
 
 
 def main() -> None:
-    """Prints the metrics of each table, of slices, and the row for the leaderboard."""
+    """Writes the queries, or prints the metrics of the tables and their row."""
     benchmark = leaderboard.BENCHMARKS[_TASK.value]
     name = _NAME.value or benchmark.data or _TASK.value
     paths = [pathlib.Path(path).expanduser() for path in _TABLE.value]
-    if not paths:
-        raise UserError("--table is empty; give a .parquet or .csv file")
+    if not paths and not _QUERIES.value:
+        raise UserError("give --table=FILE to score it, or --queries=FILE to write the queries")
     feature = prepared.load_schema(_DATA_DIR.value, name).feature(_BY.value or benchmark.by)
     breakdown.check(feature)
     asked = leaderboard.ask(benchmark, _DATA_DIR.value, name)
     scored = leaderboard.score(asked, paths)
     own = leaderboard.fingerprint(asked)
-    queries, metrics = asked.queries, asked.task.metrics
     print(
-        f"\ntest split of {printable(name)}: {len(queries):,} queries, "
-        f"{len(set(asked.groups.tolist())):,} groups, {queries.skipped:,} skipped, fingerprint "
-        f"{own}; ± standard error over groups\n"
+        f"\ntest split of {printable(name)}: {len(asked.queries):,} queries, "
+        f"{len(set(asked.groups.tolist())):,} groups, {asked.queries.skipped:,} skipped, "
+        f"fingerprint {own}"
     )
+    if _QUERIES.value:
+        table = leaderboard.queries(asked)
+        target = pathlib.Path(_QUERIES.value).expanduser()
+        files.replace(target, lambda path: pyarrow.parquet.write_table(table, path))
+    if scored:
+        _print_scores(paths, scored, feature)
+    if own != benchmark.fingerprint:
+        warn(
+            f"the test split of the leaderboard has the fingerprint {benchmark.fingerprint}; "
+            "prepare the data as docs/leaderboard.md says"
+        )
+
+
+def _print_scores(
+    paths: Sequence[pathlib.Path], scored: Sequence[Evaluation], feature: Feature
+) -> None:
+    """Prints a table of the seeds, one of slices, and the row of the leaderboard."""
+    task = scored[0].task
     results = {str(path): one.summarize() for path, one in zip(paths, scored, strict=True)}
-    print(compare.format_results(results, metrics))
-    over = "groups" if len(paths) == 1 else f"{len(paths)} seeds and groups"
-    print(f"\nwhere the context decides; ± over {over}\n")
+    print(f"± standard error over groups\n\n{compare.format_results(results, task.metrics)}")
+    over = "groups" if len(scored) == 1 else f"{len(scored)} seeds and groups"
     parts = {
         label: {
             "queries": int(inside.sum()),
             **_summaries(leaderboard.estimates(scored, inside)),
         }
-        for label, inside in leaderboard.slices(asked, feature).items()
+        for label, inside in leaderboard.slices(scored[0], feature).items()
     }
-    print(compare.format_slices(parts, feature.name, metrics))
-    print(f"\nthe row for docs/leaderboard.md; ± over {over}\n")
+    print(f"\nwhere the context decides; ± over {over}\n")
+    print(compare.format_slices(parts, feature.name, task.metrics))
     entry = _ENTRY.value or paths[0].stem
-    print(_row(entry, over, reported(asked.task), leaderboard.estimates(scored)))
-    if len(paths) < LEAST_SEEDS:
-        warn(f"a rank needs {LEAST_SEEDS} seeds, and the tables are {len(paths)}")
-    if own != benchmark.fingerprint:
-        warn(
-            f"the test split of the leaderboard has the fingerprint {benchmark.fingerprint}; "
-            "the row is no entry, unless the data are prepared as docs/leaderboard.md says"
-        )
+    print("\nthe row for docs/leaderboard.md\n")
+    print(_row(entry, over, reported(task), leaderboard.estimates(scored)))
+    if len(scored) < LEAST_SEEDS:
+        warn(f"a rank needs {LEAST_SEEDS} seeds, and the tables are {len(scored)}")
 
 
 def _summaries(estimates: dict[str, Estimate]) -> dict[str, dict[str, float | None]]:

@@ -17,7 +17,7 @@ import pyarrow
 from cbert import tasks
 from cbert.data import prepared
 from cbert.errors import UserError
-from cbert.evaluation import breakdown, intervals, metrics, submission
+from cbert.evaluation import breakdown, intervals, metrics, submission_file
 from cbert.evaluation.evaluate import MODEL, Evaluation, columns
 from cbert.evaluation.intervals import Estimate
 from cbert.schema import Feature
@@ -25,7 +25,7 @@ from cbert.tasks.base import CorpusMetrics
 from cbert.tasks.masked_item import EACH, ONE
 from cbert.training import config as config_lib
 
-SPLIT = "test"
+SPLIT, UNKNOWN = "test", "(unknown)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,20 +78,35 @@ def ask(benchmark: Benchmark, data_dir: str, data: str) -> Evaluation:
     return dataclasses.replace(asked, queries=same)
 
 
+def queries(asked: Evaluation) -> pyarrow.Table:
+    """A row a query, as `evaluate` writes it, without predictions.
+
+    Of a masked item or token the column `shown` lists all that a model sees, in order: null is
+    the masked one, and `UNKNOWN` one that is not in the vocabulary.
+    """
+    table = pyarrow.table(columns(asked))
+    if not asked.task.masks:
+        return table
+    names = np.array([*asked.schema.items, UNKNOWN], object)
+    shown = []
+    for row, position in zip(
+        asked.queries.rows, asked.queries.columns["positions"], strict=True
+    ):
+        codes = asked.split.items[row, : asked.split.lengths[row]]
+        shown.append(names[np.maximum(codes, -1)].tolist())
+        shown[-1][position] = None
+    return table.append_column("shown", pyarrow.array(shown))
+
+
 def fingerprint(asked: Evaluation) -> str:
     """A hash of all that is asked: 16 hexadecimal digits, whatever the order of the queries.
 
     It covers ids, groups, contexts, what each query shows and asks, and the candidates.
     """
-    shown = pyarrow.table(columns(asked)).to_pylist()
-    schema, candidates = asked.schema, list(asked.schema.items)
-    if asked.task.masks:
-        for row, query in zip(asked.queries.rows, shown, strict=True):
-            query["shown"] = asked.split.items[row, : asked.split.lengths[row]].tolist()
-    else:
-        candidates = list(schema.target.values) if schema.target else []
-    lines = sorted(json.dumps(query, sort_keys=True) for query in shown)
-    text = "\n".join([json.dumps(candidates), *lines])
+    target = asked.schema.target
+    candidates = asked.schema.items if asked.task.masks or not target else target.values
+    lines = sorted(json.dumps(query, sort_keys=True) for query in queries(asked).to_pylist())
+    text = "\n".join([json.dumps(list(candidates)), *lines])
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -99,11 +114,11 @@ def score(asked: Evaluation, paths: Sequence[pathlib.Path]) -> list[Evaluation]:
     """The checked predictions of several tables, a seed each.
 
     Raises:
-      UserError: a table cannot be taken (see `submission.read`), or two are the same.
+      UserError: a table cannot be taken (see `submission_file.read`), or two are the same.
     """
     scored: list[Evaluation] = []
     for path in paths:
-        read = submission.read(path, asked)
+        read = submission_file.read(path, asked)
         predictions = asked.task.read_predictions(read.columns)
         for other, before in zip(paths, scored, strict=False):
             own = predictions["log_probability"]
