@@ -204,6 +204,7 @@ def test_ambiguous_texts_have_another_label_elsewhere(given):
     assert not leaderboard.ambiguous(given("masked_language").asked).any()
 
 
+@pytest.mark.soak
 def test_the_command_prints_the_row(given, directory, tmp_path):
     one, queries = given("classification"), tmp_path / "queries.parquet"
     flags = ["--task=sgd_acts", f"--data_dir={directory['texts_label']}", "--name=texts_label"]

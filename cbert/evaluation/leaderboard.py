@@ -48,12 +48,14 @@ class Benchmark:
 
 
 BENCHMARKS = {
-    "speeches": Benchmark("masked_language", "decade", "", ONE),
-    "sgd_acts": Benchmark("classification", "system_acts", ""),
-    "sgd_slots": Benchmark("tagging", "system_acts", ""),
-    "restaurant8k": Benchmark("tagging", "requested_slots", ""),
-    "meals": Benchmark("masked_item", "occasion", "", EACH),
-    "stylist": Benchmark("masked_item", "occasion", "", EACH, "stylist_quickstart"),
+    "speeches": Benchmark("masked_language", "decade", "b49853ca47776c38", ONE),
+    "sgd_acts": Benchmark("classification", "system_acts", "e3254d895407a8e8"),
+    "sgd_slots": Benchmark("tagging", "system_acts", "181b02f749bf0bfb"),
+    "restaurant8k": Benchmark("tagging", "requested_slots", "4ac7046273716ffe"),
+    "meals": Benchmark("masked_item", "occasion", "b31dc1aa7b9a0d1b", EACH),
+    "stylist": Benchmark(
+        "masked_item", "occasion", "a0e95d21040a9644", EACH, "stylist_quickstart"
+    ),
 }
 
 
