@@ -11,7 +11,7 @@ from absl import flags
 from cbert.errors import UserError, printable
 from cbert.evaluation import baselines, compare, diagnosis
 from cbert.evaluation import evaluate as evaluate_lib
-from cbert.training.config import EVAL_MASKINGS
+from cbert.training.config_sections import EVAL_MASKINGS
 from experiments import command
 
 _WORKDIR = flags.DEFINE_list(

@@ -12,7 +12,7 @@ from cbert import parallel
 from cbert.data import prepare, records
 from cbert.errors import UserError
 from cbert.evaluation import compare, evaluate, feature_importance, metrics
-from cbert.tasks.masked_item import query_one
+from cbert.tasks.masked_queries import query_one
 from cbert.training import checkpoint, loop
 from tests.conftest import run, small
 

@@ -8,7 +8,7 @@ import cbert
 from cbert.data import prepared
 from cbert.evaluation import baselines, diagnosis, evaluate
 from cbert.sweep import halving
-from cbert.tasks.base import Metric
+from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
 from cbert.training import suggest
 from experiments.__main__ import commands

@@ -12,8 +12,8 @@ from cbert.evaluation import baselines, breakdown, co_occurrence, metrics
 from cbert.evaluation.co_occurrence import CoOccurrence
 from cbert.schema import SET, UNKNOWN_ITEM, Categorical, Numerical, Schema, Vector
 from cbert.tasks import ranking
-from cbert.tasks.base import CorpusMetrics
-from cbert.tasks.masked_item import query_each, query_one
+from cbert.tasks.masked_queries import query_each, query_one
+from cbert.tasks.metric import CorpusMetrics
 
 
 def test_metrics_by_hand():

@@ -18,7 +18,7 @@ from cbert.evaluation.text_baselines import Bigram
 from cbert.model import conditioning, contextual_bert
 from cbert.schema import PAD_ITEM
 from cbert.tasks.base import Examples
-from cbert.tasks.masked_language import eligible, query_tokens
+from cbert.tasks.masked_queries import eligible, query_tokens
 from cbert.training import config as config_lib
 from cbert.training import loop
 from tests import steps

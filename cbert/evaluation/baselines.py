@@ -16,7 +16,8 @@ from cbert.evaluation.co_occurrence import CoOccurrence
 from cbert.model.cross_entropy import score
 from cbert.schema import Feature, Schema
 from cbert.tasks.base import Queries, Task
-from cbert.tasks.masked_item import ItemQueries, MaskedItem, query_each, query_one
+from cbert.tasks.masked_item import MaskedItem
+from cbert.tasks.masked_queries import ItemQueries, query_each, query_one
 from cbert.tasks.ranking import log_fractions
 
 POPULARITY = "popularity"

@@ -13,8 +13,8 @@ from cbert.evaluation.baselines import OPTIMA
 from cbert.evaluation.evaluate import MODEL, Evaluation
 from cbert.evaluation.metrics import mean_and_error
 from cbert.schema import schema_file
-from cbert.tasks.base import Metric
-from cbert.tasks.masked_item import ONE
+from cbert.tasks.masked_queries import ONE
+from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
 from cbert.training import writer
 

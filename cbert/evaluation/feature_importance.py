@@ -14,7 +14,7 @@ from cbert.data.random_streams import stream
 from cbert.errors import UserError
 from cbert.evaluation import metrics
 from cbert.schema import Schema
-from cbert.tasks.masked_item import ONE
+from cbert.tasks.masked_queries import ONE
 
 PERMUTED, DROPPED = "permuted", "dropped"
 PERTURBATIONS = (PERMUTED, DROPPED)

@@ -22,7 +22,7 @@ from cbert.model.conditioning.method import GATES
 from cbert.schema import PAD_ITEM
 from cbert.tasks import prediction
 from cbert.tasks.base import Task
-from cbert.tasks.masked_item import ONE
+from cbert.tasks.masked_queries import ONE
 
 Array = jax.Array
 # The name of what a method may show, and what it sows it under.

@@ -21,8 +21,7 @@ from cbert.evaluation.baselines import (
     predictions,
 )
 from cbert.schema import Schema
-from cbert.tasks.masked_item import ItemQueries
-from cbert.tasks.masked_language import eligible
+from cbert.tasks.masked_queries import ItemQueries, eligible
 from cbert.tasks.multi_label import MultiLabel
 from cbert.tasks.regression import Regression
 from cbert.tasks.span import Span

@@ -19,8 +19,8 @@ from cbert.evaluation.baselines import (
 from cbert.evaluation.target_baselines import predictions
 from cbert.schema import PAD_ITEM, Schema
 from cbert.tasks.classification import Classification
-from cbert.tasks.masked_item import EACH, ONE, ItemQueries
-from cbert.tasks.masked_language import MaskedLanguage, query_tokens
+from cbert.tasks.masked_language import MaskedLanguage
+from cbert.tasks.masked_queries import EACH, ONE, ItemQueries, query_tokens
 from cbert.tasks.ranking import log_fractions
 from cbert.tasks.text_task import ExampleQueries
 
