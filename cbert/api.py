@@ -24,7 +24,7 @@ from cbert.evaluation import evaluate as evaluate_lib
 from cbert.schema import Schema
 from cbert.tasks.base import Examples, Task
 from cbert.training import config as config_lib
-from cbert.training import config_file, loop, suggest
+from cbert.training import config_file, initialize, loop, suggest
 from cbert.training import run as run_lib
 from cbert.training import state as state_lib
 from cbert.training import workdir as workdir_lib
@@ -178,7 +178,7 @@ def build(config: ml_collections.ConfigDict) -> Experiment:
             "train.shard_items is for whole runs; use train, or set it false to take steps"
         )
     run = run_lib.assemble(config, schema, train, validation)
-    state = loop.initialised(config, run, schema)[0]
+    state = initialize.initialised(config, run, schema)[0]
     return Experiment(config, schema, run.task, state, run.key, run.train_step, run, train)
 
 
