@@ -10,8 +10,9 @@ import pytest
 from cbert.data import prepare, prepared, records
 from cbert.data.prepare_text import TextOptions
 from cbert.errors import UserError
-from cbert.evaluation import evaluate as evaluate_lib
+from cbert.evaluation.restore import restore
 from cbert.model import contextual_bert, huggingface
+from cbert.schema import schema_file
 from cbert.tasks import create
 from cbert.training import config as config_lib
 from cbert.training import loop
@@ -49,8 +50,8 @@ def pretrained(directory, tmp_path_factory):
 
 def best_params(workdir):
     config = config_lib.load(workdir)
-    schema = evaluate_lib.schema_file.load(workdir / "schema.json")
-    restored = evaluate_lib.restore(workdir, config, schema, "best")
+    schema = schema_file.load(workdir / "schema.json")
+    restored = restore(workdir, config, schema, "best")
     return steps.flat(restored.params)
 
 

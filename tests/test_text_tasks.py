@@ -12,7 +12,7 @@ import pytest
 from cbert import tasks
 from cbert.data.masking import Masking, mask
 from cbert.errors import UserError
-from cbert.evaluation import compare
+from cbert.evaluation import compare, evaluation_files
 from cbert.evaluation import evaluate as evaluate_lib
 from cbert.evaluation.text_baselines import Bigram
 from cbert.model import conditioning, contextual_bert
@@ -138,8 +138,8 @@ def test_every_method_trains_on_masked_tokens(directory, method):
 def evaluated(workdir, config, **options):
     loop.train(config, workdir)
     evaluation = evaluate_lib.evaluate(workdir, evaluate_lib.EvaluationOptions(**options))
-    summary = evaluate_lib.summary(evaluation, options.get("by", ""))
-    evaluate_lib.write(evaluation, summary, workdir)
+    summary = evaluation_files.summary(evaluation, options.get("by", ""))
+    evaluation_files.write(evaluation, summary, workdir)
     return evaluation, summary
 
 

@@ -64,7 +64,7 @@ def measure(
     """The rise in cross-entropy (nats) when one feature is perturbed, one query an example.
 
     Args:
-      restored: A task with parameters; `evaluate.restore` returns it.
+      restored: A task with parameters; `restore` returns it.
       data: The split's columns, replicated.
       split: The split.
       schema: The checkpoint's schema.

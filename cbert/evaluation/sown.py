@@ -15,7 +15,7 @@ from cbert import parallel
 from cbert.data.columns import Split
 from cbert.errors import UserError
 from cbert.evaluation import activations
-from cbert.evaluation.evaluate import Restored
+from cbert.evaluation.restore import Restored
 from cbert.model import conditioning
 from cbert.model.attention import WEIGHTS
 from cbert.model.conditioning.method import GATES

@@ -45,6 +45,11 @@ class ItemQueries:
     def weights(self) -> np.ndarray:
         return np.ones(len(self))
 
+    def first(self, count: int) -> "ItemQueries":
+        """The first queries, at most so many."""
+        some = slice(0, count)
+        return ItemQueries(self.rows[some], self.positions[some], self.items[some], 0)
+
 
 def read_queries(columns: Mapping[str, np.ndarray], name: str, schema: Schema) -> ItemQueries:
     """The queries of an evaluation's table, whose column `name` has the masked items."""

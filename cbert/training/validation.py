@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import numpy as np
-
 from cbert import parallel
 from cbert.data.columns import Split
 from cbert.tasks import prediction
@@ -23,8 +21,4 @@ class Validation:
         predictions = prediction.predict_all(
             self._task, params, self._data, self._split, self._queries, self._batch_size
         )
-        queries, task = self._queries, self._task
-        values = task.metric_values(predictions, queries)
-        weights = queries.weights / queries.weights.sum()
-        means = {name: float(column @ weights) for name, column in values.items()}
-        return {**means, **task.corpus_metrics(predictions, queries)(np.ones(len(queries)))}
+        return prediction.metrics(self._task, predictions, self._queries)
