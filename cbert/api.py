@@ -21,10 +21,11 @@ from cbert.data.columns import Split
 from cbert.data.prepare import Options
 from cbert.errors import UserError
 from cbert.evaluation import evaluate as evaluate_lib
+from cbert.evaluation import evaluation_files
 from cbert.schema import Schema
 from cbert.tasks.base import Examples, Task
 from cbert.training import config as config_lib
-from cbert.training import config_file, loop, suggest
+from cbert.training import config_file, initialize, loop, suggest
 from cbert.training import run as run_lib
 from cbert.training import state as state_lib
 from cbert.training import workdir as workdir_lib
@@ -178,7 +179,7 @@ def build(config: ml_collections.ConfigDict) -> Experiment:
             "train.shard_items is for whole runs; use train, or set it false to take steps"
         )
     run = run_lib.assemble(config, schema, train, validation)
-    state = loop.initialised(config, run, schema)[0]
+    state = initialize.initialised(config, run, schema)[0]
     return Experiment(config, schema, run.task, state, run.key, run.train_step, run, train)
 
 
@@ -260,9 +261,9 @@ def evaluate(
         split, checkpoint, by=by, feature_importance=feature_importance
     )
     evaluation = evaluate_lib.evaluate(workdir, options)
-    summary = evaluate_lib.summary(evaluation, by)
+    summary = evaluation_files.summary(evaluation, by)
     if write:
-        evaluate_lib.write(evaluation, summary, workdir)
+        evaluation_files.write(evaluation, summary, workdir)
     rows = {
         name: {
             f"{metric}{suffix}": numbers[statistic]
@@ -271,5 +272,5 @@ def evaluate(
         }
         for name, metrics in summary["results"].items()
     }
-    table = pandas.DataFrame(evaluate_lib.columns(evaluation))
+    table = pandas.DataFrame(evaluation_files.columns(evaluation))
     return EvaluationResult(pandas.DataFrame.from_dict(rows, orient="index"), table, summary)

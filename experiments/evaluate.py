@@ -9,9 +9,10 @@ from typing import Any
 from absl import flags
 
 from cbert.errors import UserError, printable
-from cbert.evaluation import baselines, compare, diagnosis
+from cbert.evaluation import baselines, compare, diagnosis, evaluation_files
 from cbert.evaluation import evaluate as evaluate_lib
-from cbert.training.config import EVAL_MASKINGS
+from cbert.evaluation.evaluation import MODEL, Evaluation
+from cbert.training.config_sections import EVAL_MASKINGS
 from experiments import command
 
 _WORKDIR = flags.DEFINE_list(
@@ -58,12 +59,12 @@ def main() -> None:
     evaluations, results, summaries = [], {}, {}
     for workdir in dict.fromkeys(_WORKDIR.value):
         evaluation = evaluate_lib.evaluate(workdir, options)
-        summary = evaluate_lib.summary(evaluation, options.by)
-        evaluate_lib.write(evaluation, summary, workdir)
+        summary = evaluation_files.summary(evaluation, options.by)
+        evaluation_files.write(evaluation, summary, workdir)
         evaluations.append(evaluation)
         summaries[workdir] = summary
         name = evaluation.method if len(_WORKDIR.value) == 1 else workdir
-        results[name] = summary["results"][evaluate_lib.MODEL]
+        results[name] = summary["results"][MODEL]
     if not evaluations:
         raise UserError("--workdir is empty; give a run's directory")
     _print(options, evaluations, results, summaries)
@@ -71,7 +72,7 @@ def main() -> None:
 
 def _print(
     options: evaluate_lib.EvaluationOptions,
-    evaluations: list[evaluate_lib.Evaluation],
+    evaluations: list[Evaluation],
     results: dict[str, Any],
     summaries: dict[str, dict[str, Any]],
 ) -> None:
@@ -81,9 +82,7 @@ def _print(
     paired = compare.format_paired(list(results), evaluations) if len(results) > 1 else ""
     metrics = evaluation.task.metrics
     baseline_results = {
-        name: result
-        for name, result in summary["results"].items()
-        if name != evaluate_lib.MODEL
+        name: result for name, result in summary["results"].items() if name != MODEL
     }
     masked = f" ({summary['masking']})" if summary["masking"] else ""
     print(

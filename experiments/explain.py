@@ -20,7 +20,8 @@ from cbert import files
 from cbert.data import prepared
 from cbert.data.columns import Split, evenly_spaced
 from cbert.errors import UserError, printable
-from cbert.evaluation import attention, evaluate, gates, model_state, sown
+from cbert.evaluation import attention, gates, model_state, sown
+from cbert.evaluation.restore import Restored, restore
 from cbert.inference.context import CheckedContext
 from cbert.inference.predictor import Predictor
 from cbert.inference.queries import Query
@@ -71,7 +72,7 @@ def main() -> None:
 def _of_split(workdir: pathlib.Path, config: Any, schema: Schema) -> None:
     """Prints a table, and writes it and the heat map into the run's directory."""
     split = prepared.load(config.data.dir, config.data.name, _SPLIT.value, schema)
-    restored = evaluate.restore(workdir, config, schema, query_flags.CHECKPOINT.value)
+    restored = restore(workdir, config, schema, query_flags.CHECKPOINT.value)
     split = evenly_spaced(split, _EXAMPLES.value)
     measured = {
         "method": config.model.method,
@@ -99,9 +100,7 @@ def _of_split(workdir: pathlib.Path, config: Any, schema: Schema) -> None:
     )
 
 
-def _measured(
-    restored: evaluate.Restored, config: Any, schema: Schema, split: Split
-) -> dict[str, Any]:
+def _measured(restored: Restored, config: Any, schema: Schema, split: Split) -> dict[str, Any]:
     if _WHAT.value == "attention":
         return attention.measure(restored, split)
     if _WHAT.value == "gates":

@@ -26,7 +26,7 @@ from cbert.evaluation.compare import align
 from cbert.sweep import halving, jobs, launchers
 from cbert.sweep.points import STEPS, Point
 from cbert.sweep.running import Sweep, described
-from cbert.tasks.base import Metric
+from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
 from cbert.training import suggest
 from cbert.training import workdir as workdir_lib

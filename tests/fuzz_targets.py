@@ -24,6 +24,7 @@ from cbert.data.synthetic import stylist
 from cbert.errors import UserError
 from cbert.model import contextual_bert
 from cbert.schema import Schema, schema_file
+from cbert.tasks.masked_item import masking_of
 from cbert.training import checksums, workdir
 from cbert.training import config as config_lib
 from cbert.training.checkpoint import Checkpoints
@@ -161,7 +162,7 @@ def configs(folder: pathlib.Path) -> Iterator[Callable]:
             (folder / "config.json").write_bytes(text)
             loaded = config_lib.load(folder)
             config_lib.build_model(loaded, SCHEMA)
-            config_lib.masking(loaded)
+            masking_of(loaded)
             UserError(config_lib.differences(loaded, config))
             config_lib.save(loaded, folder / "config.json")
             assert config_lib.load(folder).to_dict() == loaded.to_dict()

@@ -11,7 +11,7 @@ import pytest
 
 from cbert import files
 from cbert.data import builder, prepare, prepared, readers
-from cbert.evaluation import evaluate
+from cbert.evaluation import evaluate, evaluation_files
 from cbert.training import config as config_lib
 from cbert.training import loop
 from cbert.training import run as run_lib
@@ -126,15 +126,17 @@ def test_train_and_evaluate(disk, trained, schema):
     # The disk is full, then read-only: the earlier results stay.
     options = evaluate.EvaluationOptions(masking="one")
     evaluation = evaluate.evaluate(disk / "run", options)
-    evaluate.write(evaluation, evaluate.summary(evaluation), disk / "run")
+    evaluation_files.write(evaluation, evaluation_files.summary(evaluation), disk / "run")
     before = contents(disk)
     filler = fill(disk)
     with pytest.raises(OSError, match=r"No space left .*/eval/test-one\.parquet'"):
-        evaluate.write(evaluation, evaluate.summary(evaluation), disk / "run")
+        evaluation_files.write(evaluation, evaluation_files.summary(evaluation), disk / "run")
     filler.unlink()
     read_only(disk)
     for attempt in (
-        lambda: evaluate.write(evaluation, evaluate.summary(evaluation), disk / "run"),
+        lambda: evaluation_files.write(
+            evaluation, evaluation_files.summary(evaluation), disk / "run"
+        ),
         lambda: loop.train(config, disk / "run"),
     ):
         with pytest.raises(OSError, match=f"Read-only file system: '{disk}/run"):

@@ -14,7 +14,7 @@ from cbert.data.columns import evenly_spaced
 from cbert.data.masking import Masking
 from cbert.errors import UserError
 from cbert.evaluation import attention, gates, model_state, sown
-from cbert.evaluation.evaluate import Restored
+from cbert.evaluation.restore import Restored
 from cbert.model import conditioning
 from cbert.model.attention import Attention
 from cbert.model.conditioning.method import READ

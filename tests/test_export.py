@@ -12,7 +12,7 @@ import pytest
 
 import cbert
 from cbert.errors import UserError
-from cbert.evaluation import evaluate
+from cbert.evaluation import evaluate, evaluation_files
 from cbert.evaluation.evaluate import EvaluationOptions
 from cbert.inference import card, exported_functions, huggingface_export, stablehlo
 from cbert.inference.queries import Query
@@ -40,8 +40,8 @@ def exported(predictor, trained, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("export") / "gsu"
     shutil.copytree(trained, workdir)
     evaluation = evaluate.evaluate(workdir, EvaluationOptions(split="test"))
-    measured = evaluate.summary(evaluation)
-    evaluate.write(evaluation, measured, workdir)
+    measured = evaluation_files.summary(evaluation)
+    evaluation_files.write(evaluation, measured, workdir)
     older = json.dumps({**measured, "step": predictor.step - 1})
     (workdir / "eval" / "validation.json").write_text(older)
     directory = workdir.parent / "exported"

@@ -11,8 +11,9 @@ import pytest
 from cbert import parallel
 from cbert.data import prepare, records
 from cbert.errors import UserError
-from cbert.evaluation import compare, evaluate, feature_importance, metrics
-from cbert.tasks.masked_item import query_one
+from cbert.evaluation import compare, evaluate, evaluation_files, feature_importance, metrics
+from cbert.evaluation.restore import restore
+from cbert.tasks.masked_queries import query_one
 from cbert.training import checkpoint, loop
 from tests.conftest import run, small
 
@@ -61,14 +62,16 @@ def trained(prepared, tmp_path_factory):
         loop.train(config, directory / method)
         options = evaluate.EvaluationOptions(feature_importance=True)
         evaluation = evaluate.evaluate(directory / method, options)
-        evaluate.write(evaluation, evaluate.summary(evaluation), directory / method)
+        evaluation_files.write(
+            evaluation, evaluation_files.summary(evaluation), directory / method
+        )
     return directory, config, evaluation
 
 
 def test_importance_is_that_of_contexts_perturbed_by_hand(trained):
     directory, config, evaluation = trained
     split, schema = evaluation.split, evaluation.schema
-    restored = evaluate.restore(directory / "gsu", config, schema, checkpoint.BEST)
+    restored = restore(directory / "gsu", config, schema, checkpoint.BEST)
     permutation = feature_importance.permutation_between_groups(split.groups, schema)
     queries = query_one(split)
 
@@ -101,9 +104,9 @@ def test_a_run_is_evaluated_once_its_answers_are_written(trained, tmp_path, monk
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(evaluate.pyarrow.parquet, "write_table", full)
+    monkeypatch.setattr(evaluation_files.pyarrow.parquet, "write_table", full)
     with pytest.raises(OSError, match="No space left"):
-        evaluate.write(trained[2], {}, tmp_path)
+        evaluation_files.write(trained[2], {}, tmp_path)
     assert list((tmp_path / "eval").iterdir()) == []
 
 
@@ -114,7 +117,7 @@ def test_measured_importance_stays_until_the_checkpoint_is_another(trained, tmp_
     kept = {}
     later = dataclasses.replace(without, step=evaluated.step + 1)
     for evaluation in (evaluated, without, later):
-        evaluate.write(evaluation, evaluate.summary(evaluation), tmp_path)
+        evaluation_files.write(evaluation, evaluation_files.summary(evaluation), tmp_path)
         kept[evaluation.step] = json.loads((tmp_path / "eval" / "test.json").read_text())
     assert kept[evaluated.step]["feature_importance"] == evaluated.feature_importance
     assert "feature_importance" not in kept[evaluated.step + 1]

@@ -6,9 +6,9 @@ import pytest
 
 import cbert
 from cbert.data import prepared
-from cbert.evaluation import baselines, diagnosis, evaluate
+from cbert.evaluation import baselines, diagnosis, evaluate, evaluation_files
 from cbert.sweep import halving
-from cbert.tasks.base import Metric
+from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
 from cbert.training import suggest
 from experiments.__main__ import commands
@@ -51,7 +51,7 @@ def test_the_best_value_beside_the_strongest_baseline():
 def test_the_line_on_a_run_has_the_numbers_of_an_evaluation(trained):
     line = diagnosis.of_run(trained)
     asked = evaluate.EvaluationOptions(split="validation", masking="one")
-    results = evaluate.summary(evaluate.evaluate(trained, asked))["results"]
+    results = evaluation_files.summary(evaluate.evaluate(trained, asked))["results"]
     means = {name: each["cross_entropy"]["mean"] for name, each in results.items()}
     own = means.pop("model")
     strongest = min(means.keys() - set(baselines.OPTIMA), key=lambda name: means[name])
@@ -62,7 +62,7 @@ def test_the_line_on_a_run_has_the_numbers_of_an_evaluation(trained):
 
 def test_an_evaluation_names_the_baselines_that_are_better(trained):
     evaluation = evaluate.evaluate(trained, evaluate.EvaluationOptions())
-    summary = evaluate.summary(evaluation)
+    summary = evaluation_files.summary(evaluation)
     better = {
         name
         for name, result in summary["results"].items()

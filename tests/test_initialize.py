@@ -10,8 +10,9 @@ import pytest
 from cbert.data import prepare, prepared, records
 from cbert.data.prepare_text import TextOptions
 from cbert.errors import UserError
-from cbert.evaluation import evaluate as evaluate_lib
-from cbert.model import huggingface
+from cbert.evaluation.restore import restore
+from cbert.model import contextual_bert, huggingface
+from cbert.schema import schema_file
 from cbert.tasks import create
 from cbert.training import config as config_lib
 from cbert.training import loop
@@ -49,8 +50,8 @@ def pretrained(directory, tmp_path_factory):
 
 def best_params(workdir):
     config = config_lib.load(workdir)
-    schema = evaluate_lib.schema_file.load(workdir / "schema.json")
-    restored = evaluate_lib.restore(workdir, config, schema, "best")
+    schema = schema_file.load(workdir / "schema.json")
+    restored = restore(workdir, config, schema, "best")
     return steps.flat(restored.params)
 
 
@@ -58,7 +59,7 @@ def test_a_classifier_begins_with_the_encoder_of_a_run(directory, pretrained, ca
     _, schema = load(directory, "label")
     config = small_text("classification", directory)
     task = create(config, config_lib.build_model(config, schema), schema)
-    params = run_lib.contextual_bert.initialize(task.model, jax.random.key(3))
+    params = contextual_bert.initialize(task.model, jax.random.key(3))
     began = steps.flat(Initializer(str(pretrained), task, schema)(params))
     known, fresh = best_params(pretrained), steps.flat(params)
     new = {"pooler/dense/kernel", "pooler/dense/bias", "classifier/kernel", "classifier/bias"}
@@ -81,7 +82,7 @@ def test_a_features_values_are_matched_by_name(directory, pretrained, capsys):
     changed = dataclasses.replace(schema, features=(turned, *schema.features[1:]))
     config = small_text("masked_language", directory)
     task = create(config, config_lib.build_model(config, changed), changed)
-    params = run_lib.contextual_bert.initialize(task.model, jax.random.key(3))
+    params = contextual_bert.initialize(task.model, jax.random.key(3))
     began = steps.flat(Initializer(str(pretrained), task, changed)(params))
     name, number = f"context_encoder/feature_{mood.name}/embedding", len(mood.values)
     known, fresh = best_params(pretrained)[name], steps.flat(params)[name]
@@ -151,7 +152,7 @@ def test_a_pretrained_bert_with_a_context_begins_as_itself(tmp_path):
         config.data.update({"name": "texts_label", "dir": str(tmp_path / "data")})
         config.model.method = method
         task = create(config, config_lib.build_model(config, schema), schema)
-        params = run_lib.contextual_bert.initialize(task.model, jax.random.key(1))
+        params = contextual_bert.initialize(task.model, jax.random.key(1))
         began = Initializer(f"hf:{folder}", task, schema)(params)
         columns = jax.tree.map(lambda column: column[:8], split.columns)
         vectors[method] = np.asarray(task.outputs(began, columns).vectors)

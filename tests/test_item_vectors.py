@@ -11,7 +11,7 @@ import pytest
 from flax import linen as nn
 
 from cbert.errors import UserError
-from cbert.evaluation import evaluate
+from cbert.evaluation import evaluate, evaluation_files
 from cbert.model import cost
 from cbert.model.config import ModelConfig
 from cbert.model.embeddings import ItemEmbedding
@@ -190,7 +190,7 @@ def test_a_run_keeps_frozen_vectors_and_goes_on_without_the_file(
     loop.train(config, workdir)
     assert json.loads((workdir / "finished.json").read_text())["step"] == 6
     result = evaluate.evaluate(workdir, evaluate.EvaluationOptions())
-    assert evaluate.summary(result)["results"]["model"]["cross_entropy"]["mean"] > 0
+    assert evaluation_files.summary(result)["results"]["model"]["cross_entropy"]["mean"] > 0
     items = best_params(workdir)["embedding/items"]
     cosine = (items[3:] * vectors[:0:-1]).sum(1) / np.linalg.norm(items[3:], axis=1)
     np.testing.assert_allclose(cosine, np.linalg.norm(vectors[:0:-1], axis=1), rtol=1e-5)

@@ -5,8 +5,8 @@ import pytest
 
 from cbert.evaluation import metrics
 from cbert.tasks import spans
-from cbert.tasks.base import CorpusMetrics
 from cbert.tasks.label_metrics import calibration_error, macro_f1, reliability
+from cbert.tasks.metric import CorpusMetrics
 
 
 def test_macro_f1_by_hand():

@@ -8,12 +8,12 @@ import pytest
 
 from cbert.data.prepared import Split
 from cbert.errors import UserError
-from cbert.evaluation import baselines, breakdown, co_occurrence, metrics
+from cbert.evaluation import baselines, breakdown, co_occurrence, given_context, metrics
 from cbert.evaluation.co_occurrence import CoOccurrence
 from cbert.schema import SET, UNKNOWN_ITEM, Categorical, Numerical, Schema, Vector
 from cbert.tasks import ranking
-from cbert.tasks.base import CorpusMetrics
-from cbert.tasks.masked_item import query_each, query_one
+from cbert.tasks.masked_queries import query_each, query_one
+from cbert.tasks.metric import CorpusMetrics
 
 
 def test_metrics_by_hand():
@@ -116,9 +116,9 @@ def test_popularity_by_hand_with_ties_against_the_target():
 def test_only_the_most_frequent_values_of_a_feature_count(monkeypatch):
     train = split([["a"], ["b"], ["b"]], ["mon", "mon", "tue"])
     queries = query_each(train)
-    both, _ = baselines.GivenContext(train, None, SCHEMA).predict(train, queries)
-    monkeypatch.setattr(baselines, "MOST_VALUES", 1)
-    one, _ = baselines.GivenContext(train, None, SCHEMA).predict(train, queries)
+    both, _ = given_context.GivenContext(train, None, SCHEMA).predict(train, queries)
+    monkeypatch.setattr(given_context, "MOST_VALUES", 1)
+    one, _ = given_context.GivenContext(train, None, SCHEMA).predict(train, queries)
     alone, _ = baselines.predict_popularity(SCHEMA, queries)
     assert SCHEMA.features[0].values[0] == "mon"
     np.testing.assert_array_equal(one[:2], both[:2])
@@ -166,7 +166,7 @@ def test_co_occurrence_is_a_distribution_tuned_on_the_validation_split(monkeypat
 
 def test_popularity_given_context_by_hand():
     train = split([["a"], ["a"], ["b"], ["b"]], ["mon", "mon", "mon", "tue"])
-    baseline = baselines.GivenContext(train, None, SCHEMA)
+    baseline = given_context.GivenContext(train, None, SCHEMA)
     baseline.smoothing, baseline.exponent = 1.0, 0.5
     queries = query_each(split([["a"], ["b"]], ["tue", None]))
     log_probability, _ = baseline.predict(split([["a"], ["b"]], ["tue", None]), queries)

@@ -8,7 +8,7 @@ import pytest
 
 from cbert.tasks import masked_item
 from cbert.training import config as config_lib
-from cbert.training import optimizer
+from cbert.training import optimizer, packing, schedule
 from tests.conftest import small, some
 from tests.steps import flat, ones, steps
 
@@ -27,21 +27,21 @@ def test_weight_decay_shrinks_kernels_and_nothing_else(schema, packs):
 
 
 def test_packing_is_undone_by_unpacking(schema, monkeypatch):
-    monkeypatch.setattr(optimizer, "LARGE", 200)
+    monkeypatch.setattr(packing, "LARGE", 200)
     params = ones(config_lib.build_model(small(), schema))
     numbers = np.random.default_rng(0)
     params = jax.tree.map(lambda leaf: jnp.asarray(numbers.random(leaf.shape)), params)
-    packed = optimizer.pack(params)
+    packed = packing.pack(params)
     assert packed.vectors["rest.embedding.items"] is params["embedding"]["items"]
     assert sum(leaf.size for leaf in packed.vectors.values()) == sum(
         leaf.size for leaf in jax.tree.leaves(params)
     )
-    for path, leaf in flat(optimizer.unpack(packed, params)).items():
+    for path, leaf in flat(packing.unpack(packed, params)).items():
         np.testing.assert_array_equal(leaf, flat(params)[path])
 
 
 def test_packed_and_plain_optimizers_take_equal_steps(schema, monkeypatch):
-    monkeypatch.setattr(optimizer, "LARGE", 200)
+    monkeypatch.setattr(packing, "LARGE", 200)
     params = ones(config_lib.build_model(small(), schema))
     numbers = np.random.default_rng(0)
     results = {}
@@ -60,8 +60,8 @@ def test_packed_and_plain_optimizers_take_equal_steps(schema, monkeypatch):
         for gradient in gradients:
             updates, state = update(gradient, state, own)
             own = optax.apply_updates(own, updates)
-        results[packs] = own, optimizer.per_leaf(state, params)
-        again = optimizer.as_packed(results[packs][1], state)
+        results[packs] = own, packing.per_leaf(state, params)
+        again = packing.as_packed(results[packs][1], state)
         jax.tree.map(np.testing.assert_array_equal, again, state)
     assert jax.tree.structure(results[True]) == jax.tree.structure(results[False])
     for one, other in zip(*map(jax.tree.leaves, results.values()), strict=True):
@@ -70,7 +70,7 @@ def test_packed_and_plain_optimizers_take_equal_steps(schema, monkeypatch):
 
 def test_the_schedule_warms_up_and_decays():
     for name, middle in (("cosine", 0.5), ("linear", 0.5), ("constant", 1.0)):
-        rate = optimizer.learning_rate(name, 1.0, 10, 110)
+        rate = schedule.learning_rate(name, 1.0, 10, 110)
         assert float(rate(0)) == pytest.approx(0.1)
         assert float(rate(10)) == pytest.approx(1.0)
         assert float(rate(60)) == pytest.approx(middle)

@@ -30,7 +30,7 @@ from cbert.schema import (
     Schema,
     Vector,
 )
-from cbert.tasks.masked_item import query_each
+from cbert.tasks.masked_queries import query_each
 from cbert.tasks.prediction import predict_all
 from cbert.training import config as config_lib
 from tests.conftest import small

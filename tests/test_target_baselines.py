@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cbert.evaluation import target_baselines
-from cbert.evaluation.baselines import indicator
+from cbert.evaluation.given_context import indicator
 from cbert.evaluation.target_baselines import FrequentTags
 from cbert.tasks.multi_label import MultiLabel
 from cbert.tasks.regression import Regression

@@ -4,13 +4,14 @@ import csv
 import json
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 import scipy.stats
 
 from cbert import tasks
 from cbert.errors import UserError
-from cbert.evaluation import evaluate as evaluate_lib
-from cbert.evaluation import metrics, text_baselines
+from cbert.evaluation import evaluation_files, metrics, text_baselines
+from cbert.evaluation.evaluation import MODEL, Evaluation
 from cbert.report import report_data, statistics, writers
 from cbert.schema import schema_file
 from cbert.training import config as config_lib
@@ -68,20 +69,20 @@ def write_run(folder, directory, name, method, seed, gain=0.0):
         return load(directory, TARGETS[name], split_name)[0]
 
     predictions = {
-        evaluate_lib.MODEL: noise(task, split, queries, [seed, *map(ord, method)], gain),
+        MODEL: noise(task, split, queries, [seed, *map(ord, method)], gain),
         **text_baselines.predictions(task, other, schema, split, queries),
     }
     settings = {
         **{"split": "test", "masking": "one" if task.masks else "", "checkpoint": "best"},
         **{"data": config.data.name, "seed": seed},
     }
-    evaluation = evaluate_lib.Evaluation(
+    evaluation = Evaluation(
         task, method, STEPS[-1], schema, split, queries, predictions, settings, "test"
     )
     path = folder / f"{method}-{seed}"
     path.mkdir(parents=True)
-    summary = evaluate_lib.summary(evaluation)
-    evaluate_lib.write(evaluation, summary, path)
+    summary = evaluation_files.summary(evaluation)
+    evaluation_files.write(evaluation, summary, path)
     config_lib.save(config, path / "config.json")
     schema_file.save(schema, path / "schema.json")
     deciding = task.metrics[0].name
@@ -156,7 +157,7 @@ def test_the_error_of_a_metric_that_is_no_mean_is_from_the_influence_of_groups(
 
 
 def evaluate_table(path):
-    return evaluate_lib.pyarrow.parquet.read_table(path / "eval" / "test.parquet").to_pydict()
+    return pyarrow.parquet.read_table(path / "eval" / "test.parquet").to_pydict()
 
 
 def test_the_report_of_texts_has_its_own_words_and_a_reliability_diagram(directory, tmp_path):

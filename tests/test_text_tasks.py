@@ -12,13 +12,13 @@ import pytest
 from cbert import tasks
 from cbert.data.masking import Masking, mask
 from cbert.errors import UserError
-from cbert.evaluation import compare
+from cbert.evaluation import compare, evaluation_files
 from cbert.evaluation import evaluate as evaluate_lib
 from cbert.evaluation.text_baselines import Bigram
 from cbert.model import conditioning, contextual_bert
 from cbert.schema import PAD_ITEM
 from cbert.tasks.base import Examples
-from cbert.tasks.masked_language import eligible, query_tokens
+from cbert.tasks.masked_queries import eligible, query_tokens
 from cbert.training import config as config_lib
 from cbert.training import loop
 from tests import steps
@@ -138,8 +138,8 @@ def test_every_method_trains_on_masked_tokens(directory, method):
 def evaluated(workdir, config, **options):
     loop.train(config, workdir)
     evaluation = evaluate_lib.evaluate(workdir, evaluate_lib.EvaluationOptions(**options))
-    summary = evaluate_lib.summary(evaluation, options.get("by", ""))
-    evaluate_lib.write(evaluation, summary, workdir)
+    summary = evaluation_files.summary(evaluation, options.get("by", ""))
+    evaluation_files.write(evaluation, summary, workdir)
     return evaluation, summary
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from cbert.data.columns import Split
 from cbert.evaluation import activations, sown
 from cbert.evaluation.compare import align
-from cbert.evaluation.evaluate import Restored
+from cbert.evaluation.restore import Restored
 from cbert.model.attention import WEIGHTS
 from cbert.model.conditioning.method import TOKENS
 

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse
 
 from cbert.data.columns import Split, evenly_spaced
-from cbert.tasks.masked_item import ItemQueries, query_one
+from cbert.tasks.masked_queries import ItemQueries, query_one
 
 # How many imagined neighbours, distributed as popularity is, an item's own are smoothed with.
 SMOOTHINGS = (1.0, 10.0, 100.0, 1000.0, 10_000.0)

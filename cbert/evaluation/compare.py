@@ -7,10 +7,10 @@ import numpy as np
 
 from cbert.errors import UserError, printable
 from cbert.evaluation import metrics
-from cbert.evaluation.evaluate import Evaluation
+from cbert.evaluation.evaluation import Evaluation
 from cbert.evaluation.feature_importance import PERMUTED, PERTURBATIONS
 from cbert.evaluation.intervals import Estimate
-from cbert.tasks.base import Metric
+from cbert.tasks.metric import Metric
 
 Metrics = Sequence[Metric]
 

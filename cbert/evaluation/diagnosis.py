@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from cbert import tasks
-from cbert.data import prepared
 from cbert.evaluation import text_baselines
-from cbert.evaluation.baselines import OPTIMA
-from cbert.evaluation.evaluate import MODEL, Evaluation
+from cbert.evaluation.baselines import OPTIMA, loader
+from cbert.evaluation.evaluation import MODEL, Evaluation
 from cbert.evaluation.metrics import mean_and_error
 from cbert.schema import schema_file
-from cbert.tasks.base import Metric
-from cbert.tasks.masked_item import ONE
+from cbert.tasks import prediction
+from cbert.tasks.masked_queries import ONE
+from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
 from cbert.training import writer
 
@@ -37,28 +37,18 @@ def of_run(workdir: str | pathlib.Path) -> str:
     measured = [(r["step"], r[metric.name]) for r in rows if r["split"] == "validation"]
     if not measured:
         return "no validation was made"
-    names = prepared.split_names(config.data.dir, config.data.name)
-
-    def load(split: str) -> prepared.Split | None:
-        known = split in names
-        return (
-            prepared.load(config.data.dir, config.data.name, split, schema) if known else None
-        )
-
+    load = loader(config.data.dir, config.data.name, schema)
     validation = load("validation")
     assert validation is not None
     # Training asks the same queries after every validation.
     queries = task.queries(validation, ONE)
-    weights = queries.weights / queries.weights.sum()
     others = {}
     for name, predictions in text_baselines.predictions(
         task, load, schema, validation, queries
     ).items():
-        values = task.metric_values(predictions, queries)
-        means = {metric: float(column @ weights) for metric, column in values.items()}
-        means |= task.corpus_metrics(predictions, queries)(np.ones(len(queries)))
-        if name not in OPTIMA and metric.name in means:
-            others[name] = means[metric.name]
+        known = prediction.metrics(task, predictions, queries)
+        if name not in OPTIMA and metric.name in known:
+            others[name] = known[metric.name]
     return f"{course(measured, metric)}; {standing(measured, metric, others)}"
 
 

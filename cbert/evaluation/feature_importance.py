@@ -14,7 +14,7 @@ from cbert.data.random_streams import stream
 from cbert.errors import UserError
 from cbert.evaluation import metrics
 from cbert.schema import Schema
-from cbert.tasks.masked_item import ONE
+from cbert.tasks.masked_queries import ONE
 
 PERMUTED, DROPPED = "permuted", "dropped"
 PERTURBATIONS = (PERMUTED, DROPPED)
@@ -64,7 +64,7 @@ def measure(
     """The rise in cross-entropy (nats) when one feature is perturbed, one query an example.
 
     Args:
-      restored: A task with parameters; `evaluate.restore` returns it.
+      restored: A task with parameters; `restore` returns it.
       data: The split's columns, replicated.
       split: The split.
       schema: The checkpoint's schema.

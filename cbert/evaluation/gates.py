@@ -12,7 +12,7 @@ import numpy as np
 from cbert.data.columns import Split
 from cbert.evaluation import sown
 from cbert.evaluation.compare import align
-from cbert.evaluation.evaluate import Restored
+from cbert.evaluation.restore import Restored
 from cbert.model.conditioning.method import GATES
 
 Array = jax.Array

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from cbert.tasks.base import CorpusMetrics
+from cbert.tasks.metric import CorpusMetrics
 
 _AT_ONCE = 256  # Groups whose statistics are held at once.
 _STEP = 1e-3

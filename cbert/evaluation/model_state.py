@@ -17,7 +17,7 @@ from cbert.data.batching import Batches
 from cbert.data.columns import Split
 from cbert.evaluation import sown
 from cbert.evaluation.compare import align
-from cbert.evaluation.evaluate import Restored
+from cbert.evaluation.restore import Restored
 from cbert.model.conditioning.method import READ
 from cbert.model.layers import UNITS
 from cbert.schema import Schema

@@ -21,8 +21,8 @@ from cbert.evaluation import activation_files, compare, metrics
 from cbert.evaluation.activations import TOKENS
 from cbert.schema import Schema
 from cbert.schema.target import LABEL
-from cbert.tasks.base import Metric
 from cbert.tasks.label_metrics import macro_f1
+from cbert.tasks.metric import Metric
 
 # What the squared weights are multiplied by; the strongest is fitted first.
 STRENGTHS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)

@@ -15,14 +15,14 @@ from cbert import parallel
 from cbert.data.columns import Split
 from cbert.errors import UserError
 from cbert.evaluation import activations
-from cbert.evaluation.evaluate import Restored
+from cbert.evaluation.restore import Restored
 from cbert.model import conditioning
 from cbert.model.attention import WEIGHTS
 from cbert.model.conditioning.method import GATES
 from cbert.schema import PAD_ITEM
 from cbert.tasks import prediction
 from cbert.tasks.base import Task
-from cbert.tasks.masked_item import ONE
+from cbert.tasks.masked_queries import ONE
 
 Array = jax.Array
 # The name of what a method may show, and what it sows it under.

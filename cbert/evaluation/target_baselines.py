@@ -11,19 +11,13 @@ import scipy.sparse
 
 from cbert.data.columns import Split
 from cbert.data.text_records import Text
-from cbert.evaluation.baselines import (
-    SMOOTHINGS,
-    GivenContext,
-    Load,
-    Predictions,
-    indicator,
-    log_fractions,
-    predictions,
-)
+from cbert.evaluation.baselines import Load, predictions
+from cbert.evaluation.given_context import SMOOTHINGS, GivenContext, indicator
 from cbert.schema import Schema
-from cbert.tasks.masked_item import ItemQueries
-from cbert.tasks.masked_language import eligible
+from cbert.tasks.masked_queries import ItemQueries, eligible
 from cbert.tasks.multi_label import MultiLabel
+from cbert.tasks.prediction import Predictions
+from cbert.tasks.ranking import log_fractions
 from cbert.tasks.regression import Regression
 from cbert.tasks.span import Span
 from cbert.tasks.tagging import Tagging

@@ -9,18 +9,14 @@ import numpy as np
 import scipy.sparse
 
 from cbert.data.columns import Split
-from cbert.evaluation.baselines import (
-    TUNING_EXAMPLES,
-    GivenContext,
-    Load,
-    Predictions,
-    predict_fractions,
-)
+from cbert.evaluation.baselines import Load, by_column, predict_fractions
+from cbert.evaluation.given_context import TUNING_EXAMPLES, GivenContext
 from cbert.evaluation.target_baselines import predictions
 from cbert.schema import PAD_ITEM, Schema
 from cbert.tasks.classification import Classification
-from cbert.tasks.masked_item import EACH, ONE, ItemQueries
-from cbert.tasks.masked_language import MaskedLanguage, query_tokens
+from cbert.tasks.masked_language import MaskedLanguage
+from cbert.tasks.masked_queries import EACH, ONE, ItemQueries, query_tokens
+from cbert.tasks.prediction import Predictions
 from cbert.tasks.ranking import log_fractions
 from cbert.tasks.text_task import ExampleQueries
 
@@ -51,10 +47,7 @@ def _(
     if validation is not None:
         bigram.tune(validation, tuned(validation))
     ranked[BIGRAM] = bigram.predict(split, queries)
-    return {
-        name: {"log_probability": log_probability, "rank": rank}
-        for name, (log_probability, rank) in ranked.items()
-    }
+    return by_column(ranked)
 
 
 @predictions.register
@@ -120,10 +113,7 @@ class Bigram:
 
     def tune(self, validation: Split, queries: ItemQueries) -> None:
         """Chooses the interpolation of the lowest cross-entropy."""
-        some = slice(0, TUNING_EXAMPLES)
-        queries = ItemQueries(
-            queries.rows[some], queries.positions[some], queries.items[some], 0
-        )
+        queries = queries.first(TUNING_EXAMPLES)
         nats = {}
         for self.interpolation in INTERPOLATIONS:
             nats[self.interpolation] = -self.predict(validation, queries)[0].mean()

@@ -10,7 +10,7 @@ from cbert.report.report_data import ReportData
 from cbert.report.result_tables import with_unit
 from cbert.report.slices import Gains, Importance
 from cbert.report.statistics import Mean
-from cbert.tasks.base import Metric
+from cbert.tasks.metric import Metric
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

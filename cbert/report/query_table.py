@@ -14,11 +14,12 @@ import pyarrow.parquet
 from cbert.errors import UserError
 from cbert.evaluation import metrics
 from cbert.evaluation.baselines import column_prefix
-from cbert.evaluation.evaluate import MODEL
+from cbert.evaluation.evaluation import MODEL
 from cbert.report.run_directory import RunDirectory
-from cbert.tasks.base import CorpusMetrics, Metric, Queries, Task
+from cbert.tasks.base import Queries, Task
 from cbert.tasks.label_metrics import reliability
 from cbert.tasks.masked_item import MaskedItem
+from cbert.tasks.metric import CorpusMetrics, Metric
 
 CONTEXT = "context"
 MetricValues = dict[str, np.ndarray]

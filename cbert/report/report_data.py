@@ -11,7 +11,7 @@ from cbert.model import contextual_bert
 from cbert.report import query_table, run_directory, variants
 from cbert.report.query_table import Measured, QueryTable
 from cbert.report.run_directory import RunDirectory
-from cbert.tasks.base import Metric
+from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
 
 MARGIN = 0.01  # Of the deciding metric: nats, or as a fraction one percent.

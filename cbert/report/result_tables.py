@@ -10,8 +10,8 @@ from cbert.report import statistics
 from cbert.report.report_data import ReportData
 from cbert.report.statistics import Difference, Mean
 from cbert.report.tables import Table
-from cbert.tasks.base import Metric
 from cbert.tasks.masked_item import MaskedItem
+from cbert.tasks.metric import Metric
 
 _PERTURBATIONS = {
     PERMUTED: "The values of one feature are permuted between groups",

@@ -10,7 +10,8 @@ import ml_collections
 from cbert import files, tasks
 from cbert.errors import UserError
 from cbert.schema import Schema, schema_file
-from cbert.tasks.base import Metric, Task
+from cbert.tasks.base import Task
+from cbert.tasks.metric import Metric
 from cbert.training import checkpoint, workdir, writer
 from cbert.training import config as config_lib
 

@@ -12,7 +12,7 @@ from cbert.evaluation import intervals, metrics
 from cbert.evaluation.intervals import LEVEL
 from cbert.report.query_table import Measured
 from cbert.report.report_data import ReportData, Variant
-from cbert.tasks.base import Metric
+from cbert.tasks.metric import Metric
 
 # A verdict needs so many seeds: the deviation of fewer is itself hardly known.
 LEAST_SEEDS = 5

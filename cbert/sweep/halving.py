@@ -16,7 +16,7 @@ import ml_collections
 from cbert import files
 from cbert.data.random_streams import stream
 from cbert.sweep.points import STEPS, Point
-from cbert.tasks.base import Metric
+from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
 
 FACTOR = 3  # A rung has so many times fewer trials than the one before it, for more steps each.

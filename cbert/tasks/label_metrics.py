@@ -6,7 +6,7 @@ Legend: Q queries, T labels.
 import numpy as np
 import scipy.sparse
 
-from cbert.tasks.base import CorpusMetrics
+from cbert.tasks.metric import CorpusMetrics
 
 BINS = 15  # Guo et al. (2017), On Calibration of Modern Neural Networks.
 

@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from cbert.data import context_dropout
 from cbert.data.columns import Split
-from cbert.data.masking import Masking, each_position, expected_count, mask, one_position
+from cbert.data.masking import Masking, expected_count, mask
 from cbert.errors import UserError
 from cbert.model import contextual_bert, item_shards, sampled_softmax
 from cbert.model.config import ModelConfig
@@ -24,46 +23,16 @@ from cbert.model.layers import takes_fast
 from cbert.model.look_up import look_up
 from cbert.schema import MASK_ITEM, TEXT, Schema
 from cbert.tasks import ranking
-from cbert.tasks.base import (
-    Batch,
-    CorpusMetrics,
-    Examples,
-    Metric,
-    Metrics,
-    no_corpus_metrics,
-    weighted,
-)
+from cbert.tasks.base import Batch, Examples, Metrics, dropped_context, weighted
+from cbert.tasks.masked_queries import ONE, ItemQueries, query_each, query_one, read_queries
+from cbert.tasks.metric import CorpusMetrics, Metric, no_corpus_metrics
 
 Array = jax.Array
-EACH, ONE = "each", "one"
 
 
-@dataclasses.dataclass(frozen=True)
-class ItemQueries:
-    """Q masked items of a split.
-
-    Attributes:
-      rows: `int32 [Q]`, the example.
-      positions: `int32 [Q]`, the masked position.
-      items: `int32 [Q]`, the item that stands there.
-      skipped: Items that cannot be predicted, because they are not in the vocabulary.
-    """
-
-    rows: np.ndarray
-    positions: np.ndarray
-    items: np.ndarray
-    skipped: int
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def columns(self) -> dict[str, np.ndarray]:
-        return {"positions": self.positions}
-
-    @property
-    def weights(self) -> np.ndarray:
-        return np.ones(len(self))
+def masking_of(config: ml_collections.ConfigDict) -> Masking:
+    """How training masks items by a checked config."""
+    return Masking(config.train.masking, config.train.mask_rate, config.train.corrupt)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,9 +80,7 @@ class MaskedItem:
         cls, config: ml_collections.ConfigDict, schema: Schema, length: int
     ) -> tuple[int, int]:
         """The masked items of a training example of that length, and their candidates."""
-        chosen = config.train
-        masking = Masking(chosen.masking, chosen.mask_rate, chosen.corrupt)
-        return int(masking.count(np.array(length))), len(schema.items)
+        return int(masking_of(config).count(np.array(length))), len(schema.items)
 
     @classmethod
     def create(
@@ -125,9 +92,7 @@ class MaskedItem:
         own: None = None,
     ) -> "MaskedItem":
         """The task of a checked config; see `tasks.create`."""
-        chosen = config.train
-        masking = Masking(chosen.masking, chosen.mask_rate, chosen.corrupt)
-        expected = 1.0
+        masking, expected = masking_of(config), 1.0
         if train:
             expected = expected_count(train.items, masking, train.weights)
         if not expected:
@@ -135,9 +100,8 @@ class MaskedItem:
                 "no training item is in the schema's vocabulary; prepare the data with a "
                 "lower min_count"
             )
-        return cls(
-            model, schema, masking, chosen.context_dropout, expected, chosen.sampled_items
-        )
+        dropout, sampled_items = config.train.context_dropout, config.train.sampled_items
+        return cls(model, schema, masking, dropout, expected, sampled_items)
 
     def constants(self) -> dict[str, np.ndarray]:
         """The distribution that the sampled softmax draws from."""
@@ -156,17 +120,11 @@ class MaskedItem:
             self.masking,
             len(self.schema.items),
         )
-        context = context_dropout.drop_features(
-            context_key,
-            examples.columns["context"],
-            examples.index,
-            examples.batch_size,
-            self.context_dropout,
-            self.schema,
-        )
         batch = {
             "codes": codes,
-            "context": context,
+            "context": dropped_context(
+                context_key, examples, self.context_dropout, self.schema
+            ),
             "positions": positions,
             "targets": targets,
             "weights": weighted(weights, examples.columns),
@@ -217,7 +175,7 @@ class MaskedItem:
         Raises:
           UserError: no item of the split is in the vocabulary.
         """
-        queries = query_each(split) if masking == EACH else query_one(split)
+        queries = query_one(split) if masking == ONE else query_each(split)
         if not len(queries):
             raise UserError(
                 "no item of the split is in the schema's vocabulary; evaluate another split"
@@ -282,24 +240,3 @@ class MaskedItem:
 
     def calibration(self, predictions: dict[str, np.ndarray], queries: ItemQueries) -> None:
         """It is not measured."""
-
-
-def read_queries(columns: Mapping[str, np.ndarray], name: str, schema: Schema) -> ItemQueries:
-    """The queries of an evaluation's table, whose column `name` has the masked items."""
-    items = np.array([schema.codes[item] for item in columns[name]], np.int32)
-    rows = np.arange(len(items), dtype=np.int32)
-    return ItemQueries(rows, columns["position"], items, 0)
-
-
-def query_each(split: Split) -> ItemQueries:
-    """Every real item of every example is masked once."""
-    rows, positions = each_position(split.items >= 0)
-    skipped = int(split.lengths.sum()) - len(rows)
-    return ItemQueries(rows, positions, split.items[rows, positions], skipped)
-
-
-def query_one(split: Split) -> ItemQueries:
-    """One real item an example, chosen by a stable hash of its id."""
-    rows, positions = one_position(split.items >= 0, split.ids)
-    skipped = len(split) - len(rows)
-    return ItemQueries(rows, positions, split.items[rows, positions], skipped)

@@ -18,10 +18,8 @@ from cbert.data.columns import Split
 from cbert.data.masking import (
     RATE,
     Masking,
-    each_position,
     expected_count,
     mask,
-    one_position,
 )
 from cbert.errors import UserError
 from cbert.model.config import ModelConfig
@@ -31,9 +29,10 @@ from cbert.model.layers import takes_fast
 from cbert.model.text_bert import TextBert
 from cbert.schema import Schema
 from cbert.schema.target import LABEL
-from cbert.schema.tokenizer import CLS, MASK, PAD, SEP
-from cbert.tasks.base import Batch, CorpusMetrics, Examples, Metric, Metrics, weighted
-from cbert.tasks.masked_item import EACH, ItemQueries, read_queries
+from cbert.schema.tokenizer import MASK
+from cbert.tasks.base import Batch, Examples, Metrics, weighted
+from cbert.tasks.masked_queries import ItemQueries, eligible, query_tokens, read_queries
+from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.tasks.text_task import TextTask
 
 Array = jax.Array
@@ -268,25 +267,3 @@ class MaskedLanguage(TextTask):
         """Log-probability, rank, and whether pairs were known, which baselines do not say."""
         names = ("log_probability", "rank", "next_sentence_correct")
         return {name: columns[name] for name in names if name in columns}
-
-
-def eligible(codes: Any, schema: Schema) -> Any:
-    """Which tokens may be masked: no padding, no [CLS], no [SEP]; for NumPy and JAX alike."""
-    chosen = codes >= 0
-    for token in (PAD, CLS, SEP):
-        chosen &= codes != schema.codes[token]
-    return chosen
-
-
-def query_tokens(split: Split, schema: Schema, masking: str) -> ItemQueries:
-    """The masked tokens of an evaluation, the same for every method.
-
-    Raises:
-      UserError: no text of the split has a token.
-    """
-    may = eligible(split.items, schema)
-    rows, positions = each_position(may) if masking == EACH else one_position(may, split.ids)
-    if not len(rows):
-        raise UserError("no text of the split has a token; evaluate another split")
-    # Nothing that is a token is ever skipped, but a text may have none.
-    return ItemQueries(rows, positions, split.items[rows, positions], int((~may.any(1)).sum()))

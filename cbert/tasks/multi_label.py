@@ -17,8 +17,9 @@ from cbert.model.config import ModelConfig
 from cbert.model.heads import ClassificationHead
 from cbert.schema import Schema
 from cbert.schema.target import LABELS
-from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics, weighted
+from cbert.tasks.base import Batch, Metrics, weighted
 from cbert.tasks.label_metrics import calibration_error, fraction, mean_f1
+from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
 Array = jax.Array

@@ -18,6 +18,8 @@ from cbert.data.padding import joined, padded_batches
 from cbert.model import contextual_bert, placement
 from cbert.tasks.base import Queries, Task
 
+Predictions = dict[str, np.ndarray]  # Name to what is predicted, see `Task.predict`.
+
 
 @functools.lru_cache(maxsize=8)
 def compiled(task: Task) -> Callable:
@@ -98,3 +100,11 @@ def length_batches(
         for indices, count in padded_batches(len(inside), [batch_size]):
             batches.append((int(length), inside[indices], count))
     return batches
+
+
+def metrics(task: Task, predictions: Predictions, queries: Queries) -> dict[str, float]:
+    """Every metric that the predictions have: means by the queries' weights, and the others."""
+    weights = queries.weights / queries.weights.sum()
+    values = task.metric_values(predictions, queries)
+    means = {name: float(column @ weights) for name, column in values.items()}
+    return {**means, **task.corpus_metrics(predictions, queries)(np.ones(len(queries)))}

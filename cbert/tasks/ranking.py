@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cbert.tasks.base import Metric
+from cbert.tasks.metric import Metric
 
 METRICS = (
     Metric("cross_entropy", "min", "cross-entropy"),

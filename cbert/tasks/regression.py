@@ -16,8 +16,9 @@ from cbert.model.config import ModelConfig
 from cbert.model.heads import ClassificationHead
 from cbert.schema import Schema
 from cbert.schema.target import NUMBER
-from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics, weighted
+from cbert.tasks.base import Batch, Metrics, weighted
 from cbert.tasks.label_metrics import fraction
+from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
 Array = jax.Array

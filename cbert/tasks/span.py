@@ -24,8 +24,9 @@ from cbert.schema import PAD_ITEM, Schema
 from cbert.schema.target import ANSWER
 from cbert.spans import best_span
 from cbert.tasks import answers
-from cbert.tasks.base import Batch, Metric, Metrics, weighted
-from cbert.tasks.masked_language import eligible
+from cbert.tasks.base import Batch, Metrics, weighted
+from cbert.tasks.masked_queries import eligible
+from cbert.tasks.metric import Metric
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
 Array = jax.Array

@@ -21,7 +21,8 @@ from cbert.model.text_bert import TextBert
 from cbert.schema import Schema
 from cbert.schema.target import TAGS
 from cbert.tasks import spans
-from cbert.tasks.base import Batch, CorpusMetrics, Metric, Metrics, weighted
+from cbert.tasks.base import Batch, Metrics, weighted
+from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
 Array = jax.Array

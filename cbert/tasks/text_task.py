@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from cbert.data import context_dropout
 from cbert.data.columns import Split
 from cbert.data.text_records import Text
 from cbert.errors import UserError
@@ -21,7 +20,8 @@ from cbert.model.config import ModelConfig
 from cbert.model.heads import TextHead
 from cbert.model.text_bert import TextBert
 from cbert.schema import PAD_ITEM, TEXT, Schema
-from cbert.tasks.base import CorpusMetrics, Examples, Metric, no_corpus_metrics
+from cbert.tasks.base import Examples, dropped_context
+from cbert.tasks.metric import CorpusMetrics, Metric, no_corpus_metrics
 
 Array = jax.Array
 
@@ -186,14 +186,7 @@ class TextTask:
     def batch(self, key: Array, examples: Examples) -> dict[str, Any]:
         """The columns of the examples, with context features dropped."""
         _, context_key = key
-        context = context_dropout.drop_features(
-            context_key,
-            examples.columns["context"],
-            examples.index,
-            examples.batch_size,
-            self.context_dropout,
-            self.schema,
-        )
+        context = dropped_context(context_key, examples, self.context_dropout, self.schema)
         normaliser = examples.batch_size * self.mean_weight
         return {**examples.columns, "context": context, "normaliser": normaliser}
 

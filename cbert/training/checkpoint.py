@@ -1,24 +1,12 @@
 """Checkpoints with Orbax: parameters apart from the optimizer's state, best and last kept.
 
-Every checkpoint is verified before anything in it is used, in two ways. Its checksums say that
-its files are as they were written (see `checksums.py`). Its config says that it belongs to the
-run in whose directory it lies, and was not copied from another run.
-
 Orbax writes a checkpoint in the background and moves it into place. The checksums follow at
-once, in the background too. A process that is killed between the two leaves a checkpoint that
-can be restored but not verified, and so does an earlier version of this module. A verified
-checkpoint is preferred to such a one even if it is older: the run repeats some steps, arrives
-at the same bits, and trusts nothing. A checkpoint that cannot be verified is used, with a
-warning, only if no other can be, or if it is asked for by name.
-
-Nothing in a checkpoint can run code. Its files are JSON, and arrays that TensorStore reads.
-Neither Orbax nor this module unpickles, evaluates or imports what a file names.
+once, in the background too. What is read back is verified first, see `checkpoint_reader.py`.
 """
 
 import dataclasses
 import os
 import pathlib
-import re
 import shutil
 from concurrent import futures
 from typing import Any
@@ -28,15 +16,15 @@ import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers
 
-from cbert import errors, parallel
+from cbert import parallel
 from cbert.errors import UserError
 from cbert.training import checksums
 from cbert.training import config as config_lib
 from cbert.training import workdir as workdir_lib
+from cbert.training.checkpoint_reader import CONFIG, CheckpointReader
 from cbert.training.state import Progress, TrainState
 
 BEST, LAST = "best", "last"
-CONFIG = "config"
 # The last checkpoint is not verified before its checksums are written. Until then, the one
 # before it has to stay.
 LATEST_KEPT = 2
@@ -74,6 +62,7 @@ class Checkpoints:
         )
         items = ("params", "opt_state", "progress", CONFIG)
         self._manager = ocp.CheckpointManager(self._path, options=options, item_names=items)
+        self._reader = CheckpointReader(self._path, self._config, self._manager)
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -87,10 +76,7 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The steps whose checkpoints are on the disk, whether damaged or not."""
-        if not self._path.is_dir():
-            return []
-        names = (path.name for path in self._path.iterdir() if path.is_dir())
-        return sorted(int(name) for name in names if re.fullmatch("[1-9][0-9]*", name))
+        return self._reader.steps()
 
     def save(self, state: TrainState, progress: Progress) -> None:
         """Starts to save a step. Orbax deletes older ones once the new one is in place.
@@ -147,7 +133,7 @@ class Checkpoints:
         if not steps:
             return state, Progress()
         abstract = _abstract(state)
-        step, items = self._newest(
+        step, items = self._reader.newest(
             steps,
             params=ocp.args.StandardRestore(abstract.params),
             opt_state=ocp.args.StandardRestore(abstract.opt_state),
@@ -175,110 +161,11 @@ class Checkpoints:
         if not self.steps():
             raise UserError(f"{self._path}: no checkpoint; train first")
         if which == LAST:
-            step, items = self._newest(self.steps(), params=args)
+            step, items = self._reader.newest(self.steps(), params=args)
         else:
-            step = self._best() if which == BEST else self._named(which)
-            items = self._restore(step, params=args)
+            step = self._reader.best() if which == BEST else self._reader.named(which)
+            items = self._reader.read(step, params=args)
         return step, items["params"]
-
-    def _best(self) -> int:
-        last, items = self._newest(self.steps(), progress=ocp.args.JsonRestore())
-        step = items["progress"].best_step or last
-        advice = f"use the checkpoint last, of step {last}"
-        if step not in self.steps():
-            raise UserError(
-                f"{self._path}: the best checkpoint, of step {step}, is gone; {advice}"
-            )
-        if step != last:
-            self._verify(step, f"it is the best; {advice}")
-        return step
-
-    def _named(self, which: str) -> int:
-        known = ", ".join(map(str, self.steps()))
-        if which not in map(str, self.steps()):
-            raise UserError(f"checkpoint is {which!r}; use best, last or one of: {known}")
-        self._verify(int(which), f"use best, last or one of: {known}")
-        return int(which)
-
-    def _verify(self, step: int, advice: str) -> None:
-        """Raises `UserError` if a checkpoint is damaged, and warns if that cannot be known."""
-        try:
-            verified = checksums.verify(self._path / str(step))
-        except checksums.DamagedError as error:
-            raise UserError(f"{self._path / str(step)} is damaged: {error}; {advice}") from None
-        if not verified:
-            errors.warn(f"{self._path / str(step)} has no {checksums.NAME}: not verified")
-
-    def _newest(self, steps: list[int], **items: Any) -> tuple[int, dict[str, Any]]:
-        """The newest usable step, as the top of this module defines usable, and its items."""
-        faults: list[str] = []
-        unverified: list[int] = []
-        for step in reversed(steps):
-            try:
-                if checksums.verify(self._path / str(step)):
-                    return step, self._restore_instead(step, faults, items)
-                unverified.append(step)
-                faults.append(f"step {step} has no {checksums.NAME}")
-            except checksums.DamagedError as error:
-                faults.append(f"step {step} is damaged ({error})")
-        for step in unverified:
-            try:
-                return step, self._restore_instead(step, faults, items)
-            except UserError as error:
-                faults.append(str(error))
-        raise UserError(
-            f"{self._path}: no checkpoint is whole: {'; '.join(faults)}; restore the files or "
-            "train in a fresh work directory"
-        )
-
-    def _restore_instead(
-        self, step: int, faults: list[str], items: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Restores a step, and warns about the faults of newer ones."""
-        restored = self._restore(step, **items)
-        if faults:
-            errors.warn(f"{self._path}: {'; '.join(faults)}; step {step} is used")
-        return restored
-
-    def _restore(self, step: int, **items: Any) -> dict[str, Any]:
-        """Restores items of a step, after a look at whose it is."""
-        path = self._path / str(step)
-        if (path / CONFIG).exists():
-            self._check_config(path, self._read(step, config=ocp.args.JsonRestore())[CONFIG])
-        elif "params" in items:
-            errors.warn(f"{path} holds no config: it may be another run's")
-        return self._read(step, **items)
-
-    def _check_config(self, path: pathlib.Path, fields: Any) -> None:
-        """Refuses a checkpoint whose config differs from the run's.
-
-        Only fields that both have are compared; another version may know others.
-        """
-        if not isinstance(fields, dict):
-            raise UserError(f"{path}: its config is damaged; use another checkpoint")
-        differences = [
-            f"{name} ({errors.shown(fields[name])} in the checkpoint, {value!r} in the run)"
-            for name, value in sorted(self._config.items())
-            if name in fields and fields[name] != value
-        ]
-        if differences:
-            raise UserError(
-                f"{path} belongs to another run: {'; '.join(differences)}; remove it, or use "
-                "the work directory that it was saved in"
-            )
-
-    def _read(self, step: int, **items: Any) -> dict[str, Any]:
-        try:
-            read = dict(self._manager.restore(step, args=ocp.args.Composite(**items)))
-            if "progress" in items:
-                read["progress"] = Progress.from_dict(read["progress"])
-            return read
-        except Exception as error:  # Orbax raises errors of many types over damaged files.
-            raise UserError(
-                f"{self._path / str(step)}: the checkpoint is damaged or of another model "
-                f"({errors.one_line(error)[:200]}); use another checkpoint or a fresh work "
-                "directory"
-            ) from None
 
     def _set_aside(self, later_than: int) -> None:
         for step in self.steps():

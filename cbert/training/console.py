@@ -1,11 +1,24 @@
 """The output of a training run for a person: a bar at a terminal, lines elsewhere."""
 
+import contextlib
+import os
 import time
+from collections.abc import Iterator
 
 import ml_collections
 from tqdm import tqdm
 
-from cbert import progress
+from cbert import parallel, progress
+
+
+@contextlib.contextmanager
+def only_first_prints() -> Iterator[None]:
+    """Whatever another process than the first prints goes nowhere."""
+    if parallel.is_first():
+        yield
+        return
+    with open(os.devnull, "w", encoding="utf-8") as null, contextlib.redirect_stdout(null):
+        yield
 
 
 def bar(config: ml_collections.ConfigDict, seeds: int, first: int) -> tqdm:

@@ -1,10 +1,12 @@
-"""A run that begins with the parameters of another run, or of a pretrained BERT."""
+"""The parameters that a run begins with: fresh, of another run, or of a pretrained BERT."""
 
+import dataclasses
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import ml_collections
 import numpy as np
 from flax import traverse_util
 
@@ -13,15 +15,46 @@ from cbert.errors import UserError
 from cbert.model import contextual_bert, huggingface
 from cbert.schema import TEXT, Schema, schema_file
 from cbert.tasks.base import Task
-from cbert.training import checkpoint, named_rows
+from cbert.training import checkpoint, item_vectors, named_rows
 from cbert.training import config as config_lib
+from cbert.training.item_vectors import ItemVectors
 from cbert.training.named_rows import NamedRows
+from cbert.training.run import Run
+from cbert.training.state import TrainState
 
 HUGGING_FACE = "hf:"  # What the folder of a Hugging Face model begins with.
 POSITIONS = ("embedding", "positions")
 
 Path = tuple[str, ...]
 Params = Any
+
+
+def initialised(
+    config: ml_collections.ConfigDict,
+    run: Run,
+    schema: Schema,
+    vectors: ItemVectors | None = None,
+) -> list[TrainState]:
+    """Each seed's state before the first step.
+
+    Its parameters are those of `train.init_from`, and then the items' embeddings those of
+    `train.item_embeddings`, which `vectors` holds if they were read before.
+    """
+    initializers: list[Callable[[Any], Any]] = []
+    if config.train.init_from:
+        initializers.append(Initializer(config.train.init_from, run.task, schema))
+    if vectors := vectors or item_vectors.of_config(config, schema):
+        initializers.append(vectors)
+    if not initializers:
+        return run.states()
+
+    def begun(state: TrainState) -> TrainState:
+        params = run.placement.gather(state.params)
+        for initializer in initializers:
+            params = initializer(params)
+        return dataclasses.replace(state, params=run.placement.place(params))
+
+    return [begun(state) for state in run.states()]
 
 
 class Initializer:

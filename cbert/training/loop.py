@@ -1,14 +1,11 @@
 """The training loop: batch, step, and now and then a row, an evaluation, a checkpoint."""
 
 import contextlib
-import dataclasses
 import functools
-import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import ml_collections
 import numpy as np
 from tqdm import tqdm
@@ -16,21 +13,16 @@ from tqdm import tqdm
 from cbert import files, parallel
 from cbert.data import prepared
 from cbert.errors import UserError
-from cbert.schema import Schema
 from cbert.training import config as config_lib
-from cbert.training import console, item_vectors
+from cbert.training import console, initialize, item_vectors
 from cbert.training import run as run_lib
-from cbert.training import state as state_lib
 from cbert.training import workdir as workdir_lib
 from cbert.training.callbacks import Callback, Callbacks, Event
-from cbert.training.checkpoint import Checkpoints, barrier
-from cbert.training.initialize import Initializer
-from cbert.training.item_vectors import ItemVectors
-from cbert.training.metric_accumulator import MetricAccumulator, SeedRun, not_finite
+from cbert.training.metric_accumulator import MetricAccumulator
 from cbert.training.preemption import Stop
 from cbert.training.run import Run
-from cbert.training.state import Progress, TrainState
-from cbert.training.writer import Writer
+from cbert.training.seed_run import SeedRun, open_all, save_all, validate_all
+from cbert.training.state import Progress
 
 
 def train(
@@ -62,11 +54,9 @@ def train_seeds(
         for several seeds.
     """
     callbacks = callbacks or Callbacks()
-    if len(seeds) > 1 and callbacks != Callbacks():
-        raise UserError("callbacks are for one seed; train the seeds one by one")
     configs = [_of_seed(config, seed) for seed in seeds]
     paths = [pathlib.Path(workdir).expanduser() for workdir in workdirs]
-    _check_seeds(config, seeds, paths)
+    _check_seeds(config, seeds, paths, callbacks)
     for one in configs:
         config_lib.check(one)
     schema = prepared.load_schema(config.data.dir, config.data.name)
@@ -76,9 +66,7 @@ def train_seeds(
     resumes = any(workdir_lib.has_checkpoints(path) for path in paths)
     vectors = None if resumes else item_vectors.of_config(config, schema)
     with contextlib.ExitStack() as stack:
-        if not parallel.is_first():  # One process speaks for all.
-            nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
-            stack.enter_context(contextlib.redirect_stdout(nowhere))
+        stack.enter_context(console.only_first_prints())
         stop = stack.enter_context(Stop())
         run = run_lib.set_up(config, schema, seeds)
         for one, path in zip(configs, paths, strict=True):
@@ -86,50 +74,27 @@ def train_seeds(
                 stack.enter_context(files.Lock(path, "work directory", wait))
                 workdir_lib.initialise_workdir(one, schema, path)
         with parallel.error_context():
-            seed_runs = _open(stack, run, paths)
-            if not _step(run):
-                run.set_states(initialised(config, run, schema, vectors))
-            if not _ended(config, seed_runs, _step(run)):
-                with console.bar(config, len(seed_runs), _step(run)) as bar:
+            seed_runs = open_all(stack, run, paths)
+            if not run.steps_taken:
+                run.set_states(initialize.initialised(config, run, schema, vectors))
+            if not _ended(config, seed_runs, run.steps_taken):
+                with console.bar(config, len(seed_runs), run.steps_taken) as bar:
                     _loop(config, run, seed_runs, stop, bar, callbacks)
-    if _ended(config, seed_runs, _step(run)) and parallel.is_first():
+    if _ended(config, seed_runs, run.steps_taken) and parallel.is_first():
         for seed_run in seed_runs:
-            best = {"best": seed_run.progress.best, "best_step": seed_run.progress.best_step}
-            workdir_lib.finish(seed_run.workdir, {"step": _step(run), **best})
+            seed_run.finish(run.steps_taken)
     return [seed_run.progress for seed_run in seed_runs]
 
 
-def initialised(
-    config: ml_collections.ConfigDict,
-    run: Run,
-    schema: Schema,
-    vectors: ItemVectors | None = None,
-) -> list[TrainState]:
-    """Each seed's state before the first step.
-
-    Its parameters are those of `train.init_from`, and then the items' embeddings those of
-    `train.item_embeddings`, which `vectors` holds if they were read before.
-    """
-    initializers: list[Callable[[Any], Any]] = []
-    if config.train.init_from:
-        initializers.append(Initializer(config.train.init_from, run.task, schema))
-    if vectors := vectors or item_vectors.of_config(config, schema):
-        initializers.append(vectors)
-    if not initializers:
-        return run.states()
-
-    def begun(state: TrainState) -> TrainState:
-        params = run.placement.gather(state.params)
-        for initializer in initializers:
-            params = initializer(params)
-        return dataclasses.replace(state, params=run.placement.place(params))
-
-    return [begun(state) for state in run.states()]
-
-
 def _check_seeds(
-    config: ml_collections.ConfigDict, seeds: Sequence[int], paths: Sequence[pathlib.Path]
+    config: ml_collections.ConfigDict,
+    seeds: Sequence[int],
+    paths: Sequence[pathlib.Path],
+    callbacks: Callbacks,
 ) -> None:
+    """Raises `UserError` where the seeds cannot be trained together."""
+    if len(seeds) > 1 and callbacks != Callbacks():
+        raise UserError("callbacks are for one seed; train the seeds one by one")
     if len(seeds) != len(paths) or len(set(paths)) < len(paths):
         raise UserError(
             f"{len(seeds)} seeds, {len(set(paths))} work directories; each seed needs its own"
@@ -141,53 +106,14 @@ def _check_seeds(
 
 
 def _of_seed(config: ml_collections.ConfigDict, seed: int) -> ml_collections.ConfigDict:
+    """A copy of the config with that seed."""
     own = config.copy_and_resolve_references()
     own.seed = seed
     return own
 
 
-def _open(
-    stack: contextlib.ExitStack, run: Run, paths: Sequence[pathlib.Path]
-) -> list[SeedRun]:
-    """Restores every seed at the newest step that all of them have, and opens its files."""
-    others = not parallel.is_first()
-    if others:
-        barrier("the first process has opened the directory")
-    opened = [stack.enter_context(Checkpoints(path, others)) for path in paths]
-    if not others:
-        barrier("the first process has opened the directory")
-    restored = _restore(run, opened)
-    # A seed may have no checkpoint of the step that another has: then an earlier one is tried.
-    while (first := min(steps := [int(state.step) for state, _ in restored])) < max(steps):
-        restored = _restore(run, opened, first)
-    run.set_states([state for state, _ in restored])
-    seed_runs = []
-    for seed, path, own, (_, progress) in zip(run.seeds, paths, opened, restored, strict=True):
-        if first:
-            print(f"resuming {path} at step {first}", flush=True)
-        name = f"seed {seed}  " if len(paths) > 1 else ""
-        writer = stack.enter_context(Writer(path, first, others))
-        seed_runs.append(SeedRun(name, path, progress, own, writer))
-    return seed_runs
-
-
-def _restore(
-    run: Run, opened: Sequence[Checkpoints], step: int | None = None
-) -> list[tuple[TrainState, Progress]]:
-    """Each seed's newest state, or that of a step; a seed without a checkpoint is at step 0."""
-    restored = []
-    for state, checkpoints in zip(run.states(), opened, strict=True):
-        fresh = state_lib.to_saved(state, run.placement)
-        saved, progress = checkpoints.restore(fresh, step)
-        restored.append((state_lib.from_saved(saved, state, run.placement), progress))
-    return restored
-
-
-def _step(run: Run) -> int:
-    return int(np.ravel(jax.device_get(run.state.step))[0])
-
-
 def _ended(config: ml_collections.ConfigDict, seed_runs: Sequence[SeedRun], step: int) -> bool:
+    """Whether the run is at its last step, or waited too long for a better validation."""
     patience = config.train.patience
     return step >= config.train.steps or 0 < patience <= seed_runs[0].progress.waited
 
@@ -200,12 +126,13 @@ def _loop(
     bar: tqdm,
     callbacks: Callbacks,
 ) -> None:
+    """Takes steps until the run has ended or is asked to stop; the last of them is saved."""
     tell = functools.partial(_tell, run, seed_runs[0], stop)
-    step, ended = _step(run), False
+    step, ended = run.steps_taken, False
     accumulator, dispatches = MetricAccumulator(run, seed_runs, step), 0
     clock = console.Clock(config, len(seed_runs), step, bar)
     while not (ended or stop.requested):
-        taken, metrics = run.advance(step, _most(config, step))
+        taken, metrics = run.advance(step, _steps_at_once(config, step))
         step, dispatches = step + taken, dispatches + 1
         accumulator.add(metrics, taken)
         tell(callbacks.step, step, metrics)
@@ -215,7 +142,7 @@ def _loop(
             _write_rows(run, seed_runs, accumulator, clock, step)
         improved = False
         if last or step % config.train.eval_every == 0:
-            improved, validated = _validate(run, seed_runs, step)
+            improved, validated = validate_all(run, seed_runs, step)
             tell(callbacks.validation, step, validated)
             ended = _ended(config, seed_runs, step)
         if parallel.process_count() > 1:
@@ -224,7 +151,8 @@ def _loop(
         if stop.requested:
             stop.answer()
         if improved or ended or due or stop.requested:
-            _save(run, seed_runs, accumulator)
+            accumulator.save()
+            save_all(run, seed_runs)
             tell(callbacks.checkpoint, step, {})
     if ended and not last:
         tqdm.write(
@@ -232,7 +160,7 @@ def _loop(
         )
 
 
-def _most(config: ml_collections.ConfigDict, step: int) -> int:
+def _steps_at_once(config: ml_collections.ConfigDict, step: int) -> int:
     """The number of steps in one dispatch: those wanted, if no row or the like is between."""
     every = (config.train.log_every, config.train.eval_every, config.train.checkpoint_every)
     room = min(number - step % number for number in every)
@@ -247,6 +175,7 @@ def _write_rows(
     clock: console.Clock,
     step: int,
 ) -> None:
+    """Writes every seed's means since the last row, and shows the mean over seeds."""
     rate = {"learning_rate": float(run.learning_rate(step - 1))}
     rows = [{**row, **rate} for row in accumulator.close()]
     mean = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
@@ -266,40 +195,3 @@ def _tell(
     """Calls a callback, which may ask the run to end."""
     if callback and callback(Event(step, seed_run.workdir, run.state, metrics)):
         stop.requested = True
-
-
-def _validate(
-    run: Run, seed_runs: Sequence[SeedRun], step: int
-) -> tuple[bool, dict[str, float]]:
-    """Evaluates every seed, and notes whether it is the best so far.
-
-    Returns whether any is, and the metrics of the last one.
-    """
-    metric, any_improved = run.task.metrics[0], False
-    metrics: dict[str, float] = {}
-    for seed_run, state in zip(seed_runs, run.states(), strict=True):
-        metrics, progress = run.validation(state.params), seed_run.progress
-        value = metrics[metric.name]
-        if not np.isfinite(value):
-            raise UserError(not_finite(seed_run, step, metrics))
-        seed_run.writer.write(step, "validation", metrics)
-        improved = not progress.best_step or metric.improves(value, progress.best)
-        if improved:
-            progress.best, progress.best_step, progress.waited = value, step, 0
-        else:
-            progress.waited += 1
-        shown = [one for one in run.task.metrics if one.name in run.task.shown]
-        texts = [f"{one.heading} {one.text(metrics[one.name])}" for one in shown]
-        console.validated(seed_run.name, step, texts, improved)
-        any_improved |= improved
-    return any_improved, metrics
-
-
-def _save(run: Run, seed_runs: Sequence[SeedRun], accumulator: MetricAccumulator) -> None:
-    """A checkpoint of every seed, so that all go on from one step."""
-    accumulator.save()
-    for seed_run, state in zip(seed_runs, run.states(), strict=True):
-        seed_run.writer.flush()
-        if parallel.is_first():
-            saved = state_lib.to_saved(state, run.placement)
-            seed_run.checkpoints.save(saved, seed_run.progress)

@@ -1,7 +1,5 @@
-"""Each seed's files, and its metrics until they are written."""
+"""The metrics of training until they are written."""
 
-import dataclasses
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,29 +7,9 @@ import jax
 import numpy as np
 
 from cbert.errors import UserError
-from cbert.training.checkpoint import Checkpoints
 from cbert.training.run import Run
+from cbert.training.seed_run import SeedRun, not_finite
 from cbert.training.state import Progress
-from cbert.training.writer import Writer
-
-
-@dataclasses.dataclass
-class SeedRun:
-    """The files and the progress of one seed of a run.
-
-    Attributes:
-      name: The prefix of its lines on a terminal; empty for a single seed.
-      workdir: Its directory.
-      progress: Its progress, which is saved beside its state.
-      checkpoints: Its checkpoints.
-      writer: Its metrics.
-    """
-
-    name: str
-    workdir: pathlib.Path
-    progress: Progress
-    checkpoints: Checkpoints
-    writer: Writer
 
 
 class MetricAccumulator:
@@ -88,19 +66,3 @@ def _means(progress: Progress) -> dict[str, float]:
         else:
             row[name] = total / sums["steps"]
     return row
-
-
-def not_finite(seed_run: SeedRun, step: int, row: dict[str, float]) -> str:
-    """One line for a number that is not finite: its step, its name, and the remedies."""
-    steps = seed_run.checkpoints.steps()
-    kept = steps[-1] if steps else "none"
-    numbers = ", ".join(
-        f"{name} {value:g}"
-        for name, value in row.items()
-        if name != "steps" and not name.endswith("_count")
-    )
-    return (
-        f"{seed_run.workdir}: a number is not finite at step {step} ({numbers}); the last "
-        f"checkpoint is of step {kept}; lower optimizer.learning_rate, or set "
-        "train.on_nonfinite=skip and train in a fresh work directory"
-    )

@@ -1,41 +1,80 @@
 """AdamW with warm-up, decay, clipping, and weight decay on kernels alone."""
 
+import functools
 from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+import ml_collections
 import optax
-from flax import struct, traverse_util
+from flax import traverse_util
+
+from cbert.errors import UserError
+from cbert.model import contextual_bert, placement
+from cbert.model.layers import takes_fast
+from cbert.training import schedule
+from cbert.training.config_sections import SKIP
+from cbert.training.packing import is_decayed, packed, packed_decay
 
 # Gradients to their norm.
 Norm = Callable[[Any], jax.Array]
 
-SCHEDULES = ("cosine", "linear", "constant")
 CONTEXT_PARTS = ("context_encoder", "conditioning")
-DECAYED, REST = "decayed", "rest"
-# Leaves of more entries stay on their own, because packing copies.
-LARGE = 2**18
 
 
-def learning_rate(schedule: str, peak: float, warmup_steps: int, steps: int) -> optax.Schedule:
-    """Linear warm-up to the peak, then decay to zero at the last step.
+def of_config(
+    config: ml_collections.ConfigDict, model: Any
+) -> tuple[optax.GradientTransformation, optax.Schedule]:
+    """The optimizer of a checked config's run, and its learning rate.
 
-    A run shorter than twice its warm-up warms up for half of its steps.
+    Raises:
+      UserError: `train.frozen` names no part of the model, or every one.
     """
-    warmup_steps = min(warmup_steps, steps // 2)
-    rest = max(steps - warmup_steps, 1)
-    decay = {
-        "cosine": optax.cosine_decay_schedule(peak, rest),
-        "linear": optax.linear_schedule(peak, 0.0, rest),
-        "constant": optax.constant_schedule(peak),
-    }[schedule]
-    if not warmup_steps:
-        return decay
-    # The first step already moves: its rate is peak / warmup_steps.
-    warmup = optax.linear_schedule(peak / warmup_steps, peak, max(warmup_steps - 1, 1))
-    return optax.join_schedules([warmup, decay], [warmup_steps])
+    chosen, where = config.optimizer, placement.of(model)
+    split = where.shards > 1
+    learning_rate = schedule.learning_rate(
+        chosen.schedule, chosen.learning_rate, chosen.warmup_steps, config.train.steps
+    )
+    optimizer = make_optimizer(
+        learning_rate,
+        chosen.weight_decay,
+        chosen.clip_norm,
+        chosen.b1,
+        chosen.b2,
+        packs=takes_fast(model.encoder.config) and not split,
+        norm=where.norm if split else None,
+    )
+    if (chosen.layer_decay, chosen.context_rate) != (1.0, 1.0):
+        factor = functools.partial(
+            layer_factor,
+            layers=config.model.layers,
+            decay=chosen.layer_decay,
+            context=chosen.context_rate,
+        )
+        optimizer = with_rates(optimizer, factor)
+    if config.train.frozen:
+        optimizer = freeze(optimizer, _frozen_parts(config, model))
+    if config.train.on_nonfinite == SKIP:
+        optimizer = skip_nonfinite(optimizer)
+    return optimizer, learning_rate
+
+
+def _frozen_parts(config: ml_collections.ConfigDict, model: Any) -> list[str]:
+    """The parts that `train.frozen` names; raises `UserError` for one that does not exist."""
+    paths = list(contextual_bert.parameter_sizes(model))
+    parts = [part.strip() for part in config.train.frozen.split(",")]
+    for part in parts:
+        if not any(is_part(path, part) for path in paths):
+            whole = part.partition("/")[0]
+            inside = {"/".join(path[:2]) for path in paths if path[0] == whole}
+            names = sorted(inside or {path[0] for path in paths})
+            raise UserError(
+                f"train.frozen names {part[:80]!r}; the model's parts are {', '.join(names)}"
+            )
+    if all(any(is_part(path, part) for part in parts) for path in paths):
+        raise UserError("train.frozen names every part of the model; leave one to train")
+    return parts
 
 
 def make_optimizer(
@@ -52,7 +91,7 @@ def make_optimizer(
     `packs` is the fast form, which works on a few long vectors; the updates are the same.
     `norm` is that of gradients of which a device has only a part; they are not packed.
     """
-    mask = _packed_decay if packs else _leaf_decay
+    mask = packed_decay if packs else _leaf_decay
     optimizer = optax.adamw(rate, b1, b2, weight_decay=weight_decay, mask=mask)
     if clip_norm:
         if packs or norm:
@@ -140,100 +179,6 @@ def skip_nonfinite(optimizer: optax.GradientTransformation) -> optax.GradientTra
     return optax.apply_if_finite(optimizer, max_consecutive_errors=2**31 - 1)
 
 
-def is_decayed(path: tuple[str, ...]) -> bool:
-    """True for the parameters that weight decay shrinks: no bias, LayerNorm or embedding."""
-    return path[-1] == "kernel" and path[0] != "context_encoder"
-
-
 def _leaf_decay(params: Any) -> Any:
     flat = traverse_util.flatten_dict(params)
     return traverse_util.unflatten_dict({path: is_decayed(path) for path in flat})
-
-
-def _packed_decay(params: "Packed") -> "Packed":
-    return Packed({name: name.split(".")[0] == DECAYED for name in params.vectors})
-
-
-@struct.dataclass
-class Packed:
-    """A tree of parameters as a few long vectors, by name."""
-
-    vectors: dict[str, Any]
-
-
-def packed(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
-    """The optimizer over packed parameters: one norm and one update for a hundred leaves.
-
-    Leaf by leaf, they cost more to compile than the model does.
-    """
-
-    def init(params: Any) -> Any:
-        return optimizer.init(pack(params))
-
-    def update(gradients: Any, state: Any, params: Any) -> tuple[Any, Any]:
-        updates, state = optimizer.update(pack(gradients), state, pack(params))
-        return unpack(updates, params), state
-
-    return optax.GradientTransformation(init, update)
-
-
-def pack(tree: Any, concatenate: Callable = jnp.concatenate) -> Packed:
-    """Parameters as a few long vectors; a large leaf stays on its own."""
-    flat = traverse_util.flatten_dict(tree)
-    return Packed(
-        {
-            name: flat[paths[0]]
-            if len(paths) == 1
-            else concatenate([flat[path].reshape(-1) for path in paths])
-            for name, paths in _groups(flat).items()
-        }
-    )
-
-
-def unpack(packed: Packed, like: Any) -> Any:
-    """The inverse of `pack`, for a tree of the shapes of `like`."""
-    flat = traverse_util.flatten_dict(like)
-    for name, paths in _groups(flat).items():
-        vector = packed.vectors[name].reshape(-1)
-        for path in paths:
-            size, shape = flat[path].size, flat[path].shape
-            flat[path], vector = vector[:size].reshape(shape), vector[size:]
-    return traverse_util.unflatten_dict(flat)
-
-
-def per_leaf(opt_state: Any, params: Any) -> Any:
-    """A copy of an optimizer's state with a leaf for each parameter, as checkpoints hold it.
-
-    It is made on the host, because every slice would be a program of its own on the device.
-    """
-
-    def unpacked(node: Any) -> Any:
-        if not isinstance(node, Packed):
-            return np.array(node)
-        return jax.tree.map(np.array, unpack(node, params))
-
-    return jax.tree.map(unpacked, jax.device_get(opt_state), is_leaf=_is_packed)
-
-
-def as_packed(opt_state: Any, like: Any) -> Any:
-    """The inverse of `per_leaf`: packed wherever the state `like` is, on the host."""
-
-    def packed_like(node: Any, own: Any) -> Any:
-        return pack(own, np.concatenate) if isinstance(node, Packed) else own
-
-    return jax.tree.map(packed_like, like, jax.device_get(opt_state), is_leaf=_is_packed)
-
-
-def _is_packed(node: Any) -> bool:
-    return isinstance(node, Packed)
-
-
-def _groups(flat: dict[tuple[str, ...], Any]) -> dict[str, list[tuple[str, ...]]]:
-    """The paths of the leaves of each vector, by the vector's name."""
-    groups: dict[str, list[tuple[str, ...]]] = {}
-    for path, leaf in sorted(flat.items()):
-        name = DECAYED if is_decayed(path) else REST
-        if leaf.size > LARGE:
-            name = ".".join([name, *path])
-        groups.setdefault(name, []).append(path)
-    return groups

@@ -1,7 +1,6 @@
 """What a training run is made of: task, optimizer, step, data; one seed or several at once."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,37 +16,19 @@ from cbert.data.columns import Split, evenly_spaced
 from cbert.data.in_memory import InMemory, take
 from cbert.data.streaming import Streaming
 from cbert.errors import UserError
-from cbert.model import contextual_bert, placement
+from cbert.model import placement
 from cbert.model.config import POPULARITY
-from cbert.model.layers import takes_fast
 from cbert.model.placement import Placement
 from cbert.schema import Schema
-from cbert.tasks import masked_item, prediction, ranking
+from cbert.tasks import ranking
 from cbert.tasks.base import Examples, Task
 from cbert.training import config as config_lib
 from cbert.training import memory
 from cbert.training import optimizer as optimizer_lib
 from cbert.training import state as state_lib
+from cbert.training.config_sections import SKIP, STREAM
 from cbert.training.step import make_train_step
-
-
-class Validation:
-    """The task's metrics on the validation split, with the same queries every time."""
-
-    def __init__(self, split: Split, task: Task, batch_size: int) -> None:
-        self._split, self._batch_size = split, batch_size
-        self._queries = task.queries(split, masked_item.ONE)
-        self._task, self._data = task, parallel.replicate(split.columns)
-
-    def __call__(self, params: Any) -> dict[str, float]:
-        predictions = prediction.predict_all(
-            self._task, params, self._data, self._split, self._queries, self._batch_size
-        )
-        queries, task = self._queries, self._task
-        values = task.metric_values(predictions, queries)
-        weights = queries.weights / queries.weights.sum()
-        means = {name: float(column @ weights) for name, column in values.items()}
-        return {**means, **task.corpus_metrics(predictions, queries)(np.ones(len(queries)))}
+from cbert.training.validation import Validation
 
 
 @dataclasses.dataclass
@@ -85,6 +66,11 @@ class Run:
     key: jax.Array
     learning_rate: optax.Schedule
     validation: Validation
+
+    @property
+    def steps_taken(self) -> int:
+        """The steps that were taken, the same number for every seed."""
+        return int(np.ravel(jax.device_get(self.state.step))[0])
 
     def advance(self, step: int, most: int = 1) -> tuple[int, dict[str, jax.Array]]:
         """Takes `most` steps from `step` on in one dispatch, or one step.
@@ -141,15 +127,15 @@ def assemble(
     memory.check(config, schema, int(train.lengths.max()), len(seeds))
     model = config_lib.build_model(config, schema, split=True)
     task, where = tasks.create(config, model, schema, train), placement.of(model)
-    optimizer, learning_rate = _make_optimizer(config, task.model)
-    streams = config.data.source == config_lib.STREAM
+    optimizer, learning_rate = optimizer_lib.of_config(config, task.model)
+    streams = config.data.source == STREAM
     source = (Streaming if streams else InMemory)(train, batches)
     keys = [jax.random.key(seed) for seed in seeds]
     constants = task.constants()
     if config.train.context_replacement:
         constants["context_sample"] = context_replacement.sample(train.context)
     params = [_fresh(config, task, schema, key) for key in keys]
-    skips = config.train.on_nonfinite == config_lib.SKIP
+    skips = config.train.on_nonfinite == SKIP
     replacement, accumulate = config.train.context_replacement, config.train.accumulate
     train_step = make_train_step(task, optimizer, skips, replacement, accumulate)
     state = _stacked([state_lib.create(own, optimizer) for own in params], where)
@@ -220,52 +206,3 @@ def _mapped_step(train_step: Callable, batch_size: int, seeds: int, axes: Any) -
 
 def _stacked(trees: list[Any], where: Placement) -> Any:
     return parallel.stack(trees) if len(trees) > 1 else where.put(trees[0])
-
-
-def _frozen_parts(config: ml_collections.ConfigDict, model: Any) -> list[str]:
-    """The parts that `train.frozen` names; raises `UserError` for one that does not exist."""
-    paths = list(contextual_bert.parameter_sizes(model))
-    parts = [part.strip() for part in config.train.frozen.split(",")]
-    for part in parts:
-        if not any(optimizer_lib.is_part(path, part) for path in paths):
-            whole = part.partition("/")[0]
-            inside = {"/".join(path[:2]) for path in paths if path[0] == whole}
-            names = sorted(inside or {path[0] for path in paths})
-            raise UserError(
-                f"train.frozen names {part[:80]!r}; the model's parts are {', '.join(names)}"
-            )
-    if all(any(optimizer_lib.is_part(path, part) for part in parts) for path in paths):
-        raise UserError("train.frozen names every part of the model; leave one to train")
-    return parts
-
-
-def _make_optimizer(
-    config: ml_collections.ConfigDict, model: Any
-) -> tuple[optax.GradientTransformation, optax.Schedule]:
-    chosen, where = config.optimizer, placement.of(model)
-    split = where.shards > 1
-    learning_rate = optimizer_lib.learning_rate(
-        chosen.schedule, chosen.learning_rate, chosen.warmup_steps, config.train.steps
-    )
-    optimizer = optimizer_lib.make_optimizer(
-        learning_rate,
-        chosen.weight_decay,
-        chosen.clip_norm,
-        chosen.b1,
-        chosen.b2,
-        packs=takes_fast(model.encoder.config) and not split,
-        norm=where.norm if split else None,
-    )
-    if (chosen.layer_decay, chosen.context_rate) != (1.0, 1.0):
-        factor = functools.partial(
-            optimizer_lib.layer_factor,
-            layers=config.model.layers,
-            decay=chosen.layer_decay,
-            context=chosen.context_rate,
-        )
-        optimizer = optimizer_lib.with_rates(optimizer, factor)
-    if config.train.frozen:
-        optimizer = optimizer_lib.freeze(optimizer, _frozen_parts(config, model))
-    if config.train.on_nonfinite == config_lib.SKIP:
-        optimizer = optimizer_lib.skip_nonfinite(optimizer)
-    return optimizer, learning_rate

@@ -10,7 +10,7 @@ from flax import struct
 
 from cbert.errors import UserError
 from cbert.model.placement import Placement
-from cbert.training import optimizer as optimizer_lib
+from cbert.training import packing
 
 
 @struct.dataclass
@@ -41,13 +41,13 @@ def to_saved(state: TrainState, placement: Placement = WHOLE) -> TrainState:
 
     The optimizer's has a leaf for each parameter, and nothing is split.
     """
-    opt_state = optimizer_lib.per_leaf(state.opt_state, state.params)
+    opt_state = packing.per_leaf(state.opt_state, state.params)
     return TrainState(state.step, placement.gather(state.params), placement.gather(opt_state))
 
 
 def from_saved(saved: TrainState, like: TrainState, placement: Placement = WHOLE) -> TrainState:
     """The inverse of `to_saved`, on the devices; packed where the state `like` is."""
-    opt_state = optimizer_lib.as_packed(saved.opt_state, like.opt_state)
+    opt_state = packing.as_packed(saved.opt_state, like.opt_state)
     return TrainState(saved.step, placement.place(saved.params), placement.place(opt_state))
 
 

@@ -1,0 +1,73 @@
+"""The predictions of a run and of the baselines for the same queries, and their metrics.
+
+Legend: Q queries.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from cbert.data.columns import Split
+from cbert.evaluation import metrics
+from cbert.schema import Schema
+from cbert.tasks.base import Queries, Task
+from cbert.tasks.prediction import Predictions
+
+MODEL = "model"
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """The predictions of one run and of the baselines for the same queries.
+
+    Attributes:
+      task: The run's task.
+      method: The run's conditioning method.
+      step: The checkpoint's step.
+      schema: The checkpoint's schema.
+      split: The split, encoded by it.
+      queries: Q queries.
+      predictions: Predictor (`model` or a baseline) to what it predicts, see `Task.predict`.
+      settings: Everything else that the result depends on.
+      name: The name of its files: the split, and each setting that is not the run's own.
+      feature_importance: See `feature_importance.measure`; None if not measured.
+    """
+
+    task: Task
+    method: str
+    step: int
+    schema: Schema
+    split: Split
+    queries: Queries
+    predictions: dict[str, Predictions]
+    settings: dict[str, Any]
+    name: str
+    feature_importance: dict[str, Any] | None = None
+
+    @property
+    def groups(self) -> np.ndarray:
+        """`int [Q]`, equal where the group is."""
+        return metrics.group_codes(self.split.groups)[self.queries.rows]
+
+    def values(self, predictor: str = MODEL) -> dict[str, np.ndarray]:
+        """Every metric that is a mean over queries, of every query."""
+        return self.task.metric_values(self.predictions[predictor], self.queries)
+
+    def summarize(
+        self, predictor: str = MODEL, inside: np.ndarray | None = None
+    ) -> dict[str, dict[str, float | None]]:
+        """Every metric that the predictor has, with its standard error, in the task's order.
+
+        Args:
+          predictor: The model or a baseline.
+          inside: `bool [Q]`, the queries to take; None for all of them.
+        """
+        groups, weights = self.groups, self.queries.weights
+        inside = np.ones(len(groups), bool) if inside is None else inside
+        values = {name: column[inside] for name, column in self.values(predictor).items()}
+        means = metrics.summarize(values, groups[inside], list(values), weights[inside])
+        corpus = self.task.corpus_metrics(self.predictions[predictor], self.queries)
+        known = {**means, **metrics.summarize_corpus(corpus, groups, inside)}
+        names = [metric.name for metric in self.task.metrics]
+        return {name: known[name] for name in names if name in known}

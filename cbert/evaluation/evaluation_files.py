@@ -1,0 +1,101 @@
+"""What an evaluation writes: its metrics as JSON, and a table with a row for each query.
+
+Legend: M examples.
+"""
+
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+
+from cbert import files
+from cbert.evaluation import baselines, breakdown
+from cbert.evaluation.evaluation import MODEL, Evaluation
+
+
+def summary(evaluation: Evaluation, by: str = "") -> dict[str, Any]:
+    """The result as JSON: each predictor's metrics, and the model's for each slice."""
+    groups, queries = evaluation.groups, evaluation.queries
+    result = {
+        "task": evaluation.task.name,
+        "method": evaluation.method,
+        "step": evaluation.step,
+        **evaluation.settings,
+        "queries": len(queries),
+        "skipped": queries.skipped,
+        "groups": len(np.unique(groups)),
+        "standard_errors": "over groups",
+        "results": {
+            predictor: evaluation.summarize(predictor) for predictor in evaluation.predictions
+        },
+    }
+    for name, slices in evaluation.task.slices(evaluation.split).items():
+        result[f"by_{name}"] = _by_slice(evaluation, slices)
+    if by:
+        feature = evaluation.schema.feature(by)
+        slices = breakdown.by_feature(evaluation.split.contexts, feature)
+        result[f"by_{by}"] = _by_slice(evaluation, slices)
+    if evaluation.feature_importance is not None:
+        result["feature_importance"] = evaluation.feature_importance
+    return result
+
+
+def _by_slice(evaluation: Evaluation, slices: dict[str, np.ndarray]) -> dict[str, Any]:
+    """The model's metrics over the examples of each slice, `bool [M]`."""
+    results = {}
+    for label, rows in slices.items():
+        inside = rows[evaluation.queries.rows]
+        if inside.any():
+            results[label] = {
+                "queries": int(inside.sum()),
+                **evaluation.summarize(inside=inside),
+            }
+    return results
+
+
+def write(evaluation: Evaluation, result: dict[str, Any], workdir: str | pathlib.Path) -> None:
+    """Writes `eval/<name>.json` and `eval/<name>.parquet`, one row a query.
+
+    The importance of features, once measured of this checkpoint, stays in the JSON.
+    """
+    folder = pathlib.Path(workdir).expanduser() / "eval"
+    folder.mkdir(exist_ok=True)
+    table = pyarrow.table(columns(evaluation))
+    parquet = folder / f"{evaluation.name}.parquet"
+    files.replace(parquet, lambda path: pyarrow.parquet.write_table(table, path))
+    # The JSON comes last, because it says that the run is evaluated.
+    target = folder / f"{evaluation.name}.json"
+    whole = {**_known_importance(target, result), **result}
+    files.write_text(target, json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+
+
+def _known_importance(path: pathlib.Path, result: dict[str, Any]) -> dict[str, Any]:
+    """The feature importance in an earlier file, if it is of the same step and settings."""
+    try:
+        known = json.loads(files.read_text(path))
+    except (OSError, ValueError):
+        return {}
+    same = ("step", "split", "masking", "checkpoint", "data", "queries", "groups")
+    if any(known.get(name) != result[name] for name in same):
+        return {}
+    name = "feature_importance"
+    return {name: known[name]} if name in known else {}
+
+
+def columns(evaluation: Evaluation) -> dict[str, Any]:
+    """The columns of `eval/<name>.parquet`, a row a query."""
+    split, queries = evaluation.split, evaluation.queries
+    columns = {
+        "id": [split.ids[row] for row in queries.rows],
+        "group": [split.groups[row] for row in queries.rows],
+        **evaluation.task.table(split, queries),
+        "context": [split.contexts[row] for row in queries.rows],
+    }
+    for predictor, predictions in evaluation.predictions.items():
+        prefix = "" if predictor == MODEL else baselines.column_prefix(predictor)
+        shown = evaluation.task.prediction_columns(predictions, queries)
+        columns |= {f"{prefix}{name}": values for name, values in shown.items()}
+    return columns

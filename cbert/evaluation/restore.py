@@ -1,0 +1,50 @@
+"""A task with the parameters of a checkpoint."""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+from cbert import tasks
+from cbert.data.columns import Split
+from cbert.model import contextual_bert, placement
+from cbert.schema import Schema
+from cbert.tasks import prediction
+from cbert.tasks.base import Queries, Task
+from cbert.tasks.prediction import Predictions
+from cbert.training import config as config_lib
+from cbert.training.checkpoint import Checkpoints
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """A task with the parameters of a checkpoint.
+
+    Attributes:
+      task: The task.
+      step: The checkpoint's step.
+      params: The parameters, on the devices.
+      batch_size: Queries at a time.
+    """
+
+    task: Task
+    step: int
+    params: Any
+    batch_size: int
+
+    def predict(self, data: dict[str, Any], split: Split, queries: Queries) -> Predictions:
+        """The predictions of all queries; `data` are the split's columns, replicated."""
+        return prediction.predict_all(
+            self.task, self.params, data, split, queries, self.batch_size
+        )
+
+
+def restore(workdir: pathlib.Path, config: Any, schema: Schema, which: str) -> Restored:
+    """The run's task with the parameters of the checkpoint `which`."""
+    model = config_lib.build_model(config, schema, split=True)
+    where = placement.of(model)
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        step, params = checkpoints.restore_params(
+            which, where.to_restore(contextual_bert.shapes(model))
+        )
+    task = tasks.create(config, model, schema)
+    return Restored(task, step, where.place(params), config.eval.batch_size)

@@ -1,0 +1,94 @@
+"""What an evaluation masks: the items of a set or sequence, or the tokens of a text.
+
+Legend: Q queries.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cbert.data.columns import Split
+from cbert.data.masking import each_position, one_position
+from cbert.errors import UserError
+from cbert.schema import Schema
+from cbert.schema.tokenizer import CLS, PAD, SEP
+
+EACH, ONE = "each", "one"
+
+
+@dataclasses.dataclass(frozen=True)
+class ItemQueries:
+    """Q masked items of a split.
+
+    Attributes:
+      rows: `int32 [Q]`, the example.
+      positions: `int32 [Q]`, the masked position.
+      items: `int32 [Q]`, the item that stands there.
+      skipped: Items that cannot be predicted, because they are not in the vocabulary.
+    """
+
+    rows: np.ndarray
+    positions: np.ndarray
+    items: np.ndarray
+    skipped: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        return {"positions": self.positions}
+
+    @property
+    def weights(self) -> np.ndarray:
+        return np.ones(len(self))
+
+    def first(self, count: int) -> "ItemQueries":
+        """The first queries, at most so many."""
+        some = slice(0, count)
+        return ItemQueries(self.rows[some], self.positions[some], self.items[some], 0)
+
+
+def read_queries(columns: Mapping[str, np.ndarray], name: str, schema: Schema) -> ItemQueries:
+    """The queries of an evaluation's table, whose column `name` has the masked items."""
+    items = np.array([schema.codes[item] for item in columns[name]], np.int32)
+    rows = np.arange(len(items), dtype=np.int32)
+    return ItemQueries(rows, columns["position"], items, 0)
+
+
+def query_each(split: Split) -> ItemQueries:
+    """Every real item of every example is masked once."""
+    rows, positions = each_position(split.items >= 0)
+    skipped = int(split.lengths.sum()) - len(rows)
+    return ItemQueries(rows, positions, split.items[rows, positions], skipped)
+
+
+def query_one(split: Split) -> ItemQueries:
+    """One real item an example, chosen by a stable hash of its id."""
+    rows, positions = one_position(split.items >= 0, split.ids)
+    skipped = len(split) - len(rows)
+    return ItemQueries(rows, positions, split.items[rows, positions], skipped)
+
+
+def eligible(codes: Any, schema: Schema) -> Any:
+    """Which tokens may be masked: no padding, no [CLS], no [SEP]; for NumPy and JAX alike."""
+    chosen = codes >= 0
+    for token in (PAD, CLS, SEP):
+        chosen &= codes != schema.codes[token]
+    return chosen
+
+
+def query_tokens(split: Split, schema: Schema, masking: str) -> ItemQueries:
+    """The masked tokens of an evaluation, the same for every method.
+
+    Raises:
+      UserError: no text of the split has a token.
+    """
+    may = eligible(split.items, schema)
+    rows, positions = each_position(may) if masking == EACH else one_position(may, split.ids)
+    if not len(rows):
+        raise UserError("no text of the split has a token; evaluate another split")
+    # Nothing that is a token is ever skipped, but a text may have none.
+    return ItemQueries(rows, positions, split.items[rows, positions], int((~may.any(1)).sum()))

@@ -1,0 +1,97 @@
+"""The metrics of an evaluation: their names and directions, and those that are no means.
+
+Legend: Q queries, K statistics of a query.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """A metric: its name, its better direction, and how it is shown.
+
+    Attributes:
+      name: As in `metrics.jsonl` and in evaluations.
+      best: Whether the smallest value is the best, or the largest.
+      heading: As in tables and at the terminal.
+      percent: Whether it is a fraction that is shown in percent.
+    """
+
+    name: str
+    best: Literal["min", "max"]
+    heading: str
+    percent: bool = False
+
+    def improves(self, value: float, best: float) -> bool:
+        """Whether a value is better than the best one so far."""
+        return value < best if self.best == "min" else value > best
+
+    @property
+    def title(self) -> str:
+        """The heading of a column, with the unit."""
+        return f"{self.heading} %" if self.percent else self.heading
+
+    @property
+    def unit(self) -> str:
+        """The unit, empty where there is none."""
+        if self.percent:
+            return "%"
+        return "nats" if self.name == "cross_entropy" else ""
+
+    @property
+    def scale(self) -> int:
+        """What values are multiplied by to be shown."""
+        return 100 if self.percent else 1
+
+    @property
+    def digits(self) -> int:
+        """The digits after the point that are shown."""
+        return 2 if self.percent else 4
+
+    def text(self, value: float) -> str:
+        """The value as a person reads it."""
+        return f"{value:.2%}" if self.percent else f"{value:.4f}"
+
+
+@dataclasses.dataclass(frozen=True)
+class CorpusMetrics:
+    """Metrics that are no means over queries, but functions of sums over them, such as an F1.
+
+    Sums also serve the slices of a split, and the influence of its groups.
+
+    Attributes:
+      statistics: `float64 [Q, K]`, what each query adds to the sums; it may be sparse.
+      measure: Sums `[..., K]` to each metric, `[...]`.
+    """
+
+    statistics: Any
+    measure: Callable[[np.ndarray], dict[str, np.ndarray]]
+
+    def __call__(self, weights: np.ndarray) -> dict[str, float]:
+        """The metrics where each query counts as often as `float64 [Q]` says."""
+        measured = self.measure(weights @ self.statistics)
+        return {name: float(value) for name, value in measured.items()}
+
+    def __add__(self, other: "CorpusMetrics") -> "CorpusMetrics":
+        """The metrics of both."""
+        both = self.statistics, other.statistics
+        if any(map(scipy.sparse.issparse, both)):
+            statistics = scipy.sparse.hstack(both, format="csr")
+        else:
+            statistics = np.hstack(both)
+        own = self.statistics.shape[1]
+
+        def measure(sums: np.ndarray) -> dict[str, np.ndarray]:
+            return {**self.measure(sums[..., :own]), **other.measure(sums[..., own:])}
+
+        return CorpusMetrics(statistics, measure)
+
+
+def no_corpus_metrics(count: int) -> CorpusMetrics:
+    """The `CorpusMetrics` of Q queries of a task all of whose metrics are means."""
+    return CorpusMetrics(np.zeros((count, 0)), lambda sums: {})

@@ -1,0 +1,112 @@
+"""Parameters as a few long vectors, over which an optimizer is fast.
+
+The parameters that weight decay shrinks are apart from those that it does not.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import struct, traverse_util
+
+DECAYED, REST = "decayed", "rest"
+# Leaves of more entries stay on their own, because packing copies.
+LARGE = 2**18
+
+
+def is_decayed(path: tuple[str, ...]) -> bool:
+    """True for the parameters that weight decay shrinks: no bias, LayerNorm or embedding."""
+    return path[-1] == "kernel" and path[0] != "context_encoder"
+
+
+@struct.dataclass
+class Packed:
+    """A tree of parameters as a few long vectors, by name."""
+
+    vectors: dict[str, Any]
+
+
+def packed_decay(params: Packed) -> Packed:
+    """Which vectors weight decay shrinks, for `optax.adamw`."""
+    return Packed({name: name.split(".")[0] == DECAYED for name in params.vectors})
+
+
+def packed(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """The optimizer over packed parameters: one norm and one update for a hundred leaves.
+
+    Leaf by leaf, they cost more to compile than the model does.
+    """
+
+    def init(params: Any) -> Any:
+        return optimizer.init(pack(params))
+
+    def update(gradients: Any, state: Any, params: Any) -> tuple[Any, Any]:
+        updates, state = optimizer.update(pack(gradients), state, pack(params))
+        return unpack(updates, params), state
+
+    return optax.GradientTransformation(init, update)
+
+
+def pack(tree: Any, concatenate: Callable = jnp.concatenate) -> Packed:
+    """Parameters as a few long vectors; a large leaf stays on its own."""
+    flat = traverse_util.flatten_dict(tree)
+    return Packed(
+        {
+            name: flat[paths[0]]
+            if len(paths) == 1
+            else concatenate([flat[path].reshape(-1) for path in paths])
+            for name, paths in _groups(flat).items()
+        }
+    )
+
+
+def unpack(packed: Packed, like: Any) -> Any:
+    """The inverse of `pack`, for a tree of the shapes of `like`."""
+    flat = traverse_util.flatten_dict(like)
+    for name, paths in _groups(flat).items():
+        vector = packed.vectors[name].reshape(-1)
+        for path in paths:
+            size, shape = flat[path].size, flat[path].shape
+            flat[path], vector = vector[:size].reshape(shape), vector[size:]
+    return traverse_util.unflatten_dict(flat)
+
+
+def per_leaf(opt_state: Any, params: Any) -> Any:
+    """A copy of an optimizer's state with a leaf for each parameter, as checkpoints hold it.
+
+    It is made on the host, because every slice would be a program of its own on the device.
+    """
+
+    def unpacked(node: Any) -> Any:
+        if not isinstance(node, Packed):
+            return np.array(node)
+        return jax.tree.map(np.array, unpack(node, params))
+
+    return jax.tree.map(unpacked, jax.device_get(opt_state), is_leaf=_is_packed)
+
+
+def as_packed(opt_state: Any, like: Any) -> Any:
+    """The inverse of `per_leaf`: packed wherever the state `like` is, on the host."""
+
+    def packed_like(node: Any, own: Any) -> Any:
+        return pack(own, np.concatenate) if isinstance(node, Packed) else own
+
+    return jax.tree.map(packed_like, like, jax.device_get(opt_state), is_leaf=_is_packed)
+
+
+def _is_packed(node: Any) -> bool:
+    return isinstance(node, Packed)
+
+
+def _groups(flat: dict[tuple[str, ...], Any]) -> dict[str, list[tuple[str, ...]]]:
+    """The paths of the leaves of each vector, by the vector's name."""
+    groups: dict[str, list[tuple[str, ...]]] = {}
+    for path, leaf in sorted(flat.items()):
+        name = DECAYED if is_decayed(path) else REST
+        if leaf.size > LARGE:
+            name = ".".join([name, *path])
+        groups.setdefault(name, []).append(path)
+    return groups

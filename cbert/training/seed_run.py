@@ -1,0 +1,131 @@
+"""Each seed of a run with its own files: opened, restored, validated and saved together."""
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from cbert import parallel
+from cbert.errors import UserError
+from cbert.training import console
+from cbert.training import state as state_lib
+from cbert.training import workdir as workdir_lib
+from cbert.training.checkpoint import Checkpoints, barrier
+from cbert.training.run import Run
+from cbert.training.state import Progress, TrainState
+from cbert.training.writer import Writer
+
+
+@dataclasses.dataclass
+class SeedRun:
+    """The files and the progress of one seed of a run.
+
+    Attributes:
+      name: The prefix of its lines on a terminal; empty for a single seed.
+      workdir: Its directory.
+      progress: Its progress, which is saved beside its state.
+      checkpoints: Its checkpoints.
+      writer: Its metrics.
+    """
+
+    name: str
+    workdir: pathlib.Path
+    progress: Progress
+    checkpoints: Checkpoints
+    writer: Writer
+
+    def finish(self, step: int) -> None:
+        """Marks the run as finished at that step."""
+        best = {"best": self.progress.best, "best_step": self.progress.best_step}
+        workdir_lib.finish(self.workdir, {"step": step, **best})
+
+
+def open_all(
+    stack: contextlib.ExitStack, run: Run, paths: Sequence[pathlib.Path]
+) -> list[SeedRun]:
+    """Restores every seed at the newest step that all of them have, and opens its files."""
+    others = not parallel.is_first()
+    if others:
+        barrier("the first process has opened the directory")
+    opened = [stack.enter_context(Checkpoints(path, others)) for path in paths]
+    if not others:
+        barrier("the first process has opened the directory")
+    restored = _restore_all(run, opened)
+    # A seed may have no checkpoint of the step that another has: then an earlier one is tried.
+    while (first := min(steps := [int(state.step) for state, _ in restored])) < max(steps):
+        restored = _restore_all(run, opened, first)
+    run.set_states([state for state, _ in restored])
+    seed_runs = []
+    for seed, path, own, (_, progress) in zip(run.seeds, paths, opened, restored, strict=True):
+        if first:
+            print(f"resuming {path} at step {first}", flush=True)
+        name = f"seed {seed}  " if len(paths) > 1 else ""
+        writer = stack.enter_context(Writer(path, first, others))
+        seed_runs.append(SeedRun(name, path, progress, own, writer))
+    return seed_runs
+
+
+def _restore_all(
+    run: Run, opened: Sequence[Checkpoints], step: int | None = None
+) -> list[tuple[TrainState, Progress]]:
+    """Each seed's newest state, or that of a step; a seed without a checkpoint is at step 0."""
+    restored = []
+    for state, checkpoints in zip(run.states(), opened, strict=True):
+        fresh = state_lib.to_saved(state, run.placement)
+        saved, progress = checkpoints.restore(fresh, step)
+        restored.append((state_lib.from_saved(saved, state, run.placement), progress))
+    return restored
+
+
+def validate_all(
+    run: Run, seed_runs: Sequence[SeedRun], step: int
+) -> tuple[bool, dict[str, float]]:
+    """Evaluates every seed, and notes whether it is the best so far.
+
+    Returns whether any is, and the metrics of the last one.
+    """
+    metric, any_improved = run.task.metrics[0], False
+    metrics: dict[str, float] = {}
+    for seed_run, state in zip(seed_runs, run.states(), strict=True):
+        metrics, progress = run.validation(state.params), seed_run.progress
+        value = metrics[metric.name]
+        if not np.isfinite(value):
+            raise UserError(not_finite(seed_run, step, metrics))
+        seed_run.writer.write(step, "validation", metrics)
+        improved = not progress.best_step or metric.improves(value, progress.best)
+        if improved:
+            progress.best, progress.best_step, progress.waited = value, step, 0
+        else:
+            progress.waited += 1
+        shown = [one for one in run.task.metrics if one.name in run.task.shown]
+        texts = [f"{one.heading} {one.text(metrics[one.name])}" for one in shown]
+        console.validated(seed_run.name, step, texts, improved)
+        any_improved |= improved
+    return any_improved, metrics
+
+
+def save_all(run: Run, seed_runs: Sequence[SeedRun]) -> None:
+    """A checkpoint of every seed, so that all go on from one step."""
+    for seed_run, state in zip(seed_runs, run.states(), strict=True):
+        seed_run.writer.flush()
+        if parallel.is_first():
+            saved = state_lib.to_saved(state, run.placement)
+            seed_run.checkpoints.save(saved, seed_run.progress)
+
+
+def not_finite(seed_run: SeedRun, step: int, row: dict[str, float]) -> str:
+    """One line for a number that is not finite: its step, its name, and the remedies."""
+    steps = seed_run.checkpoints.steps()
+    kept = steps[-1] if steps else "none"
+    numbers = ", ".join(
+        f"{name} {value:g}"
+        for name, value in row.items()
+        if name != "steps" and not name.endswith("_count")
+    )
+    return (
+        f"{seed_run.workdir}: a number is not finite at step {step} ({numbers}); the last "
+        f"checkpoint is of step {kept}; lower optimizer.learning_rate, or set "
+        "train.on_nonfinite=skip and train in a fresh work directory"
+    )

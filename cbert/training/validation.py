@@ -1,0 +1,24 @@
+"""What a run is measured by while it trains."""
+
+from typing import Any
+
+from cbert import parallel
+from cbert.data.columns import Split
+from cbert.tasks import prediction
+from cbert.tasks.base import Task
+from cbert.tasks.masked_queries import ONE
+
+
+class Validation:
+    """The task's metrics on the validation split, with the same queries every time."""
+
+    def __init__(self, split: Split, task: Task, batch_size: int) -> None:
+        self._split, self._batch_size = split, batch_size
+        self._queries = task.queries(split, ONE)
+        self._task, self._data = task, parallel.replicate(split.columns)
+
+    def __call__(self, params: Any) -> dict[str, float]:
+        predictions = prediction.predict_all(
+            self._task, params, self._data, self._split, self._queries, self._batch_size
+        )
+        return prediction.metrics(self._task, predictions, self._queries)
