@@ -80,6 +80,10 @@ def _parse(arguments: list[str]) -> list[str]:
     """Parses flags and config overrides; a mistake in either ends in one line."""
     try:
         return flags.FLAGS(arguments)
+    except flags.UnrecognizedFlagError as error:
+        if error.flagname.startswith("config."):
+            fail(f"--{error.flagname} overrides a config; give --config=FILE before it")
+        fail(error)
     except (flags.Error, UserError) as error:
         fail(error)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

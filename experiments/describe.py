@@ -66,7 +66,7 @@ def main() -> None:
     print(align([["module", "parameters", ""], *rows, ["all", f"{sum(sizes.values()):,}", ""]]))
     print(
         "\nparameters (without context embeddings and the last dense layer): "
-        f"{contextual_bert.count(model)}"
+        f"{contextual_bert.count(model):,}"
     )
 
 

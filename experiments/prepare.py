@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import json
 import pathlib
-import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -180,11 +179,11 @@ def _suggest(numbers: dict[str, Any]) -> None:
     """Writes a config that suits the data, and prints the line that trains it."""
     path, argument, fresh = suggest.write(_DATA_DIR.value, _NAME.value, numbers)
     state = "a config to start from is" if fresh else "your config stays as it is,"
-    config = shlex.quote(f"--config={path}:{argument}")
-    print(
-        f"{state} {path}; train it with\n"
-        f"  python -m experiments.train {config} --workdir=runs/{_NAME.value}"
-    )
+    methods = suggest.METHODS if numbers["features"] else suggest.METHODS[-1:]
+    commands = [suggest.command(path, _NAME.value, argument, method) for method in methods]
+    print(f"{state} {path}; train it with\n  {commands[0]}")
+    if len(commands) > 1:
+        print(f"and, to see what the context is worth, without it\n  {commands[1]}")
 
 
 def _check_combinations() -> None:

@@ -17,13 +17,13 @@ from cbert import files
 from cbert.data import prepared
 from cbert.errors import UserError, printable, warn
 from cbert.evaluation import breakdown, compare, leaderboard
-from cbert.evaluation.evaluate import Evaluation
+from cbert.evaluation.evaluation import Evaluation
 from cbert.evaluation.intervals import Estimate
 from cbert.report.query_table import reported
 from cbert.report.statistics import LEAST_SEEDS
 from cbert.report.tables import markdown_text
 from cbert.schema import Feature
-from cbert.tasks.base import Metric
+from cbert.tasks.metric import Metric
 from experiments import command
 
 _TASK = flags.DEFINE_enum("task", None, [*leaderboard.BENCHMARKS], "The task.", required=True)

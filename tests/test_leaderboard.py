@@ -11,8 +11,8 @@ import pytest
 
 from cbert.data import prepared
 from cbert.errors import UserError
-from cbert.evaluation import evaluate as evaluate_lib
-from cbert.evaluation import leaderboard, text_baselines
+from cbert.evaluation import evaluation_files, leaderboard, text_baselines
+from cbert.evaluation.evaluation import MODEL, Evaluation
 from cbert.evaluation.leaderboard import Benchmark
 from tests.conftest import ROOT, run
 from tests.text_data import prepare_texts
@@ -29,7 +29,7 @@ DATA = {
 class Given:
     """What is asked, and the table and the JSON file that an evaluation wrote about it."""
 
-    asked: evaluate_lib.Evaluation
+    asked: Evaluation
     path: object
     summary: dict
 
@@ -66,10 +66,8 @@ def _evaluated(name, directory, folder):
 
     baselines = text_baselines.predictions(asked.task, load, asked.schema, asked.split, queries)
     predictions = [one for label, one in baselines.items() if "given context" in label][-1]
-    evaluation = dataclasses.replace(
-        asked, queries=queries, predictions={evaluate_lib.MODEL: predictions}
-    )
-    evaluate_lib.write(evaluation, evaluate_lib.summary(evaluation), folder)
+    evaluation = dataclasses.replace(asked, queries=queries, predictions={MODEL: predictions})
+    evaluation_files.write(evaluation, evaluation_files.summary(evaluation), folder)
     summary = json.loads((folder / "eval" / "test.json").read_text())
     return Given(asked, folder / "eval" / "test.parquet", summary)
 

@@ -70,6 +70,17 @@ def test_a_group_in_several_splits_is_counted(tmp_path):
     assert "groups      1 lie in several splits" in text
 
 
+def test_values_that_training_has_not_are_counted(tmp_path):
+    _, summary, _ = make_prepared(tmp_path, rows(context={"tags": ["y", "new", "x"]}))
+    # Outside training there are x of the validation split and the last record's three.
+    assert summary["features"]["tags"]["unseen"] == 1 / 4
+    assert "unseen      " not in format_summary(summary, "leave_out")
+    (tmp_path / "more").mkdir()
+    more = make_prepared(tmp_path / "more", rows(context={"tags": ["new", "newer"]}))[1]
+    assert more["features"]["tags"]["unseen"] == 2 / 3
+    assert "unseen      tags: most values outside" in format_summary(more, "leave_out")
+
+
 def test_what_is_dropped_leaves_a_given_schema_too(tmp_path):
     records = read(write(tmp_path / "in.jsonl", ROWS))
     prepare.prepare(records, tmp_path, "whole", prepare.Options())

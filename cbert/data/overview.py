@@ -17,6 +17,7 @@ class Overview:
       items: How often each item occurs in all splits.
       observed: How many records have a value of each feature, in the order in which the
         features first appeared.
+      held_out: How often each string of a feature occurs outside training.
     """
 
     def __init__(self, kind: str) -> None:
@@ -29,6 +30,7 @@ class Overview:
         self._weights = 1.0, 1.0
         self.items: collections.Counter[str] = collections.Counter()
         self.observed: dict[str, int] = {}
+        self.held_out: dict[str, collections.Counter[str]] = {}
 
     def __len__(self) -> int:
         return len(self._splits)
@@ -49,6 +51,9 @@ class Overview:
         self.items.update(record.items)
         for name, value in record.context.items():
             self.observed[name] = self.observed.get(name, 0) + (value is not None)
+            if split != SPLITS[0] and isinstance(value, str | list):
+                values = [value] if isinstance(value, str) else value
+                self.held_out.setdefault(name, collections.Counter()).update(values)
 
     def indices(self, split: str) -> np.ndarray:
         """The indices of the records of a split, `int64`, in the order in which they came."""

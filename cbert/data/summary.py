@@ -1,5 +1,6 @@
 """The numbers that describe prepared data, collected while the records pass by."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from cbert import schema as schema_lib
@@ -7,7 +8,8 @@ from cbert.data.overview import Overview
 from cbert.data.records import SPLITS
 from cbert.data.token_usage import TokenUsage
 from cbert.errors import printable
-from cbert.schema import Schema
+from cbert.schema import Feature, Schema
+from cbert.schema.tokens import TokenFeature
 
 
 def summarize(
@@ -33,6 +35,7 @@ def summarize(
             "values": feature.value_count,
             "width": feature.width,
             "missing": 1 - overview.observed.get(feature.name, 0) / len(overview),
+            "unseen": _unseen(feature, overview.held_out.get(feature.name, {})),
         }
         for feature in schema.features
     }
@@ -70,6 +73,14 @@ def summarize(
     }
 
 
+def _unseen(feature: Feature, held_out: Mapping[str, int]) -> float:
+    """The fraction of a feature's strings outside training that its schema does not know."""
+    if not isinstance(feature, TokenFeature) or not held_out:
+        return 0.0
+    unknown = sum(count for value, count in held_out.items() if value not in feature.codes)
+    return unknown / sum(held_out.values())
+
+
 def format_summary(summary: dict[str, Any], longer: str) -> str:
     """The summary as aligned text.
 
@@ -78,12 +89,13 @@ def format_summary(summary: dict[str, Any], longer: str) -> str:
       longer: The treatment of longer examples, `leave_out` or `subsample`.
     """
     is_text = summary["kind"] == schema_lib.TEXT
+    held_out = sum(summary["examples"].values()) - summary["examples"].get("train", 0)
     sizes = "  ".join(f"{split} {count:,}" for split, count in summary["examples"].items())
     lines = [
         f"{summary['kind'] + 's':<12}{sizes}  (groups {summary['groups']:,})",
         *(_text_lines(summary) if is_text else _item_lines(summary, longer)),
-        f"duplicates  {summary['duplicates_across_splits']:,} examples of other splits "
-        f"have the {'text' if is_text else 'items'} of a training example",
+        f"duplicates  {summary['duplicates_across_splits']:,} of {held_out:,} examples of "
+        f"other splits have the {'text' if is_text else 'items'} of a training example",
     ]
     if summary["groups_across_splits"]:
         lines.append(
@@ -95,6 +107,11 @@ def format_summary(summary: dict[str, Any], longer: str) -> str:
         lines.append(
             f"weights     {least:g} to {largest:g}, by 'weight': what examples count in the "
             "training loss; a feature of the context needs another name"
+        )
+    if unseen := [name for name, f in summary["features"].items() if f["unseen"] > 0.5]:
+        lines.append(
+            f"unseen      {printable(', '.join(unseen))}: most values outside training do not "
+            "occur in it, so that what is learnt of them cannot be used there"
         )
     if summary["ignored_features"]:
         ignored = printable(", ".join(summary["ignored_features"]))
@@ -135,9 +152,9 @@ def _text_lines(summary: dict[str, Any]) -> list[str]:
 def _feature_lines(features: dict[str, dict[str, Any]]) -> list[str]:
     rows = {printable(name): numbers for name, numbers in features.items()}
     width = max(map(len, rows), default=0)
-    head = f"\n{'feature':<{width}}  {'kind':<12}  values  width  missing"
+    head = f"\n{'feature':<{width}}  {'kind':<12}  values  width  missing  unseen"
     return [head] + [
         f"{name:<{width}}  {row['kind']:<12}  {row['values']:>6}  {row['width']:>5}"
-        f"  {row['missing']:>6.1%}"
+        f"  {row['missing']:>7.1%}  {row['unseen']:>6.1%}"
         for name, row in rows.items()
     ]

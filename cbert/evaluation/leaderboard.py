@@ -18,11 +18,12 @@ from cbert import tasks
 from cbert.data import prepared
 from cbert.errors import UserError
 from cbert.evaluation import breakdown, intervals, metrics, submission_file
-from cbert.evaluation.evaluate import MODEL, Evaluation, columns
+from cbert.evaluation.evaluation import MODEL, Evaluation
+from cbert.evaluation.evaluation_files import columns
 from cbert.evaluation.intervals import Estimate
 from cbert.schema import Feature
-from cbert.tasks.base import CorpusMetrics
-from cbert.tasks.masked_item import EACH, ONE
+from cbert.tasks.masked_queries import EACH, ONE
+from cbert.tasks.metric import CorpusMetrics
 from cbert.training import config as config_lib
 
 SPLIT, UNKNOWN = "test", "(unknown)"

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow
 
 from cbert.errors import UserError, shown
-from cbert.evaluation.evaluate import Evaluation
+from cbert.evaluation.evaluation import Evaluation
 from cbert.tasks.classification import Classification
 from cbert.tasks.masked_item import MaskedItem
 from cbert.tasks.masked_language import MaskedLanguage

@@ -13,7 +13,8 @@ import pyarrow.parquet
 
 from cbert.data.tables import check_unique
 from cbert.errors import UserError, shown
-from cbert.evaluation.evaluate import Evaluation, columns
+from cbert.evaluation.evaluation import Evaluation
+from cbert.evaluation.evaluation_files import columns
 from cbert.evaluation.submission import FORMS, Submission, check_log_probability, named
 
 KEYS = ("id", "position")  # Those that the queries have name a query.

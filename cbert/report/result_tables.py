@@ -133,11 +133,17 @@ def _comparison_row(one: Difference) -> tuple[str, ...]:
         cell(mean, one.metric, "+"),
         f"[{scale * one.low:+.{digits}f}, {scale * one.high:+.{digits}f}]",
         f"{count} seeds and groups" if count > 1 else "groups, one seed",
-        f"{one.p:.4f}",
-        f"{one.p_holm:.4f}",
-        "" if math.isnan(one.p_level_holm) else f"{one.p_level_holm:.4f}",
+        _p(one.p),
+        _p(one.p_holm),
+        _p(one.p_level_holm),
         one.verdict,
     )
+
+
+def _p(value: float) -> str:
+    if math.isnan(value):
+        return ""
+    return f"{value:.4f}" if value >= 1e-4 else "< 0.0001"
 
 
 def importance_table(

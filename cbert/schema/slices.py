@@ -37,5 +37,5 @@ def by_range(numbers: np.ndarray) -> dict[str, np.ndarray]:
         inside = index == part
         if inside.any():
             low, high = numbers[inside].min(), numbers[inside].max()
-            slices[f"{low:g} to {high:g}"] = inside
+            slices[f"{low:g} to {high:g}" if low < high else f"{low:g}"] = inside
     return slices

@@ -9,6 +9,7 @@ import ml_collections
 from tqdm import tqdm
 
 from cbert import parallel, progress
+from cbert.training.run import Run
 
 
 @contextlib.contextmanager
@@ -35,6 +36,16 @@ def bar(config: ml_collections.ConfigDict, seeds: int, first: int) -> tqdm:
     )
 
 
+def started(config: ml_collections.ConfigDict, run: Run) -> None:
+    """One line before the first step, which has to be compiled."""
+    devices = parallel.device_count()
+    tqdm.write(
+        f"training {config.model.method}: {len(run.ids):,} examples, {config.train.steps:,} "
+        f"steps of {config.train.batch_size}, {devices} device{'s' * (devices > 1)}; the first "
+        "step of each padded length is compiled"
+    )
+
+
 class Clock:
     """Rate and time left, on the bar or, where there is no terminal, as lines."""
 
@@ -44,6 +55,10 @@ class Clock:
         self._steps, self._size = config.train.steps, config.train.batch_size * seeds
         self._bar = shown
         self._step, self._time = step, time.perf_counter()
+
+    def leave_out(self, seconds: float) -> None:
+        """Leaves out time in which programs were compiled, which later steps do not need."""
+        self._time += seconds
 
     def report(self, step: int, row: dict[str, float]) -> float:
         """Shows loss and learning rate; returns the examples a second since the last report."""

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import pathlib
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -131,8 +132,12 @@ def _loop(
     step, ended = run.steps_taken, False
     accumulator, dispatches = MetricAccumulator(run, seed_runs, step), 0
     clock = console.Clock(config, len(seed_runs), step, bar)
+    console.started(config, run)
     while not (ended or stop.requested):
+        programs, before = len(run.compiled), time.perf_counter()
         taken, metrics = run.advance(step, _steps_at_once(config, step))
+        if len(run.compiled) > programs:
+            clock.leave_out(time.perf_counter() - before)
         step, dispatches = step + taken, dispatches + 1
         accumulator.add(metrics, taken)
         tell(callbacks.step, step, metrics)

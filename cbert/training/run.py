@@ -49,6 +49,7 @@ class Run:
       placement: Where the state's arrays lie.
       key: What all its randomness comes from.
       learning_rate: Step to learning rate.
+      compiled: The steps in a dispatch and the length of each program that has run.
       validation: Parameters of one seed to its metrics.
     """
 
@@ -66,6 +67,7 @@ class Run:
     key: jax.Array
     learning_rate: optax.Schedule
     validation: Validation
+    compiled: set[tuple[int, int]] = dataclasses.field(default_factory=set)
 
     @property
     def steps_taken(self) -> int:
@@ -78,6 +80,7 @@ class Run:
         Returns how many were taken, and their metrics, `[steps]` or `[steps, seeds]` each.
         """
         fed, count, length = self.source.feed(step, most)
+        self.compiled.add((count, length))
         return count, self.take(fed, length)
 
     def take(self, fed: Any, length: int) -> dict[str, jax.Array]:

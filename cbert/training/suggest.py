@@ -1,11 +1,13 @@
 """A config file for a data set, to start from: sizes that suit what was prepared."""
 
 import pathlib
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from cbert import files
 from cbert.data import builder, prepared
+from cbert.model import conditioning
 from cbert.schema import SEQUENCE, TEXT, Schema
 from cbert.schema.target import ANSWER, LABEL, LABELS, NUMBER, TAGS
 
@@ -17,6 +19,7 @@ LEAST_STEPS, MOST_STEPS = 400, 50_000
 # Training examples up to which a size is suggested: dimension, heads, blocks, feed-forward.
 SIZES = {5_000: (32, 4, 2, 64), 200_000: (64, 4, 2, 128)}
 LARGEST = (128, 8, 4, 256)
+METHODS = ("gs", "none")  # With the context, and beside it without.
 # A target's kind to the task that learns it.
 TASKS = {
     LABEL: "classification",
@@ -28,8 +31,8 @@ TASKS = {
 
 _SOURCE = '''"""{title}
 
-    python -m experiments.train --config={path}:{argument} --workdir=runs/{name}
-    python -m experiments.evaluate --workdir=runs/{name}
+    {command}
+    python -m experiments.evaluate --workdir=runs/{name}/{method}
 
 {note}
 """
@@ -93,7 +96,15 @@ def default_argument(schema: Schema) -> str:
     """The argument of a config file that suits a schema: a method, or a task of texts."""
     if schema.kind == TEXT:
         return TASKS[schema.target.kind] if schema.target else "masked_language"
-    return "gs" if schema.features else "none"
+    return METHODS[not schema.features]
+
+
+def command(path: pathlib.Path, name: str, argument: str, method: str) -> str:
+    """The command that trains a method; the argument is that method, or a task of texts."""
+    of_items = argument in conditioning.NAMES
+    config = shlex.quote(f"--config={path}:{method if of_items else argument}")
+    override = "" if of_items else f" --config.model.method={method}"
+    return f"python -m experiments.train {config}{override} --workdir=runs/{name}/{method}"
 
 
 def source(
@@ -110,8 +121,10 @@ def source(
         f"            {field!r}: {value!r},".replace("'", '"') + (f"  # {why}" if why else "")
         for field, (value, why) in fields.items()
     ]
+    method = fields["model.method"][0] if "model.method" in fields else argument
     return _SOURCE.format(
-        path=path,
+        command=command(path, name, argument, method),
+        method=method,
         name=name,
         argument=argument,
         title=title,
@@ -142,7 +155,7 @@ def _of_text(schema: Schema, examples: int) -> Fields:
     """The fields of a model of texts, beside the size that the argument gives."""
     batch_size = 64 if examples >= 2_000 else 16
     return {
-        "model.method": ("gs" if schema.features else "none", "the conditioning method"),
+        "model.method": (METHODS[not schema.features], "the conditioning method"),
         **_schedule(examples, min(batch_size, examples), 4),
     }
 

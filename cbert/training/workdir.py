@@ -31,8 +31,8 @@ def check(
         differences = config_lib.differences(config_lib.load(workdir), config)
         if differences:
             raise UserError(
-                f"{workdir} belongs to another config: {'; '.join(differences)}; "
-                "use another work directory"
+                f"{workdir} belongs to another config: {'; '.join(differences)}; use another "
+                "work directory, whose train.init_from may be this one"
             )
         if schema and schema_file.load(workdir / "schema.json") != schema:
             raise UserError(

@@ -239,7 +239,7 @@ def _draw_customer(random: np.random.Generator) -> dict[str, Any]:
         "styles": several(STYLES, 1, 2),
         "no_go_types": several(TYPES, 0, 3),
         "top_size": SIZES[size],
-        "bottom_size": SIZES[_within(size + random.integers(-1, 2), 0, len(SIZES) - 1)],
+        "bottom_size": SIZES[_within(size + int(random.integers(-1, 2)), 0, len(SIZES) - 1)],
         "shoe_size": round(2 * random.normal(39 + 4 * gender, 1.5)) / 2,
         "price": PRICES[bisect.bisect(PRICES_UP_TO, random.random())],
     }

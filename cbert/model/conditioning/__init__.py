@@ -1,6 +1,7 @@
 """The conditioning methods: one file each, one line here."""
 
 import dataclasses
+import difflib
 from typing import Any
 
 from cbert.errors import UserError
@@ -69,8 +70,10 @@ def method_class(name: str) -> type[Method]:
     try:
         return METHODS[short_name(name)]
     except KeyError:
+        near = difflib.get_close_matches(name, METHODS, 1)
+        advice = f"did you mean {near[0]}? It" if near else "it"
         raise UserError(
-            f"model.method is {name!r}; it must be one of {', '.join(METHODS)}"
+            f"model.method is {name!r}; {advice} must be one of {', '.join(METHODS)}"
         ) from None
 
 
