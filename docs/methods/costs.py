@@ -3,7 +3,8 @@
     python docs/methods/costs.py REPORT/results.csv benchmark.json PICTURE.png
 
 The first file is a report's, the second what `experiments.benchmark --methods=all --json`
-printed for the same config. A dot is the mean over seeds, and its bar one standard error to both sides.
+printed for the same config. A dot is the mean over seeds, its bar one standard error to both
+sides.
 """
 
 import csv
