@@ -31,7 +31,7 @@ TASKS = {
 
 _SOURCE = '''"""{title}
 
-    {command}
+    python -m experiments.train --config={path}:{argument} --workdir=runs/{name}/{method}
     python -m experiments.evaluate --workdir=runs/{name}/{method}
 
 {note}
@@ -123,7 +123,7 @@ def source(
     ]
     method = fields["model.method"][0] if "model.method" in fields else argument
     return _SOURCE.format(
-        command=command(path, name, argument, method),
+        path=path,
         method=method,
         name=name,
         argument=argument,
