@@ -11,12 +11,11 @@ and P(a | R) = P(R + a | n) / sum_b P(R + b | n). Each expectation is a mean ove
 are drawn at that occasion. They are drawn in independent blocks, over which the jackknife
 (Efron, 1982) corrects the bias of the logarithm and measures the error that is left.
 
-Legend: M outfits of n items, N customers, V articles, Z themes.
+Legend: M outfits of n items, N customers, A articles that occur, Z themes.
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -57,26 +56,21 @@ def predict(
     lengths = np.array([len(items) for items in outfits])
     log_probability = [np.zeros(0)] * len(outfits)
     sums = np.zeros(len(blocks))  # Of the log-probabilities that the other blocks give.
-    kinds = np.unique(lengths)
-    bar = progress.bar(desc="averaging over customers", total=len(kinds) * len(blocks))
-    for length in kinds:
-        rows = np.nonzero(lengths == length)[0].tolist()
-        items = np.stack([outfits[row] for row in rows])
-        numerators, denominators = [], []
-        for block in blocks:
-            numerator, denominator = _evidence(process, items, block)
-            numerators.append(numerator[:, None])
-            denominators.append(denominator)
-            bar.update()
-        every, without_one = _estimates(np.stack(numerators), np.stack(denominators))
-        sums += without_one.sum(axis=(1, 2))
-        for row, values in zip(rows, every, strict=True):
-            log_probability[row] = values
-    count = len(blocks)
-    means = sums / lengths.sum()
-    error = float(np.sqrt((count - 1) * means.var())) if count > 1 else float("nan")
-    bar.set_postfix_str(f"the error left in their mean is {error:.4f} nats")
-    bar.close()
+    rows = [np.nonzero(lengths == length)[0].tolist() for length in np.unique(lengths)]
+    occurring = _Occurring(process, np.unique(np.concatenate(outfits)))
+    batches = [occurring.positions(np.stack([outfits[row] for row in some])) for some in rows]
+    with progress.bar(blocks, desc="averaging over customers", unit=" blocks") as bar:
+        evidence = [_evidence(occurring, batches, block) for block in bar]
+        for some, of_blocks in zip(rows, zip(*evidence, strict=True), strict=True):
+            numerators, denominators = map(np.stack, zip(*of_blocks, strict=True))
+            every, without_one = _estimates(numerators[:, :, None], denominators)
+            sums += without_one.sum(axis=(1, 2))
+            for row, values in zip(some, every, strict=True):
+                log_probability[row] = values
+        count = len(blocks)
+        means = sums / lengths.sum()
+        error = float(np.sqrt((count - 1) * means.var())) if count > 1 else float("nan")
+        bar.set_postfix_str(f"the error left in their mean is {error:.4f} nats")
     return Predictions(log_probability, error)
 
 
@@ -98,32 +92,52 @@ def _estimates(
     return np.minimum(corrected, 0.0), without_one
 
 
+class _Occurring:
+    """The articles that occur in some outfits `[A]`, and their probabilities.
+
+    The probabilities are relative to typical ones, so that their products stay within float32.
+    """
+
+    def __init__(self, process: GenerativeProcess, articles: np.ndarray) -> None:
+        self.process, self._articles = process, articles
+        self.types = process.catalogue.types[articles]
+        self.typical = process.articles({}, articles).mean(axis=0)
+
+    def positions(self, items: np.ndarray) -> np.ndarray:
+        """Where articles stand among those that occur, for any shape."""
+        return np.searchsorted(self._articles, items)
+
+    def ratios(self, customers: Customers) -> np.ndarray:
+        """P(a | t, z, u) over what is typical, `float32 [A, N Z]`."""
+        probabilities = [self.process.articles(one, self._articles) for one in customers]
+        ratios = np.concatenate(probabilities) / self.typical
+        return np.ascontiguousarray(ratios.T, np.float32)
+
+
 def _evidence(
-    process: GenerativeProcess, items: np.ndarray, block: Block
-) -> tuple[np.ndarray, np.ndarray]:
-    """P(S | n) `[M]`, and for each item the sum over what may stand in its place `[M, n]`."""
-    types = process.catalogue.types[items]
-    occurring, positions = np.unique(items, return_inverse=True)
-    positions = positions.reshape(items.shape)
-    # Relative to these, products of probabilities stay within float32.
-    typical = process.articles({}, occurring).mean(axis=0)
-    whole, others = np.zeros(len(items)), np.zeros(items.shape)
+    occurring: _Occurring, batches: Sequence[np.ndarray], block: Block
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """P(S | n) `[M]`, and for each item the sum over what may stand in its place `[M, n]`.
+
+    There is one pair for each batch of outfits of one length, `int [M, n]` positions.
+    """
+    process = occurring.process
+    sums = _zeros(batches)
     for probability, customers in block:
         themes = np.mean([process.theme_probabilities(one) for one in customers], axis=0)
-        type_whole, type_others = _of_types(process, types, customers)
-        ratios = functools.partial(_ratios, process, occurring, typical)
-        article_whole, article_others = _of_articles(ratios, positions, customers, themes)
-        whole += probability * type_whole * article_whole
-        others += probability * type_others * article_others
-    return whole, others / typical[positions]
+        of_articles = _of_articles(occurring, batches, customers, themes)
+        for items, (whole, others), by_article in zip(batches, sums, of_articles, strict=True):
+            by_type = _of_types(process, occurring.types[items], customers)
+            whole += probability * by_type[0] * by_article[0]
+            others += probability * by_type[1] * by_article[1]
+    return [
+        (whole, others / occurring.typical[items])
+        for items, (whole, others) in zip(batches, sums, strict=True)
+    ]
 
 
-def _ratios(
-    process: GenerativeProcess, articles: np.ndarray, typical: np.ndarray, customers: Customers
-) -> np.ndarray:
-    """P(a | t, z, u) / typical of some articles, `float32 [articles, N Z]`."""
-    ratios = np.concatenate([process.articles(one, articles) / typical for one in customers])
-    return np.ascontiguousarray(ratios.T, np.float32)
+def _zeros(batches: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+    return [(np.zeros(len(items)), np.zeros(items.shape)) for items in batches]
 
 
 def _of_types(
@@ -143,21 +157,22 @@ def _of_types(
 
 
 def _of_articles(
-    ratios_of: Callable[[Customers], np.ndarray],
-    items: np.ndarray,
+    occurring: _Occurring,
+    batches: Sequence[np.ndarray],
     customers: Customers,
     themes: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """The mean of sum_z P(z) prod_a P(a | t, z, u) / typical, and that without each item."""
-    whole, others = np.zeros(len(items)), np.zeros(items.shape)
+    sums = _zeros(batches)
     for first in range(0, len(customers), _CUSTOMERS):
         some = customers[first : first + _CUSTOMERS]
-        ratios = ratios_of(some)
+        ratios = occurring.ratios(some)
         weights = np.tile(themes / len(customers), len(some)).astype(np.float32)
-        for start in range(0, len(items), _OUTFITS):
-            inside = slice(start, start + _OUTFITS)
-            own = ratios[items[inside]]  # [M, n, N Z]
-            product = own.prod(axis=1) * weights
-            whole[inside] += product.sum(axis=1)
-            others[inside] += (product[:, None] / own).sum(axis=2)
-    return whole, others
+        for items, (whole, others) in zip(batches, sums, strict=True):
+            for start in range(0, len(items), _OUTFITS):
+                inside = slice(start, start + _OUTFITS)
+                own = ratios[items[inside]]  # [M, n, N Z]
+                product = own.prod(axis=1) * weights
+                whole[inside] += product.sum(axis=1)
+                others[inside] += (product[:, None] / own).sum(axis=2)
+    return sums
