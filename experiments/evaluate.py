@@ -57,6 +57,7 @@ def main() -> None:
         _FEATURE_IMPORTANCE.value,
     )
     evaluations, results, summaries = [], {}, {}
+    compare.check_tasks(_WORKDIR.value)
     for workdir in dict.fromkeys(_WORKDIR.value):
         evaluation = evaluate_lib.evaluate(workdir, options)
         summary = evaluation_files.summary(evaluation, options.by)

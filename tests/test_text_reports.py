@@ -10,7 +10,7 @@ import scipy.stats
 
 from cbert import tasks
 from cbert.errors import UserError
-from cbert.evaluation import evaluation_files, metrics, text_baselines
+from cbert.evaluation import compare, evaluation_files, metrics, text_baselines
 from cbert.evaluation.evaluation import MODEL, Evaluation
 from cbert.report import report_data, statistics, writers
 from cbert.schema import schema_file
@@ -189,3 +189,7 @@ def test_runs_of_two_tasks_are_not_compared(directory, tmp_path):
         write_run(tmp_path, directory, name, method, 0)
     with pytest.raises(UserError, match="different tasks, masked_language and classification"):
         report_data.load(tmp_path, "test", "none")
+    runs = sorted(str(path) for path in tmp_path.iterdir() if path.is_dir())
+    with pytest.raises(UserError, match="of different tasks, masked_language and class"):
+        compare.check_tasks(runs)
+    compare.check_tasks(runs[:1])

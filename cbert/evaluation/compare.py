@@ -1,5 +1,6 @@
 """Several runs side by side: one table, and paired differences on the same queries."""
 
+import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from cbert.evaluation.evaluation import Evaluation
 from cbert.evaluation.feature_importance import PERMUTED, PERTURBATIONS
 from cbert.evaluation.intervals import Estimate
 from cbert.tasks.metric import Metric
+from cbert.training import config as config_lib
 
 Metrics = Sequence[Metric]
 
@@ -75,6 +77,17 @@ def align(rows: list[list[str]]) -> str:
     )
 
 
+def check_tasks(workdirs: Sequence[str]) -> None:
+    """Raises `UserError` for runs of different tasks, before any of them is evaluated."""
+    tasks = [config_lib.load(pathlib.Path(one).expanduser()).task.name for one in workdirs]
+    for workdir, task in zip(workdirs, tasks, strict=True):
+        if task != tasks[0]:
+            raise UserError(
+                f"{workdirs[0]} and {workdir} are of different tasks, {tasks[0]} and {task}; "
+                "evaluate them one by one"
+            )
+
+
 def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
     """The deciding metric of `other` minus that of `base`, query by query.
 
@@ -96,8 +109,8 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
     )
     if not same or set(base.schema.items) != set(other.schema.items):
         raise UserError(
-            "the runs were evaluated on different queries; compare runs on the same data, "
-            "split and vocabulary"
+            f"the runs were evaluated on different queries, of {base.settings['data']} and "
+            f"{other.settings['data']}; compare runs on the same data, split and vocabulary"
         )
     metric = base.task.metrics[0].name
     difference = other.values()[metric] - base.values()[metric]
