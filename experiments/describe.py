@@ -66,7 +66,7 @@ def main() -> None:
     print(align([["module", "parameters", ""], *rows, ["all", f"{sum(sizes.values()):,}", ""]]))
     print(
         "\nparameters (without context embeddings and the last dense layer): "
-        f"{contextual_bert.count(model):,}"
+        f"{contextual_bert.count(model)}"
     )
 
 
@@ -79,7 +79,7 @@ def _compare(config: ml_collections.ConfigDict, schema: Schema) -> None:
         config_lib.check(own)
         model = config_lib.build_model(own, schema)
         adds = cost.multiply_adds(model, _LENGTH.value, 1) / 1e6
-        rows.append([method, f"{contextual_bert.count(model):,}", f"{adds:.2f}"])
+        rows.append([method, f"{contextual_bert.count(model)}", f"{adds:.2f}"])
     print(align([["method", "parameters", "million multiply-adds"], *rows]))
 
 

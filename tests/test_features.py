@@ -77,10 +77,10 @@ def test_a_users_history_is_checked():
 def test_a_history_is_sliced_by_length_and_counted_by_item():
     slices = VIEWED.slices([[], ["a"], ["a", "b"], ["a", "b", "c"], None])
     assert {label: inside.tolist() for label, inside in slices.items()} == {
-        "0 to 0 items": [True, False, False, False, False],
-        "1 to 1 items": [False, True, False, False, False],
-        "2 to 2 items": [False, False, True, False, False],
-        "3 to 3 items": [False, False, False, True, False],
+        "0 items": [True, False, False, False, False],
+        "1 items": [False, True, False, False, False],
+        "2 items": [False, False, True, False, False],
+        "3 items": [False, False, False, True, False],
     }
     coded = VIEWED.encode([["c", "a", "a"], ["odd"], None], ITEMS)
     levels, count = VIEWED.levels(coded, 2)
@@ -199,7 +199,7 @@ def test_the_history_flag(tmp_path):
     path.write_text(lines(*rows))
     flags = (f"--input={path}", f"--data_dir={tmp_path}/data", "--name=own")
     printed = run("prepare", *flags, "--history=viewed").stdout
-    assert ["viewed", "history", "4", "64", "0.0%"] in [
+    assert ["viewed", "history", "4", "64", "0.0%", "0.0%"] in [
         row.split() for row in printed.splitlines()
     ]
     assert "'seen' is named as a history; the features are: viewed, age" in refused(

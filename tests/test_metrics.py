@@ -53,9 +53,9 @@ def test_the_influence_of_a_group_by_hand():
     ("numbers", "wanted"),
     [
         ([1, 2, 3, 4, 5, 6, 7, 8], {"1 to 2": 2, "3 to 4": 2, "5 to 6": 2, "7 to 8": 2}),
-        ([0, 0, 0, 0, 0, 0, 0, 3, 9, None], {"0 to 0": 7, "3 to 9": 2, "(missing)": 1}),
-        ([0, 0, 0, 1, 2, 3], {"0 to 0": 3, "1 to 1": 1, "2 to 3": 2}),
-        ([4, 4, None], {"4 to 4": 2, "(missing)": 1}),
+        ([0, 0, 0, 0, 0, 0, 0, 3, 9, None], {"0": 7, "3 to 9": 2, "(missing)": 1}),
+        ([0, 0, 0, 1, 2, 3], {"0": 3, "1": 1, "2 to 3": 2}),
+        ([4, 4, None], {"4": 2, "(missing)": 1}),
     ],
 )
 def test_numbers_are_sliced_at_their_quarters(numbers, wanted):
