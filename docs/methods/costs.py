@@ -14,7 +14,7 @@ import sys
 
 from matplotlib import pyplot
 
-BASELINES = {"Bayes-optimal without context": "--", "popularity given context": ":"}
+BASELINES = {"Bayes-optimal without context": "--"}
 CONTROL = "none"
 
 
@@ -26,7 +26,7 @@ def main(results: str, benchmark: str, picture: str) -> None:
     rows = [row for row in rows if row["metric"] == deciding]
     timed = json.loads(pathlib.Path(benchmark).read_text(encoding="utf-8"))["methods"]
     seconds = {one["method"]: one["time_over_none"] for one in timed} | {CONTROL: 1.0}
-    figure, panels = pyplot.subplots(1, 2, figsize=(11, 5.5), sharey=True, layout="constrained")
+    figure, panels = pyplot.subplots(1, 2, figsize=(11, 7), sharey=True, layout="constrained")
     values = {row["name"]: row for row in rows if row["kind"] == "variant"}
     parameters = {name: int(row["parameters"]) / 1000 for name, row in values.items()}
     draw(panels[0], values, parameters, "thousand parameters")
@@ -46,26 +46,30 @@ SMALL = {"fontsize": 8, "ha": "right", "va": "bottom", "color": "#57606a"}
 def draw(
     panel: pyplot.Axes, values: dict[str, dict], positions: dict[str, float], label: str
 ) -> None:
-    """One dot a method, with its name beside it."""
-    shown = sorted(
-        (float(row["mean"]), name) for name, row in values.items() if name in positions
-    )
-    for number, (mean, name) in enumerate(shown):
+    """One dot a method, with its name to the right, moved upwards where another name stands."""
+    known = positions.keys() & values.keys()
+    shown = sorted((float(values[name]["mean"]), name) for name in known)
+    width = max(positions.values()) - min(positions.values())
+    height = shown[-1][0] - shown[0][0]
+    names: list[tuple[float, float]] = []
+    for mean, name in shown:
+        x = positions[name]
         error = float(values[name]["standard_error"] or 0)
         colour = "#57606a" if name == CONTROL else "#bc4c00"
-        panel.errorbar(positions[name], mean, yerr=error, fmt="o", color=colour, markersize=4)
-        side = 1 if number % 2 else -1
+        panel.errorbar(x, mean, yerr=error, fmt="o", color=colour, markersize=4)
+        near = [y for other, y in names if abs(other - x) < 0.22 * width]
+        y = max([mean, *(y + 0.035 * height for y in near)])
+        names.append((x, y))
         panel.annotate(
             name,
-            (positions[name], mean),
-            xytext=(6 * side, 0),
-            textcoords="offset points",
-            ha="left" if side > 0 else "right",
+            (x, mean),
+            xytext=(x + 0.025 * width, y),
             va="center",
             fontsize=8,
+            arrowprops={"arrowstyle": "-", "color": "#d0d7de", "shrinkA": 0, "shrinkB": 3},
         )
     panel.set_xlabel(label)
-    panel.margins(x=0.12)
+    panel.margins(x=0.2)
     panel.grid(color="#eaeef2")
 
 
