@@ -77,18 +77,17 @@ def prepare(
     with contextlib.ExitStack() as stack:
         collection = stack.enter_context(Collection(directory, options.kind))
         given, tokens = schema, None
+        accumulator = _accumulator(options) if given is None else None
+        longer = _collect(records, collection, given, accumulator, options)
         if options.kind == TEXT:
-            longer = _collect(records, collection, given, None, options)
             collection, schema, tokens = _text(collection, given, options, directory, stack)
             longer = tokens.cut
-        elif given is None:
-            accumulator = _accumulator(options)
-            longer = _collect(records, collection, None, accumulator, options)
+        elif given is not None:
+            schema = _schema(given, collection.by_split(), options)
+        else:
+            assert accumulator is not None
             _check_validation(collection.by_split())
             schema = accumulator.finish()
-        else:
-            longer = _collect(records, collection, given, None, options)
-            schema = _schema(given, collection.by_split(), options)
         by_split = {split: view for split, view in collection.by_split().items() if len(view)}
         schema.check_room(max(map(len, by_split.values())))
         if given is not None:
@@ -102,7 +101,10 @@ def prepare(
     return written, summarize(collection.overview, schema, longer, tokens)
 
 
-def _accumulator(options: Options) -> infer_schema.SchemaAccumulator:
+def _accumulator(options: Options) -> infer_schema.SchemaAccumulator | None:
+    """What infers the schema of sets and sequences; texts are seen again once tokenised."""
+    if options.kind == TEXT:
+        return None
     return infer_schema.SchemaAccumulator(
         options.kind,
         options.min_count,
