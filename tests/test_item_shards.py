@@ -17,6 +17,7 @@ from cbert.tasks.base import Examples
 from cbert.training import config as config_lib
 from cbert.training import optimizer as optimizer_lib
 from cbert.training import run as run_lib
+from cbert.training import schedule
 from cbert.training import state as state_lib
 from cbert.training.step import make_train_step
 from tests import text_data
@@ -70,10 +71,9 @@ def three_steps(task, shards, params, columns):
     """Parameters, the optimizer's state and metrics of a task whose items are split."""
     task = dataclasses.replace(task, model=task.model.with_shards(shards))
     where = placement.of(task.model)
-    optimizer = optimizer_lib.make_optimizer(
-        lambda step: 0.01, 0.1, 0.1, 0.9, 0.999, packs=False, norm=where.norm
-    )
+    optimizer = optimizer_lib.make_optimizer(0.1, 0.1, 0.9, 0.999, packs=False, norm=where.norm)
     constants = jax.tree.map(jnp.asarray, task.constants())
+    constants["learning_rate"] = schedule.Schedule("constant", 0.01, 0, 3)
     train_step = make_train_step(task, optimizer)
 
     def step(state, columns, index):

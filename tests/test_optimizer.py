@@ -9,6 +9,7 @@ import pytest
 from cbert.tasks import masked_item
 from cbert.training import config as config_lib
 from cbert.training import optimizer, packing, schedule
+from cbert.training import run as run_lib
 from tests.conftest import small, some
 from tests.steps import flat, ones, steps
 
@@ -16,12 +17,12 @@ from tests.steps import flat, ones, steps
 @pytest.mark.parametrize("packs", some([True, False], True))
 def test_weight_decay_shrinks_kernels_and_nothing_else(schema, packs):
     params = ones(config_lib.build_model(small(), schema))
-    made = optimizer.make_optimizer(lambda step: 0.1, 0.5, 1.0, 0.9, 0.999, packs)
+    made = optimizer.make_optimizer(0.5, 1.0, 0.9, 0.999, packs)
     none = jax.tree.map(jnp.zeros_like, params)
     updates, _ = made.update(none, made.init(params), params)
     for path, update in flat(updates).items():
         decays = path.endswith("kernel")
-        np.testing.assert_allclose(update, -0.05 if decays else 0.0, rtol=1e-6, err_msg=path)
+        np.testing.assert_allclose(update, -0.5 if decays else 0.0, rtol=1e-6, err_msg=path)
     assert sum(path.endswith("kernel") for path in flat(updates)) > 10
     assert flat(updates)["embedding/items"].max() == 0
 
@@ -54,12 +55,12 @@ def test_packed_and_plain_optimizers_take_equal_steps(schema, monkeypatch):
     gradients = [draw(1), draw(1e-4), draw(1)]  # The second one is not clipped.
     assert optax.tree.norm(gradients[1]) < 1 < optax.tree.norm(gradients[0])
     for packs in (True, False):
-        made = optimizer.make_optimizer(lambda step: 0.1, 0.5, 1.0, 0.9, 0.999, packs)
+        made = optimizer.make_optimizer(0.5, 1.0, 0.9, 0.999, packs)
         state, own = made.init(params), params
         update = jax.jit(made.update)
         for gradient in gradients:
             updates, state = update(gradient, state, own)
-            own = optax.apply_updates(own, updates)
+            own = optax.apply_updates(own, optax.tree.scale(0.1, updates))
         results[packs] = own, packing.per_leaf(state, params)
         again = packing.as_packed(results[packs][1], state)
         jax.tree.map(np.testing.assert_array_equal, again, state)
@@ -70,11 +71,27 @@ def test_packed_and_plain_optimizers_take_equal_steps(schema, monkeypatch):
 
 def test_the_schedule_warms_up_and_decays():
     for name, middle in (("cosine", 0.5), ("linear", 0.5), ("constant", 1.0)):
-        rate = schedule.learning_rate(name, 1.0, 10, 110)
+        rate = schedule.Schedule(name, 1.0, 10, 110)
         assert float(rate(0)) == pytest.approx(0.1)
         assert float(rate(10)) == pytest.approx(1.0)
         assert float(rate(60)) == pytest.approx(middle)
         assert float(rate(110)) == pytest.approx(1.0 if name == "constant" else 0.0, abs=1e-6)
+    at_once, short = (schedule.Schedule("linear", 1.0, *sizes) for sizes in [(0, 4), (10, 4)])
+    assert [float(at_once(step)) for step in range(4)] == [1.0, 0.75, 0.5, 0.25]
+    assert [float(short(step)) for step in range(4)] == [0.5, 1.0, 1.0, 0.5]
+
+
+def test_runs_of_other_rates_and_lengths_share_a_program(data_dir, schema):
+    """The lowered step is the same text, so that a compiled one is found again."""
+    texts = []
+    for rate, total in ((1e-3, 6), (1e-2, 900)):
+        config = small("none", data__dir=data_dir, model__layers=1, train__steps=total)
+        config.optimizer.learning_rate = rate
+        made = run_lib.set_up(config, schema)
+        fed, _, length = made.source.feed(0, 1)
+        arguments = (made.state, made.resident, fed, made.indices, made.key, length)
+        texts.append(made.step.lower(*arguments).as_text())
+    assert texts[0] == texts[1]
 
 
 def test_the_loss_is_divided_by_a_constant(data_dir, schema, monkeypatch):

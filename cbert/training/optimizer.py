@@ -13,7 +13,6 @@ from flax import traverse_util
 from cbert.errors import UserError
 from cbert.model import contextual_bert, placement
 from cbert.model.layers import takes_fast
-from cbert.training import schedule
 from cbert.training.config_sections import SKIP
 from cbert.training.packing import is_decayed, packed, packed_decay
 
@@ -23,21 +22,15 @@ Norm = Callable[[Any], jax.Array]
 CONTEXT_PARTS = ("context_encoder", "conditioning")
 
 
-def of_config(
-    config: ml_collections.ConfigDict, model: Any
-) -> tuple[optax.GradientTransformation, optax.Schedule]:
-    """The optimizer of a checked config's run, and its learning rate.
+def of_config(config: ml_collections.ConfigDict, model: Any) -> optax.GradientTransformation:
+    """The optimizer of a checked config's run, at a learning rate of 1; see `schedule`.
 
     Raises:
       UserError: `train.frozen` names no part of the model, or every one.
     """
     chosen, where = config.optimizer, placement.of(model)
     split = where.shards > 1
-    learning_rate = schedule.learning_rate(
-        chosen.schedule, chosen.learning_rate, chosen.warmup_steps, config.train.steps
-    )
     optimizer = make_optimizer(
-        learning_rate,
         chosen.weight_decay,
         chosen.clip_norm,
         chosen.b1,
@@ -57,7 +50,7 @@ def of_config(
         optimizer = freeze(optimizer, _frozen_parts(config, model))
     if config.train.on_nonfinite == SKIP:
         optimizer = skip_nonfinite(optimizer)
-    return optimizer, learning_rate
+    return optimizer
 
 
 def _frozen_parts(config: ml_collections.ConfigDict, model: Any) -> list[str]:
@@ -78,7 +71,6 @@ def _frozen_parts(config: ml_collections.ConfigDict, model: Any) -> list[str]:
 
 
 def make_optimizer(
-    rate: optax.Schedule,
     weight_decay: float,
     clip_norm: float,
     b1: float,
@@ -86,13 +78,13 @@ def make_optimizer(
     packs: bool = True,
     norm: Norm | None = None,
 ) -> optax.GradientTransformation:
-    """AdamW; `clip_norm` of 0 turns clipping off.
+    """AdamW at a learning rate of 1; `clip_norm` of 0 turns clipping off.
 
     `packs` is the fast form, which works on a few long vectors; the updates are the same.
     `norm` is that of gradients of which a device has only a part; they are not packed.
     """
     mask = packed_decay if packs else _leaf_decay
-    optimizer = optax.adamw(rate, b1, b2, weight_decay=weight_decay, mask=mask)
+    optimizer = optax.adamw(1.0, b1, b2, weight_decay=weight_decay, mask=mask)
     if clip_norm:
         if packs or norm:
             clip = clip_by_factor(clip_norm, norm or optax.tree.norm)

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import ml_collections
 import numpy as np
-import optax
 
 from cbert import parallel, tasks
 from cbert.data import context_replacement, prepared
@@ -23,10 +22,11 @@ from cbert.schema import Schema
 from cbert.tasks import ranking
 from cbert.tasks.base import Examples, Task
 from cbert.training import config as config_lib
-from cbert.training import memory
+from cbert.training import memory, schedule
 from cbert.training import optimizer as optimizer_lib
 from cbert.training import state as state_lib
 from cbert.training.config_sections import SKIP, STREAM
+from cbert.training.schedule import Schedule
 from cbert.training.step import make_train_step
 from cbert.training.validation import Validation
 
@@ -65,7 +65,7 @@ class Run:
     state: state_lib.TrainState
     placement: Placement
     key: jax.Array
-    learning_rate: optax.Schedule
+    learning_rate: Schedule
     validation: Validation
     compiled: set[tuple[int, int]] = dataclasses.field(default_factory=set)
 
@@ -130,11 +130,12 @@ def assemble(
     memory.check(config, schema, int(train.lengths.max()), len(seeds))
     model = config_lib.build_model(config, schema, split=True)
     task, where = tasks.create(config, model, schema, train), placement.of(model)
-    optimizer, learning_rate = optimizer_lib.of_config(config, task.model)
+    optimizer = optimizer_lib.of_config(config, task.model)
     streams = config.data.source == STREAM
     source = (Streaming if streams else InMemory)(train, batches)
     keys = [jax.random.key(seed) for seed in seeds]
-    constants = task.constants()
+    learning_rate = schedule.of_config(config)
+    constants = task.constants() | {"learning_rate": learning_rate}
     if config.train.context_replacement:
         constants["context_sample"] = context_replacement.sample(train.context)
     params = [_fresh(config, task, schema, key) for key in keys]

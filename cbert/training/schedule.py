@@ -1,24 +1,53 @@
 """The learning rate as a function of the step."""
 
-import optax
+import jax
+import jax.numpy as jnp
+import ml_collections
+from flax import struct
 
 SCHEDULES = ("cosine", "linear", "constant")
 
 
-def learning_rate(schedule: str, peak: float, warmup_steps: int, steps: int) -> optax.Schedule:
+@struct.dataclass
+class Schedule:
     """Linear warm-up to the peak, then decay to zero at the last step.
 
-    A run shorter than twice its warm-up warms up for half of its steps.
+    Its numbers are arrays that the step is given, so that runs with other learning rates and
+    other numbers of steps take the same compiled programs. A run shorter than twice its warm-up
+    warms up for half of its steps.
+
+    Attributes:
+      name: How it decays, one of `SCHEDULES`.
+      peak: `float32 []`, the highest learning rate.
+      warmup_steps: `int32 []`, the steps up to it.
+      steps: `int32 []`, all steps of the run.
     """
-    warmup_steps = min(warmup_steps, steps // 2)
-    rest = max(steps - warmup_steps, 1)
-    decay = {
-        "cosine": optax.cosine_decay_schedule(peak, rest),
-        "linear": optax.linear_schedule(peak, 0.0, rest),
-        "constant": optax.constant_schedule(peak),
-    }[schedule]
-    if not warmup_steps:
-        return decay
-    # The first step already moves: its rate is peak / warmup_steps.
-    warmup = optax.linear_schedule(peak / warmup_steps, peak, max(warmup_steps - 1, 1))
-    return optax.join_schedules([warmup, decay], [warmup_steps])
+
+    name: str = struct.field(pytree_node=False)
+    peak: jax.Array | float
+    warmup_steps: jax.Array | int
+    steps: jax.Array | int
+
+    def __call__(self, step: jax.Array | int) -> jax.Array:
+        """The learning rate of a step, `float32 []`; steps count from 0."""
+        warmup = jnp.minimum(self.warmup_steps, self.steps // 2)
+        # The first step already moves: its rate is peak / warmup_steps.
+        rise = (step + 1) / jnp.maximum(warmup, 1)
+        progress = jnp.clip((step - warmup) / jnp.maximum(self.steps - warmup, 1), 0.0, 1.0)
+        fall = {
+            "cosine": (1 + jnp.cos(jnp.pi * progress)) / 2,
+            "linear": 1 - progress,
+            "constant": jnp.ones_like(progress),
+        }[self.name]
+        return self.peak * jnp.where(step < warmup, rise, fall)
+
+
+def of_config(config: ml_collections.ConfigDict) -> Schedule:
+    """The schedule of a checked config's run."""
+    chosen = config.optimizer
+    return Schedule(
+        chosen.schedule,
+        jnp.float32(chosen.learning_rate),
+        jnp.int32(chosen.warmup_steps),
+        jnp.int32(config.train.steps),
+    )

@@ -30,10 +30,11 @@ def make_train_step(
 
     Args:
       task: What is trained.
-      optimizer: Its optimizer.
+      optimizer: Its optimizer, at a learning rate of 1; the examples' constants hold the
+        `learning_rate`, a `Schedule`.
       skips: Whether gradients that are not finite are skipped.
       context_replacement: Fraction of context features that show the value of another example;
-        above 0 the examples' constants hold a `context_sample`.
+        above 0 the constants hold a `context_sample`.
       accumulate: The micro-batches of a device's part, whose gradients are summed.
     """
     placement = placement_lib.of(task.model)
@@ -70,7 +71,8 @@ def make_train_step(
                 lambda leaf: jnp.where(jnp.isfinite(norm), leaf, jnp.nan), gradients
             )
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
+        rate = examples.constants["learning_rate"](state.step)
+        params = optax.apply_updates(state.params, optax.tree.scale(rate, updates))
         metrics: dict[str, jax.Array] = {}
         for name, (total, count) in sums.items():
             metrics |= {name: total, f"{name}_count": count}
