@@ -39,7 +39,7 @@ def registered(monkeypatch):
 
 
 def test_it_trains_from_a_config_and_reads_the_context(data_dir, tmp_path):
-    config = small(NAME, data__dir=data_dir, train__steps=120, model__layers=2)
+    config = small(NAME, data__dir=data_dir, train__steps=120, model__layers=1)
     config.optimizer.learning_rate = 1e-2
     config.train.update({"log_every": 5, "eval_every": 120, "checkpoint_every": 120})
     loop.train(config, tmp_path)

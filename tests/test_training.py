@@ -24,6 +24,11 @@ from tests.conftest import run, small, some
 from tests.steps import flat, ones, steps
 
 
+def plain(data_dir, **overrides):
+    """The config of the smallest model, for what does not depend on the model."""
+    return small("none", data__dir=data_dir, model__layers=1, **overrides)
+
+
 @pytest.mark.parametrize("method", some(NAMES, "none", "gsu"))
 def test_every_method_learns(data_dir, schema, method):
     config = small(method, data__dir=data_dir, train__steps=80, model__layers=1)
@@ -61,7 +66,9 @@ def flat_shapes(params):
 
 def test_other_options_take_a_step(data_dir, schema):
     config = small(
+        "gs",
         data__dir=data_dir,
+        model__layers=1,
         model__dtype="bfloat16",
         model__numerical="linear",
         model__positions=True,
@@ -98,7 +105,7 @@ def trained(config, workdir):
 
 def test_resuming_equals_an_unbroken_run_bit_for_bit(data_dir, tmp_path, monkeypatch):
     """The run evaluates every 3 steps, saves every 2, logs every 4, and stops in between."""
-    config = small(data__dir=data_dir, train__steps=9)
+    config = plain(data_dir, train__steps=9)
     config.train.update({"log_every": 4, "eval_every": 3, "checkpoint_every": 2})
     unbroken = trained(config, tmp_path / "unbroken")
 
@@ -128,7 +135,7 @@ def test_resuming_equals_an_unbroken_run_bit_for_bit(data_dir, tmp_path, monkeyp
 
 def test_the_best_and_the_last_two_are_kept(data_dir, tmp_path):
     """The run saves every step that improves, every third step and the last one."""
-    config = small(data__dir=data_dir, train__steps=8, optimizer__schedule="constant")
+    config = plain(data_dir, train__steps=8, optimizer__schedule="constant")
     config.train.update({"eval_every": 1, "checkpoint_every": 3})
     # At so high a rate the loss goes up and down.
     config.optimizer.update({"learning_rate": 0.1, "warmup_steps": 1})
@@ -145,7 +152,7 @@ def test_the_best_and_the_last_two_are_kept(data_dir, tmp_path):
 
 
 def test_early_stopping(data_dir, tmp_path):
-    config = small(data__dir=data_dir, train__steps=30, optimizer__schedule="constant")
+    config = plain(data_dir, train__steps=30, optimizer__schedule="constant")
     config.train.update({"eval_every": 2, "checkpoint_every": 30, "patience": 3})
     config.optimizer.update({"learning_rate": 3.0, "warmup_steps": 30})
     progress = loop.train(config, tmp_path / "run")
@@ -157,7 +164,7 @@ def test_early_stopping(data_dir, tmp_path):
 
 
 def test_numbers_that_are_not_finite_stop_the_run(data_dir, tmp_path):
-    config = small(data__dir=data_dir, train__steps=40, optimizer__schedule="constant")
+    config = plain(data_dir, train__steps=40, optimizer__schedule="constant")
     config.train.update({"eval_every": 40, "checkpoint_every": 1, "log_every": 40})
     config.optimizer.update({"learning_rate": 1e36, "warmup_steps": 0, "clip_norm": 0.0})
     with pytest.raises(UserError, match=r"at step \d+ .*its batch begins train-\d+, train-"):
@@ -167,7 +174,7 @@ def test_numbers_that_are_not_finite_stop_the_run(data_dir, tmp_path):
 
 
 def test_numbers_that_are_not_finite_are_skipped_and_counted(data_dir, schema):
-    made = run_lib.set_up(small(data__dir=data_dir, train__on_nonfinite="skip"), schema)
+    made = run_lib.set_up(plain(data_dir, train__on_nonfinite="skip"), schema)
     good = made.state
     bad = jax.tree.map(lambda leaf: leaf.at[(0,) * leaf.ndim].set(np.nan), good.params)
     kept = flat(bad)
@@ -182,7 +189,7 @@ def test_numbers_that_are_not_finite_are_skipped_and_counted(data_dir, schema):
     assert int(made.state.step) == 1
     for name, value in flat(made.state.params).items():
         np.testing.assert_array_equal(value, kept[name], err_msg=name)
-    again = run_lib.set_up(small(data__dir=data_dir, train__on_nonfinite="skip"), schema)
+    again = run_lib.set_up(plain(data_dir, train__on_nonfinite="skip"), schema)
     _, metrics = again.advance(0)
     assert float(metrics["skipped"][0]) == 0
     assert np.isfinite(metrics["loss"][0])
@@ -192,7 +199,8 @@ def test_numbers_that_are_not_finite_are_skipped_and_counted(data_dir, schema):
 
 
 def test_the_model_never_beats_bayes_optimal(data_dir, tmp_path):
-    config = small(data__dir=data_dir, train__steps=150, train__eval_every=150)
+    config = small("gs", data__dir=data_dir, train__steps=150, train__eval_every=150)
+    config.model.layers = 1
     config.train.checkpoint_every = 150
     config.optimizer.learning_rate = 5e-3
     loop.train(config, tmp_path / "run")

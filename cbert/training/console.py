@@ -57,8 +57,15 @@ class Clock:
         self._step, self._time = step, time.perf_counter()
 
     def leave_out(self, seconds: float) -> None:
-        """Leaves out time in which programs were compiled, which later steps do not need."""
+        """Leaves out time that the steps themselves did not take, such as compiling."""
         self._time += seconds
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leaves out the time of what is done inside."""
+        before = time.perf_counter()
+        yield
+        self.leave_out(time.perf_counter() - before)
 
     def report(self, step: int, row: dict[str, float]) -> float:
         """Shows loss and learning rate; returns the examples a second since the last report."""

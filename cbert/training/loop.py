@@ -147,7 +147,8 @@ def _loop(
             _write_rows(run, seed_runs, accumulator, clock, step)
         improved = False
         if last or step % config.train.eval_every == 0:
-            improved, validated = validate_all(run, seed_runs, step)
+            with clock.paused():
+                improved, validated = validate_all(run, seed_runs, step)
             tell(callbacks.validation, step, validated)
             ended = _ended(config, seed_runs, step)
         if parallel.process_count() > 1:
