@@ -282,3 +282,17 @@ def test_without_a_library_one_line_says_what_to_install(monkeypatch, library):
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(UserError, match=r'pip install "\.\[report\]"'):
         writers.check_libraries()
+
+
+def test_a_method_is_the_base_by_whatever_its_only_variant_is_called(tmp_path):
+    """Each method has the rate that suits it, and so all have a rate in their names."""
+    write_run(tmp_path, "none", 0, name="a", optimizer__learning_rate=1e-2)
+    write_run(
+        tmp_path, "none", 0, name="b", optimizer__learning_rate=1e-2, model__feed_forward=48
+    )
+    write_run(tmp_path, "gs", 0, name="c", optimizer__learning_rate=1e-3)
+    data = report_data.load(tmp_path, "test", "none")
+    assert data.base == "none learning_rate=0.01"
+    assert "none learning_rate=0.01, wide" in data.variants
+    write_run(tmp_path, "none", 0, name="d", optimizer__learning_rate=1e-1)
+    assert "no variant is called 'none'; use one of" in refusal(tmp_path)
