@@ -80,7 +80,8 @@ class Numerical(NumberFeature[float]):
         """A range that holds nearly all of training's values; a round step of about 1/50."""
         low, high = self.mean - 2 * self.scale, self.mean + 2 * self.scale
         if self.edges:
-            low = min(low, self.edges[0]) if self.edges[0] < 0 else self.edges[0]
+            # A slider of values that are never negative, such as ages, does not begin below 0.
+            low = min(low if self.edges[0] < 0 else self.mean, self.edges[0])
             high = max(high, self.edges[-1])
         # The range is so wide that its ends differ in float64 even for large values.
         lacking = 1e-6 * max(abs(low), abs(high)) - (high - low)
