@@ -81,12 +81,14 @@ def test_the_schedule_warms_up_and_decays():
     assert [float(short(step)) for step in range(4)] == [0.5, 1.0, 1.0, 0.5]
 
 
-def test_runs_of_other_rates_and_lengths_share_a_program(data_dir, schema):
+def test_runs_of_other_rates_steps_and_seeds_share_a_program(data_dir, schema):
     """The lowered step is the same text, so that a compiled one is found again."""
     texts = []
-    for rate, total in ((1e-3, 6), (1e-2, 900)):
-        config = small("none", data__dir=data_dir, model__layers=1, train__steps=total)
-        config.optimizer.learning_rate = rate
+    for rate, warmup, total, seed in ((1e-3, 2, 6, 0), (1e-2, 70, 900, 1)):
+        config = small(
+            "none", data__dir=data_dir, model__layers=1, train__steps=total, seed=seed
+        )
+        config.optimizer.update({"learning_rate": rate, "warmup_steps": warmup})
         made = run_lib.set_up(config, schema)
         fed, _, length = made.source.feed(0, 1)
         arguments = (made.state, made.resident, fed, made.indices, made.key, length)

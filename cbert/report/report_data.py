@@ -111,12 +111,12 @@ def _full_name(base: str, usable: list[str], labels: list[str]) -> str:
     """The base variant's label; a method stands for its only variant, such as `none rate=1`."""
     if not usable or base in usable:
         return base
+    if base in labels:
+        raise UserError(f"the base variant {base!r} has no finished and evaluated run")
     # What follows a comma makes a baseline of its own, such as `none, wide`.
     of_method = [one for one in usable if one.startswith(f"{base} ") and ", " not in one]
     if len(of_method) == 1:
         return of_method[0]
-    if base in labels:
-        raise UserError(f"the base variant {base!r} has no finished and evaluated run")
     raise UserError(f"no variant is called {base!r}; use one of: {'; '.join(usable)}")
 
 

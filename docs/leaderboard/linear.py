@@ -69,7 +69,7 @@ def fit(training: list[Any], held_out: list[Any], kind: str) -> tuple[Any, Any]:
     best, lowest = None, float("inf")
     for strength in INVERSE_PENALTIES:
         classifier = LogisticRegression(C=strength, max_iter=100).fit(inputs, labels)
-        loss = -np.mean(own(classifier, classifier.predict_proba(others), truth))
+        loss = -np.mean(log_probabilities(classifier, classifier.predict_proba(others), truth))
         print(f"C {strength}: validation cross-entropy {loss:.4f}", flush=True)
         if loss < lowest:
             best, lowest = classifier, loss
@@ -104,7 +104,7 @@ def labels_of(record: Any, kind: str) -> list[str]:
     return record["tags"] if kind == "tags" else [record["label"]]
 
 
-def own(classifier: Any, probabilities: Any, truth: list[str]) -> np.ndarray:
+def log_probabilities(classifier: Any, probabilities: Any, truth: list[str]) -> np.ndarray:
     """Log-probabilities of the true labels that training has."""
     columns = {label: number for number, label in enumerate(classifier.classes_)}
     known = [(row, columns[label]) for row, label in enumerate(truth) if label in columns]
@@ -118,7 +118,7 @@ def answer(model: tuple[Any, Any], record: Any, query: Any, kind: str) -> dict[s
     probabilities = classifier.predict_proba(vectorizer.transform(rows_of(record, kind)))
     predicted = [str(label) for label in classifier.classes_[probabilities.argmax(axis=1)]]
     if kind == "label":
-        known = own(classifier, probabilities, [query["label"]])
+        known = log_probabilities(classifier, probabilities, [query["label"]])
         return {
             "id": query["id"],
             "log_probability": float(known[0]) if len(known) else float(np.log(SMALLEST)),
@@ -126,7 +126,7 @@ def answer(model: tuple[Any, Any], record: Any, query: Any, kind: str) -> dict[s
             "probability": float(probabilities.max()),
         }
     count = len(query["tags"])  # A prepared text may be cut.
-    known = own(classifier, probabilities[:count], query["tags"])
+    known = log_probabilities(classifier, probabilities[:count], query["tags"])
     mean = float(known.mean()) if len(known) else float(np.log(SMALLEST))
     return {"id": query["id"], "log_probability": mean, "prediction": predicted[:count]}
 
