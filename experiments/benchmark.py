@@ -85,7 +85,7 @@ def main() -> None:
         results = accelerator.measure(cases, _case_command, _MINUTES.value)
         text = accelerator.format_results(results)
     else:
-        points = [measured(length) for length in _lengths()]
+        points = [measured(length) for length in command.whole_numbers(_LENGTH)]
         results = {"machine": machine.describe(), **points[0]}
         if len(points) > 1:
             results = {"machine": machine.describe(), "points": points}
@@ -100,7 +100,7 @@ def _check() -> None:
         raise UserError(f"--methods is empty; give some of {','.join(conditioning.NAMES)}")
     for method in _methods():
         conditioning.method_class(method)
-    lengths = _lengths()
+    lengths = command.whole_numbers(_LENGTH)
     if _PEER.value and (_SEEDS.value > 1 or _SCALING.value):
         raise UserError("--peer compares one run; leave out --seeds and --scaling")
     if _PREPARED.value and (_PEER.value or _SCALING.value or lengths != [0]):
@@ -137,13 +137,6 @@ def _config_method() -> str:
     return conditioning.short_name(_CONFIG.value.model.method)
 
 
-def _lengths() -> list[int]:
-    lengths = _LENGTH.value
-    if not lengths or not all(length.isdecimal() for length in lengths):
-        raise UserError(f"--length is {','.join(lengths)!r}; give whole numbers, with commas")
-    return [int(length) for length in lengths]
-
-
 def _point_command(curve: str, value: int) -> tuple[str, ...]:
     """The command that measures one point: all sizes but the curve's own stay the same."""
     flags = {"config": "configs/stylist.py", "methods": _methods()[0], "length": 5}
@@ -159,7 +152,8 @@ def _case_command(case: accelerator.Case) -> tuple[str, ...]:
     fields = {**config_flags.get_override_values(flag), **case.fields}
     arguments = {"config": config_flags.get_config_filename(flag), "methods": case.method}
     arguments |= {f"config.{name}": value for name, value in fields.items()}
-    arguments |= {"length": _lengths()[0] if _LENGTH.present else accelerator.LENGTH}
+    length = command.whole_numbers(_LENGTH)[0] if _LENGTH.present else accelerator.LENGTH
+    arguments |= {"length": length}
     arguments |= {each.name: each.value for each in (_ROUNDS, _STEPS, _ITEMS, _CONTEXT)}
     arguments |= {"seeds": case.seeds, "json": True}
     if case.peer:

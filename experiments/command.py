@@ -55,6 +55,14 @@ def run(main: Callable[[], None]) -> None:
     app.run(guarded, flags_parser=_parse)
 
 
+def whole_numbers(flag: flags.FlagHolder) -> list[int]:
+    """The numbers of a flag that takes a list; raises `UserError` where one is not whole."""
+    texts = [text.strip() for text in flag.value]
+    if not texts or not all(text.isdecimal() and len(text) < 19 for text in texts):
+        raise UserError(f"--{flag.name} is {','.join(texts)!r:.60}; give whole numbers: 1,2,3")
+    return [int(text) for text in texts]
+
+
 def _main_thread_only(report: Callable) -> Callable:
     """Makes a hook ignore other threads; TensorStore's repeat the errors that a save raises."""
 

@@ -60,6 +60,10 @@ def main() -> None:
     if query_flags.INPUT.value is not None or query_flags.OUTPUT.value is not None:
         raise UserError("there is no file of queries here; give --items=JSON or --text=TEXT")
     if _ITEMS.value is None and _TEXT.value is None:
+        of_a_query = (_BLOCK, _TEXT_B, query_flags.CONTEXT, query_flags.SKIP_BAD_ROWS)
+        for flag in of_a_query:
+            if flag.present:
+                raise UserError(f"--{flag.name} belongs to a query; give --items or --text")
         _of_split(workdir, config, schema)
         return
     if _WHAT.value != "attention" or None not in (_ITEMS.value, _TEXT.value):

@@ -51,7 +51,8 @@ def main() -> None:
 def _kinds(predictor: Predictor) -> list[tuple[str, int, Callable[[], object]]]:
     """Name, number of queries, and a call that predicts them, on sets of four items."""
     random = stream("latency queries")
-    names, size = predictor.schema.items, min(4, predictor.schema.max_items)
+    names = predictor.schema.items
+    size = min(4, predictor.schema.max_items, len(names))
     largest = predictor.program.batch_sizes[-1]
     sets = [
         [names[code] for code in random.choice(len(names), size, replace=False)]

@@ -130,8 +130,8 @@ def main() -> None:
         value_min_count=_VALUE_MIN_COUNT.value,
         max_items=_MAX_ITEMS.value,
         longer=_LONGER.value,
-        split_weights=tuple(_whole_numbers(_SPLIT_WEIGHTS)),
-        widths={name: _whole(width, "--widths") for name, width in _pairs(_WIDTHS).items()},
+        split_weights=tuple(command.whole_numbers(_SPLIT_WEIGHTS)),
+        widths=_widths(),
         kinds=dict.fromkeys(_HISTORY.value, History.kind),
         drop=tuple(_DROP.value),
         overwrite=_OVERWRITE.value,
@@ -232,7 +232,9 @@ def _columns() -> tables.Columns:
 
 def _synthetic() -> Iterator[records.Record]:
     """The synthetic records, which also go to the file that `--records` names."""
-    sizes = _whole_numbers(_SPLIT_SETS) if _SPLIT_SETS.value else stylist.sizes(_SETS.value)
+    sizes = stylist.sizes(_SETS.value)
+    if _SPLIT_SETS.value:
+        sizes = command.whole_numbers(_SPLIT_SETS)
     rows: Iterator[dict[str, Any]] = stylist.outfits(
         _ARTICLES.value, sizes, _SEED.value, _INTERACTIONS.value
     )
@@ -257,20 +259,23 @@ def _write_lines(path: pathlib.Path, rows: Iterator[dict[str, Any]]) -> None:
 
 
 def _pairs(flag: flags.FlagHolder) -> dict[str, str]:
+    pairs: dict[str, str] = {}
     for pair in flag.value:
-        if not all(pair.partition(":")):
+        name, _, value = pair.partition(":")
+        if not name or not value:
             raise UserError(f"--{flag.name} has {pair!r}; write name:value,name:value")
-    return {pair.partition(":")[0]: pair.partition(":")[2] for pair in flag.value}
+        if name in pairs:
+            raise UserError(f"--{flag.name} names {name!r} twice")
+        pairs[name] = value
+    return pairs
 
 
-def _whole_numbers(flag: flags.FlagHolder) -> list[int]:
-    return [_whole(text, f"--{flag.name}") for text in flag.value]
-
-
-def _whole(text: str, where: str) -> int:
-    if not text.strip().isdecimal():
-        raise UserError(f"{where} has {text!r} where a whole number belongs")
-    return int(text)
+def _widths() -> dict[str, int]:
+    pairs = _pairs(_WIDTHS)
+    for name, width in pairs.items():
+        if not width.isdecimal() or len(width) > 9:
+            raise UserError(f"--widths gives {name!r} {width!r:.60}; give a whole number")
+    return {name: int(width) for name, width in pairs.items()}
 
 
 if __name__ == "__main__":

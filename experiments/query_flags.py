@@ -17,7 +17,7 @@ WORKDIR = flags.DEFINE_string("workdir", None, "The run's directory.", required=
 CHECKPOINT = flags.DEFINE_string("checkpoint", "best", "best, last or a step.")
 CONTEXT = flags.DEFINE_string("context", "{}", "JSON object: feature name to value.")
 JSON = flags.DEFINE_bool("json", False, "Print one line of JSON instead of a table.")
-INPUT = flags.DEFINE_string("input", None, "JSON Lines of queries, or records.")
+INPUT = flags.DEFINE_string("input", None, "Queries, or records: .jsonl, .csv or .parquet.")
 OUTPUT = flags.DEFINE_string("output", None, "JSON Lines of their results.")
 SKIP_BAD_ROWS = flags.DEFINE_integer(
     "skip_bad_rows", 0, "How many lines of the input may be left out.", lower_bound=0

@@ -10,7 +10,6 @@ import shlex
 from absl import flags
 
 from cbert import parallel
-from cbert.errors import UserError
 from cbert.evaluation import diagnosis
 from cbert.training import loop
 from cbert.training.workdir import finished
@@ -50,7 +49,7 @@ def main() -> None:
     """Trains in the work directory, or in those of several seeds."""
     parallel.connect(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
     config = _CONFIG.value
-    seeds = _numbers(_SEEDS.value) if _SEEDS.value else [config.seed]
+    seeds = command.whole_numbers(_SEEDS) if _SEEDS.value else [config.seed]
     workdirs = _WORKDIR.value
     results = loop.train_seeds(config, seeds, workdirs, _WAIT.value)
     if not parallel.is_first():
@@ -66,12 +65,6 @@ def main() -> None:
             "evaluate it with\n  python -m experiments.evaluate "
             + shlex.quote(f"--workdir={workdir}")
         )
-
-
-def _numbers(seeds: list[str]) -> list[int]:
-    if not all(seed.isdecimal() for seed in seeds):
-        raise UserError(f"--seeds is {','.join(seeds)!r}; give whole numbers, as 0,1,2")
-    return [int(seed) for seed in seeds]
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from cbert.data.infer_schema import SchemaAccumulator
 from cbert.errors import UserError
 from cbert.model.context import NumericalProjection, feature_embedding
 from cbert.schema import KINDS, History, Numerical, Schema, Vector, schema_file
+from cbert.schema.slices import by_range
 from cbert.schema.vector import BLOCK
 from tests.conftest import lines, refused, run
 
@@ -262,3 +263,22 @@ def test_a_new_kind_is_one_class_and_one_line(monkeypatch):
     np.testing.assert_allclose(coded, [[1, 1, 0], [0, 0, 0]], atol=1e-7)
     module = feature_embedding(schema.feature("at"), None, "feature_at")
     assert isinstance(module, NumericalProjection)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        20230101.0 + np.arange(400) % 28,
+        1e6 + np.arange(400) % 50 / 10,
+        np.array([0.1, 0.1, 1e300, 2.5, -1e22, 3.0]),
+    ],
+)
+def test_ranges_hold_every_number_once(numbers):
+    slices = by_range(numbers)
+    assert (sum(inside.astype(int) for inside in slices.values()) == 1).all()
+    assert len(slices) > 1
+
+
+def test_bounds_of_ranges_are_readable():
+    assert next(iter(by_range(20230101.0 + np.arange(400) % 28))) == "20230101 to 20230106"
+    assert list(by_range(np.array([0.25, 0.5, 0.75, 1.0]))) == ["0.25", "0.5", "0.75", "1"]

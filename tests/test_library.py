@@ -94,7 +94,8 @@ def test_a_data_frame_gives_the_records_of_its_rows():
     [
         ([{"items": ["a"]}, {"items": ["b", "b"]}], "record 2: item 'b' occurs twice"),
         ([], "there are no records"),
-        ({"items": ["a"]}, "the records are one mapping or a string"),
+        ({"items": ["a"]}, "the records are .*; give a list of mappings"),
+        (5, "the records are 5; give a list of mappings"),
         (pandas.DataFrame({"item": [["a"]]}), "record 1: no 'items'"),
         (pandas.DataFrame({"items": [["a"], 3]}), "the DataFrame has mixed types in a column"),
     ],
@@ -103,6 +104,24 @@ def test_records_that_are_refused(records, message, tmp_path):
     with pytest.raises(cbert.UserError, match=message):
         cbert.prepare(records, "mine", tmp_path)
     assert not (tmp_path / "mine" / "1.0.0").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"longer": "subsmaple"}, "longer is 'subsmaple'; it must be one of leave_out, subs"),
+        ({"kind": "bag"}, "kind is 'bag'"),
+        ({"kinds": {"age": "histroy"}}, "the kind of 'age' is 'histroy'"),
+        ({"min_count": "2"}, "min_count is '2'"),
+        ({"max_items": 0}, "max_items is 0"),
+        ({"widths": {"age": "8"}}, "the width of 'age' is '8'"),
+        ({"split_weights": ("80", "10", "10")}, "split_weights is 80,10,10"),
+    ],
+)
+def test_options_that_are_refused(options, message, tmp_path):
+    with pytest.raises(cbert.UserError, match=message):
+        cbert.prepare([{"items": ["a"]}], "mine", tmp_path, cbert.PrepareOptions(**options))
+    assert not (tmp_path / "mine").exists()
 
 
 def test_configs_are_read_and_overridden(trained):

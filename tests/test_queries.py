@@ -18,6 +18,7 @@ BAD_QUERIES = {
     "endless slots": (Query(["a"], slots=10**9), "slots is 1000000000"),
     "k of 0": (Query(["a"], k=0), "k is 0; it must be a whole number from 1 to 80"),
     "k above": (Query(["a"], k=81), "k is 81"),
+    "ten items, one masked": (Query([*"abcdefghi", None]), "items holds 9 items"),
     "k not whole": (Query(["a"], k=2.0), "k is 2.0"),
     "k true": (Query(["a"], k=True), "k is True"),
     "context a list": (Query(["a"], ["age"]), "context must be an object"),

@@ -112,6 +112,13 @@ def test_csv_columns_are_mapped(tmp_path):
     assert parsed[1].context == {"zip": "04321", "tags": None}
 
 
+def test_codes_with_underscores_are_no_numbers(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text("items,shelf,price\ntea,1_2,1e1\negg,12,-3\n")
+    contexts = [record.context for record in read(path)]
+    assert contexts == [{"shelf": "1_2", "price": 10.0}, {"shelf": "12", "price": -3.0}]
+
+
 @pytest.mark.parametrize("separator", [";", "\t"])
 def test_other_separators_of_cells_are_named(tmp_path, separator):
     path = tmp_path / "in.csv"

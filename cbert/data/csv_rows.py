@@ -166,6 +166,8 @@ def _parts(cell: str, separator: str) -> list[str]:
 
 
 def _is_number(text: str) -> bool:
+    if "_" in text or not text.isascii():  # Python's float reads 1_2 as 12.
+        return False
     try:
         float(text)
     except ValueError:

@@ -10,7 +10,7 @@ import pyarrow
 from cbert.data import parquet_rows, tables
 from cbert.data.records import Record, Validator
 from cbert.data.row_errors import RowError
-from cbert.errors import UserError
+from cbert.errors import UserError, shown
 from cbert.schema import TEXT
 
 
@@ -47,8 +47,8 @@ def _rows(source: Any, kind: str) -> Iterable[Any]:
         except pyarrow.ArrowException as error:
             raise UserError(f"the DataFrame has mixed types in a column ({error})") from None
         return parquet_rows.of_table(table, columns, "the DataFrame")
-    if isinstance(source, Mapping | str):
-        raise UserError("the records are one mapping or a string; give a list of mappings")
+    if isinstance(source, Mapping | str) or not isinstance(source, Iterable):
+        raise UserError(f"the records are {shown(source)}; give a list of mappings")
     return source
 
 

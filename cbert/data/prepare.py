@@ -24,6 +24,7 @@ from cbert.data.token_usage import TokenUsage
 from cbert.errors import UserError, shown
 from cbert.schema import TEXT, Schema, schema_file
 from cbert.schema.target import ANSWER
+from cbert.schema.values import check_size
 
 LONGER = ("leave_out", "subsample")
 _BLOCK = 1024  # Records that are encoded at once, for vectors may be long.
@@ -31,7 +32,21 @@ _BLOCK = 1024  # Records that are encoded at once, for vectors may be long.
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What `prepare` may be told; each is a flag of the same name."""
+    """What `prepare` may be told.
+
+    Attributes:
+      kind: `set`, `sequence` or `text`.
+      min_count: Items that occur less often in training become unknown.
+      value_min_count: The same for the strings of context features.
+      max_items: The most items of an example; None for the most of any record.
+      longer: What is done with longer examples, one of `LONGER`.
+      split_weights: How large train, validation and test shall be.
+      widths: Embedding width by feature, where the default is not wanted.
+      kinds: Kind by feature, where the values alone do not decide it.
+      drop: Features to leave out.
+      overwrite: Whether a data set of the same name is replaced.
+      text: What only texts need.
+    """
 
     kind: str = schema_lib.SET
     min_count: int = 2
@@ -44,6 +59,21 @@ class Options:
     drop: tuple[str, ...] = ()
     overwrite: bool = False
     text: TextOptions = dataclasses.field(default_factory=TextOptions)
+
+    def check(self) -> None:
+        """Raises `UserError` naming the option that is impossible."""
+        splits.check_weights(self.split_weights)
+        self.text.check()
+        _check_choice("kind", self.kind, (schema_lib.SET, schema_lib.SEQUENCE, TEXT))
+        _check_choice("longer", self.longer, LONGER)
+        for name, kind in self.kinds.items():
+            _check_choice(f"the kind of {shown(name)}", kind, tuple(schema_lib.KINDS))
+        for name, width in self.widths.items():
+            check_size(f"the width of {shown(name)}", width)
+        check_size("min_count", self.min_count)
+        check_size("value_min_count", self.value_min_count)
+        if self.max_items is not None:
+            check_size("max_items", self.max_items)
 
 
 def prepare(
@@ -71,8 +101,7 @@ def prepare(
     Raises:
       UserError: the records or the schema do not make a data set; nothing is written.
     """
-    splits.check_weights(options.split_weights)
-    options.text.check()
+    options.check()
     directory = builder.directory(data_dir, name).parent.parent
     with contextlib.ExitStack() as stack:
         collection = stack.enter_context(Collection(directory, options.kind))
@@ -99,6 +128,11 @@ def prepare(
             description=description,
         )
     return written, summarize(collection.overview, schema, longer, tokens)
+
+
+def _check_choice(what: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UserError(f"{what} is {shown(value)}; it must be one of {', '.join(choices)}")
 
 
 def _accumulator(options: Options) -> infer_schema.SchemaAccumulator | None:

@@ -89,6 +89,8 @@ def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Any]]:
         elif columns.kinds:
             raise UserError(f"{min(columns.kinds.values())} is for CSV; {path} is not")
         elif name.endswith(_JSON_LINES):
+            if columns.names:
+                raise UserError(f"columns is for CSV and Parquet; {path} is not")
             yield from _json_lines(path)
         elif name.endswith(".parquet"):
             yield from parquet_rows.rows(path, columns)

@@ -24,7 +24,8 @@ def split_of(record: Record, weights: tuple[int, ...] = WEIGHTS) -> str:
 
 def check_weights(weights: tuple[int, ...]) -> None:
     """Raises `UserError` unless there are three weights and some training data."""
-    if len(weights) != 3 or min(weights) < 0 or weights[0] == 0:
+    whole = all(isinstance(weight, int) for weight in weights)
+    if len(weights) != 3 or not whole or min(weights) < 0 or weights[0] == 0:
         raise UserError(
             f"split_weights is {','.join(map(str, weights))}; give three weights for "
             "train, validation and test, such as 80,10,10"

@@ -56,7 +56,7 @@ class Checker:
         """Checks and encodes a query; raises `UserError`."""
         items = self._items(query.items, may_be_masked=True)
         check_number("slots", query.slots, 0, self.longest)
-        check_number("k", query.k, 1, len(self._schema.items))
+        check_number("k", query.k, 1, max(len(self._schema.items), Query.k))
         masked = [position for position, item in enumerate(items) if item is None]
         if not masked:
             masked = list(range(len(items), len(items) + query.slots))
@@ -72,7 +72,8 @@ class Checker:
         codes = self._codes(items)
         candidates, restricted = self._candidates(query, codes)
         unknown = _unknown(items, codes)
-        return EncodedQuery(codes, masked, context, candidates, restricted, query.k, unknown)
+        k = min(query.k, len(self._schema.items))
+        return EncodedQuery(codes, masked, context, candidates, restricted, k, unknown)
 
     def visible(self, items: Any) -> tuple[list[int], list[str]]:
         """Codes of items that are all visible, at least one, and the unknown ones."""
@@ -103,9 +104,10 @@ class Checker:
             if item in seen and self._schema.kind == SET:
                 raise UserError(f"item {item!r:.60} occurs twice in a set; remove one")
             seen.add(item)
-        if len(items) > self._schema.max_items:
+        visible = sum(item is not None for item in items)
+        if visible > self._schema.max_items:
             raise UserError(
-                f"items holds {len(items)} items; the model takes at most "
+                f"items holds {visible} items; the model takes at most "
                 f"{self._schema.max_items}, its schema's max_items"
             )
         return list(items)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from cbert import files
-from cbert.data import readers
+from cbert.data import readers, tables
 from cbert.errors import UserError
 from cbert.inference.predictor import Predictor
 from cbert.inference.program import BATCH_SIZES
@@ -92,7 +92,9 @@ def _queries(
     bad_rows: readers.BadRows,
 ) -> Iterator[tuple[dict[str, Any], Any]]:
     """Encoded queries, each with the line and the id that its result begins with."""
-    for line, row in readers.rows(source, readers.Columns()):
+    of_texts = isinstance(defaults, TextQuery)
+    columns = readers.Columns(fields=tables.MAPPED_OF_TEXT if of_texts else tables.MAPPED)
+    for line, row in readers.rows(source, columns):
         try:
             row = row() if callable(row) else row
             encoded = predictor.check(_query(row, defaults))

@@ -66,7 +66,7 @@ class TextChecker:
           query: The query.
           predicted: Whether there must be something to predict, such as a `[MASK]`.
         """
-        check_number("k", query.k, 1, len(self._schema.items))
+        check_number("k", query.k, 1, max(len(self._schema.items), TextQuery.k))
         text, text_b, words = self._texts(query)
         context = context_lib.check(self._schema, query.context)
         tagged = self._task == TAGGING
@@ -82,7 +82,8 @@ class TextChecker:
         elif tagged:
             positions = np.flatnonzero(tokens.word_starts >= 0)
             located = self._split(text, tokens) if words is None else _located(words)
-        return EncodedText(text, text_b, located, tokens, positions, context, query.k)
+        k = min(query.k, len(self._schema.items))
+        return EncodedText(text, text_b, located, tokens, positions, context, k)
 
     def _texts(self, query: TextQuery) -> tuple[str, str | None, list[str] | None]:
         """The text, the second one, and the words where they were given."""

@@ -16,6 +16,7 @@ from cbert.schema import Feature
 
 # A plot has room for so many values, and a mean needs at least so many queries.
 MOST_VALUES, LEAST_QUERIES = 20, 30
+MANY_VALUES = 1000  # A feature with more known ones has no few in any split; it takes long.
 # The last number of visible items gathers at most this fraction of the queries.
 TAIL_FRACTION = 0.02
 Importance = dict[str, dict[str, dict[str, Mean]]]
@@ -56,7 +57,7 @@ def by_features(data: ReportData) -> dict[str, Gains]:
     features = next(iter(data.variants[data.base].runs.values())).schema.features
     gains = {}
     for feature in features:
-        if feature.discrete:
+        if feature.discrete and feature.value_count <= MANY_VALUES:
             slices = _by_feature(data, feature)
             if 1 < len(slices) <= MOST_VALUES:
                 gains[feature.name] = _gains(data, feature.name, slices)

@@ -12,9 +12,14 @@ RANGES = 4
 
 def by_value(lists: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
     """Each string to `bool [M]`, whether an example's list holds it."""
-    sets = [set(values) for values in lists]
-    every = sorted(set().union(*sets))
-    return {value: np.array([value in one for one in sets]) for value in every}
+    rows: dict[str, list[int]] = {}
+    for row, values in enumerate(lists):
+        for value in values:
+            rows.setdefault(value, []).append(row)
+    slices = {value: np.zeros(len(lists), bool) for value in sorted(rows)}
+    for value, inside in slices.items():
+        inside[rows[value]] = True
+    return slices
 
 
 def by_range(numbers: np.ndarray) -> dict[str, np.ndarray]:
@@ -32,10 +37,24 @@ def by_range(numbers: np.ndarray) -> dict[str, np.ndarray]:
         edges = np.unique([above.min(), *edges[1:]])
     index = np.searchsorted(edges, numbers, side="right")
     index[np.isnan(numbers)] = -1
-    slices = {}
-    for part in range(len(edges) + 1):
-        inside = index == part
-        if inside.any():
-            low, high = numbers[inside].min(), numbers[inside].max()
-            slices[f"{low:g} to {high:g}" if low < high else f"{low:g}"] = inside
-    return slices
+    parts = [index == part for part in range(len(edges) + 1)]
+    parts = [inside for inside in parts if inside.any()]
+    labels = _labels([(numbers[inside].min(), numbers[inside].max()) for inside in parts])
+    return dict(zip(labels, parts, strict=True))
+
+
+def _labels(bounds: Sequence[tuple[float, float]]) -> list[str]:
+    """Ranges as text, with as few digits as tell all bounds apart."""
+    numbers = sorted({bound for both in bounds for bound in both})
+    for digits in range(6, 18):  # 17 tell any two numbers of float64 apart.
+        texts = {number: _plain(number, digits) for number in numbers}
+        if len(set(texts.values())) == len(numbers):
+            break
+    return [texts[a] if a == b else f"{texts[a]} to {texts[b]}" for a, b in bounds]
+
+
+def _plain(number: float, digits: int) -> str:
+    """A number with so many digits; a whole one of ordinary size has all of its own."""
+    if number == int(number) and abs(number) < 1e15:
+        return str(int(number))
+    return f"{number:.{digits}g}"

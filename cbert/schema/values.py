@@ -46,7 +46,7 @@ def is_unicode(text: str) -> bool:
 
 def check_size(what: str, size: int) -> None:
     """Raises `UserError` where a size read from a schema is not from 1 to `LARGEST_SIZE`."""
-    if not 1 <= size <= LARGEST_SIZE:
+    if not isinstance(size, int) or not 1 <= size <= LARGEST_SIZE:
         raise UserError(f"{what} is {shown(size)}; it must be from 1 to {LARGEST_SIZE}")
 
 

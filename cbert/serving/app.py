@@ -8,6 +8,7 @@ from fastapi import FastAPI, Response
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
+import cbert
 from cbert.inference.predictor import Predictor
 from cbert.inference.text_predictor import TextPredictor
 from cbert.serving import (
@@ -45,6 +46,7 @@ def make_app(models: Models, batcher: Batcher, limits: Limits) -> FastAPI:
     # FastAPI's own documentation pages fetch scripts from elsewhere.
     app = FastAPI(
         title="cbert",
+        version=cbert.__version__,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,

@@ -20,6 +20,8 @@ _PORTS = {"http": 80, "https": 443}
 def host_name(text: str) -> str:
     """A host as an address names it; raises `UserError` where it has a port or a path."""
     name = text.strip("[]").lower()
+    if "*" in name or " " in name:
+        raise UserError(f"allowed_hosts names {text!r:.60}; name every host, without wildcards")
     parts = _split(f"//[{name}]" if ":" in name else f"//{name}")
     if not name or parts is None or parts.hostname != name:
         raise UserError(

@@ -18,6 +18,7 @@ _KINDS = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
     "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number of fewer digits",
     "list_type": "a list",
     "dict_type": "an object",
     "model_attributes_type": "an object",
@@ -60,7 +61,8 @@ def add_handlers(app: FastAPI) -> None:
 
 def sentence(error: Mapping[str, Any]) -> str:
     """One of pydantic's errors as a sentence: the field, the mistake, the value."""
-    names = [str(name) for name in error["loc"] if name != "body"]
+    where = error["loc"][1:] if error["loc"][:1] in (("body",), ("query",)) else error["loc"]
+    names = [str(name) for name in where]
     field = ".".join(names) or "the body"
     kind, context = error["type"], error.get("ctx", {})
     if kind == "missing":
@@ -69,6 +71,9 @@ def sentence(error: Mapping[str, Any]) -> str:
         return f"{'.'.join([*names, context['name']])} is not a field; /openapi.json lists them"
     if kind == "too_long":
         return f"{field} holds {len(error['input']):,}; give at most {context['max_length']:,}"
+    if kind == "string_too_long":
+        size, most = len(error["input"]), context["max_length"]
+        return f"{field} has {size:,} characters; give at most {most:,}"
     if kind == "too_short":
         return f"{field} is empty; give at least {context['min_length']}"
     if kind == "literal_error":

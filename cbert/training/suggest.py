@@ -1,5 +1,6 @@
 """A config file for a data set, to start from: sizes that suit what was prepared."""
 
+import json
 import pathlib
 import shlex
 from collections.abc import Mapping
@@ -118,12 +119,12 @@ def source(
 ) -> str:
     """The text of a config file that overrides some fields of `configs/<base>.py`."""
     lines = [
-        f"            {field!r}: {value!r},".replace("'", '"') + (f"  # {why}" if why else "")
+        f'            "{field}": {_literal(value)},' + (f"  # {why}" if why else "")
         for field, (value, why) in fields.items()
     ]
     method = fields["model.method"][0] if "model.method" in fields else argument
     return _SOURCE.format(
-        path=path,
+        path=str(path).replace("\\", "\\\\").replace('"', '\\"'),  # It is in a docstring.
         method=method,
         name=name,
         argument=argument,
@@ -133,6 +134,11 @@ def source(
         base=base,
         fields="\n".join(lines),
     )
+
+
+def _literal(value: Any) -> str:
+    """A value as Python writes it, strings in double quotes."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 def _of_items(schema: Schema, examples: int) -> Fields:

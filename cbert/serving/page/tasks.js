@@ -27,10 +27,11 @@ const maskedLanguage = {
       while (lists.length < masks.length) lists.push(group(lists.length));
       groups.replaceChildren(...lists.slice(0, masks.length).map(({ made }) => made));
       masks.forEach((tokens, index) => {
+        const words = [hidden[index], hidden[index]?.toLowerCase()]; // A vocabulary may keep capital letters.
         const both = results.flatMap((result) => result.masks[index].map(({ probability }) => probability));
         lists[index].title.textContent = masks.length > 1 ? `Mask ${index + 1}` : "";
         lists[index].show(tokens.map(({ token, probability }) => (
-          { name: token, probability, badge: token === hidden[index]?.toLowerCase() ? "masked" : undefined })), Math.max(...both));
+          { name: token, probability, badge: words.includes(token) ? "masked" : undefined })), Math.max(...both));
       });
       following.hidden = follows === null;
       showFollowing(follows === null ? [] : [

@@ -12,6 +12,7 @@ const LISTED_EACH = 4; // Of each of several masks.
 export function makeText(schema, { changed }) {
   const task = TASKS.get(schema.task);
   const masking = schema.task === "masked_language";
+  const paired = schema.task !== "tagging"; // Whether there may be a second text.
   const [first, second] = [find("text"), find("text-b")];
   let text = "";
   let masks = []; // Ranges of the text.
@@ -22,7 +23,7 @@ export function makeText(schema, { changed }) {
     return show;
   });
   find("masking").hidden = !masking;
-  find("pair").hidden = schema.task === "tagging";
+  find("pair").hidden = !paired;
   find("texts").addEventListener("submit", (event) => event.preventDefault());
   makeWordKeys(find("words"));
 
@@ -68,8 +69,9 @@ export function makeText(schema, { changed }) {
     link: () => ({ text, ...(second.value ? { text_b: second.value } : {}), ...(masking ? { masks } : {}) }),
     show({ text: own, text_b: other = "", masks: given = [] }) {
       if (typeof own !== "string" || typeof other !== "string" || !areRanges(given, own.length)) throw new Error();
-      [text, masks, second.value] = [own, given, other];
-      find("pair").open = Boolean(other);
+      // A link may have been made on the page of another task.
+      [text, masks, second.value] = [own, masking ? given : [], paired ? other : ""];
+      find("pair").open = Boolean(second.value);
       draw();
     },
     request() {
