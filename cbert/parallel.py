@@ -67,7 +67,8 @@ def error_context() -> Iterator[None]:
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        if process_count() == 1:
+        # Running out of memory is this process's own error.
+        if process_count() == 1 or str(error).startswith("RESOURCE_EXHAUSTED"):
             raise
         raise UserError(
             f"another process of this run has ended ({error}); run the same commands again"

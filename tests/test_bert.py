@@ -298,7 +298,7 @@ def test_what_no_text_model_can_be_is_refused(schema):
         presets.bert("huge")
     model, params = loaded(RANDOM_BERT)
     long = {name: np.tile(x, (1, 2)) for name, x in INPUTS.items()}
-    with pytest.raises(UserError, match="a text has 20 tokens, and the model has 12 positions"):
+    with pytest.raises(UserError, match="has 20 tokens, and the model has 12 positions"):
         model.apply({"params": params}, **long)
 
 

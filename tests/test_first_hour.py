@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 
 import cbert
@@ -157,3 +158,4 @@ def test_trials_are_drawn_from_the_seed_and_halved():
     assert (first.name, last.name) == ("rung0-trial04", "rung2-trial04")
     assert halving.best({3: 2.0, 1: None, 2: 1.0, 0: 2.0}, NATS, 3) == [2, 0, 3]
     assert halving.best({3: 0.5, 1: 0.25}, HITS, 1) == [3]
+    assert halving.best({0: 2.0, 1: np.nan, 2: 1.0, 3: 0.5}, NATS, 2) == [3, 2]

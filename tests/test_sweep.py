@@ -14,6 +14,7 @@ from cbert.errors import UserError
 from cbert.model import contextual_bert
 from cbert.sweep import jobs, points
 from cbert.training import config as config_lib
+from cbert.training import loop
 from configs import base, stylist
 from tests.conftest import ROOT, refused, run, small
 from tests.test_stopping import assert_same
@@ -229,6 +230,25 @@ def test_a_sweep_killed_twice_and_started_at_once_equals_an_unbroken_run(
 )
 def test_why_a_command_failed(code, output, expected):
     assert jobs.failure(code, output) == expected
+
+
+def test_seeds_that_have_begun_go_on_without_new_ones(tmp_path):
+    made = [points.Point(f"gs-seed{n}", "gs", {points.SEED: n}) for n in range(3)]
+    for done in (0, 1):
+        (tmp_path / f"gs-seed{done}" / "checkpoints").mkdir(parents=True)
+    queue = jobs.make(made, tmp_path, True, lambda *_: (), lambda _: ())
+    assert [job.name for job in queue] == ["gs-seed0, gs-seed1", "gs-seed2"]
+
+
+@pytest.mark.soak
+def test_a_seed_that_has_not_begun_takes_nothing_from_others(data_dir, tmp_path):
+    config = small(data__dir=data_dir, model__layers=1)
+    paths = [tmp_path / "one", tmp_path / "two"]
+    loop.train_seeds(config, [0], paths[:1], False)
+    kept = sorted(path.name for path in (paths[0] / "checkpoints").iterdir())
+    with pytest.raises(UserError, match=r"two has no checkpoint and .*one is at step"):
+        loop.train_seeds(config, [0, 1], paths, False)
+    assert sorted(path.name for path in (paths[0] / "checkpoints").iterdir()) == kept
 
 
 @pytest.mark.soak

@@ -1,11 +1,14 @@
 """Several labels, numbers and answers: by hand, and learnt where the context decides them."""
 
+import types
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from cbert.data import prepare, prepared, records
 from cbert.data.prepare_text import TextOptions
+from cbert.evaluation import compare
 from cbert.tasks import answers
 from cbert.tasks.multi_label import MultiLabel
 from cbert.tasks.regression import Regression
@@ -46,6 +49,33 @@ def test_regression_by_hand():
     assert measured(np.ones(3))["pearson"] == pytest.approx(expected)
     repeated = np.corrcoef([1, 2, 2, 4], [1, 4, 4, 3])[0, 1]
     assert measured(np.array([1.0, 2.0, 1.0]))["pearson"] == pytest.approx(repeated)
+
+
+def test_what_does_not_vary_has_no_correlation():
+    random = np.random.default_rng(0)
+    own, theirs = random.normal(3, 1, size=(2, 60)).astype(np.float32)
+    own[:40], theirs[:40] = own[0], theirs[0]
+    task, true = Regression(None, None), queries(number=theirs)
+    measured = task.corpus_metrics({"prediction": own}, true)
+    for count in range(2, 41):
+        assert measured((np.arange(60) < count) * 1.0)["pearson"] == 0
+
+
+def test_runs_whose_lists_have_many_lengths_are_compared():
+    table = {"tags": [["O"], ["O", "B-town"]], "n": np.arange(2)}
+    evaluation = types.SimpleNamespace(
+        queries=types.SimpleNamespace(rows=np.arange(2), weights=np.ones(2)),
+        split=types.SimpleNamespace(ids=["a", "b"]),
+        task=types.SimpleNamespace(
+            table=lambda split, queries: table,
+            metrics=(types.SimpleNamespace(name="cross_entropy"),),
+        ),
+        schema=types.SimpleNamespace(items=("x",)),
+        groups=np.array(["a", "b"]),
+        settings={"data": "d"},
+        values=lambda: {"cross_entropy": np.array([1.0, 2.0])},
+    )
+    assert compare.paired(evaluation, evaluation)["mean"] == 0
 
 
 def test_the_best_span_is_that_of_all_pairs():

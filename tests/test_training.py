@@ -184,6 +184,7 @@ def test_numbers_that_are_not_finite_are_skipped_and_counted(data_dir, schema):
         "loss": 0,
         "loss_count": 0,
         "gradient_norm": 0,
+        "gradient_norm_count": 0,
         "skipped": 1,
     }
     assert int(made.state.step) == 1

@@ -5,10 +5,12 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from flax import traverse_util
 
+from cbert.data import prepared
 from cbert.errors import UserError
 from cbert.model import contextual_bert
-from cbert.schema import SPECIAL_VALUES, TokenFeature
+from cbert.schema import SPECIAL_VALUES, MultiValued, TokenFeature
 from cbert.tasks import create
 from cbert.training import config as config_lib
 from cbert.training.initialize import Initializer
@@ -50,6 +52,35 @@ def test_items_and_values_are_matched_by_name(trained, schema, capsys):
     known_items = len(schema.items) - 11
     assert f"items: {known_items} of {known_items + 2} known by name, 2 new\n" in printed
     assert f"values of {first.name}: {len(kept)} of {len(kept)} known by name, 0 new" in printed
+
+
+def test_features_in_another_order_give_what_they_gave(trained, schema, data_dir):
+    """The kernels over the context vector have a row for each entry of a feature."""
+    longer = [
+        dataclasses.replace(feature, max_values=feature.max_values + 2)
+        if isinstance(feature, MultiValued)
+        else feature
+        for feature in reversed(schema.features)
+    ]
+    other = dataclasses.replace(schema, features=tuple(longer))
+    config = config_lib.load(trained)
+    own, task = (
+        create(config, config_lib.build_model(config, one), one) for one in (schema, other)
+    )
+    fresh = contextual_bert.initialize(task.model, jax.random.key(7))
+    began = Initializer(str(trained), task, other)(fresh)
+    known = traverse_util.unflatten_dict(best_params(trained), sep="/")
+    rows = prepared.load(data_dir, config.data.name, "validation", schema).columns
+    turned = prepared.load(data_dir, config.data.name, "validation", other).columns
+    outputs = []
+    for made, params, columns in ((own, known, rows), (task, began, turned)):
+        few = jax.tree.map(lambda column: column[:4], columns)
+        positions = np.zeros((4, 1), np.int32)
+        vectors, *_ = made.model.apply(
+            {"params": params}, few["items"], few["context"], positions
+        )
+        outputs.append(np.asarray(vectors))
+    np.testing.assert_allclose(outputs[1], outputs[0], rtol=1e-5, atol=1e-6)
 
 
 def test_a_directory_that_is_no_run_is_refused(schema, tmp_path):

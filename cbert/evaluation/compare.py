@@ -101,13 +101,11 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
 
     def key(evaluation: Evaluation) -> list[Any]:
         queries = evaluation.queries
-        columns = evaluation.task.table(evaluation.split, queries)
-        return [[evaluation.split.ids[row] for row in queries.rows], *columns.values()]
+        columns = evaluation.task.table(evaluation.split, queries).values()
+        listed = [c.tolist() if isinstance(c, np.ndarray) else list(c) for c in columns]
+        return [[evaluation.split.ids[row] for row in queries.rows], *listed]
 
-    same = all(
-        np.array_equal(one, another) for one, another in zip(key(base), key(other), strict=True)
-    )
-    if not same or set(base.schema.items) != set(other.schema.items):
+    if key(base) != key(other) or set(base.schema.items) != set(other.schema.items):
         raise UserError(
             f"the runs were evaluated on different queries, of {base.settings['data']} and "
             f"{other.settings['data']}; compare runs on the same data, split and vocabulary"

@@ -7,7 +7,7 @@ from typing import Any
 import ml_collections
 
 from cbert import parallel, tasks
-from cbert.data import prepared
+from cbert.data import builder, columns, prepared
 from cbert.data.columns import Split
 from cbert.errors import UserError
 from cbert.evaluation import breakdown, feature_importance, text_baselines
@@ -106,7 +106,9 @@ def _query(
 ) -> tuple[Split, Queries, dict[str, Predictions]]:
     """Split, queries and the baselines' predictions: the same for all runs on the same data."""
     name, masking = settings["data"], settings["masking"]
-    asked_for = type(task), data_dir, name, settings["split"], masking, schema
+    # The last one differs once the data are prepared anew.
+    stored = columns.location(builder.directory(data_dir, name), settings["split"], schema)
+    asked_for = type(task), data_dir, name, settings["split"], masking, schema, stored
     if asked_for not in _LAST_QUERIES:
         split = prepared.load(data_dir, name, settings["split"], schema)
         queries = task.queries(split, masking)

@@ -178,6 +178,7 @@ def ambiguous(asked: Evaluation) -> np.ndarray:
     if not truth:
         return np.zeros(len(asked.queries), bool)
     truths = collections.defaultdict(set)
-    for text, true in zip(table["text"], truth, strict=True):
+    texts = list(zip(table["text"], table.get("text_b", table["text"]), strict=True))
+    for text, true in zip(texts, truth, strict=True):
         truths[text].add(str(true))
-    return np.array([len(truths[text]) > 1 for text in table["text"]])
+    return np.array([len(truths[text]) > 1 for text in texts])

@@ -18,10 +18,12 @@ from cbert.data.columns import Split
 from cbert.evaluation import sown
 from cbert.evaluation.compare import align
 from cbert.evaluation.restore import Restored
+from cbert.model import placement
 from cbert.model.conditioning.method import READ
 from cbert.model.layers import UNITS
 from cbert.schema import Schema
 from cbert.tasks.base import Examples
+from cbert.training import config as config_lib
 from cbert.training.optimizer import CONTEXT_PARTS
 
 Array = jax.Array
@@ -106,7 +108,9 @@ def gradient_norms(
     The batches are the run's first ones, masked as in training, and nothing is dropped by
     dropout. A part without parameters is left out.
     """
-    task = tasks.create(config, restored.task.model, schema, train)
+    whole = config_lib.build_model(config, schema)  # Its items are on one device.
+    all_params = placement.of(restored.task.model).gather(restored.params)
+    task = tasks.create(config, whole, schema, train)
     chosen, constants = config.train, task.constants()
     batches = Batches(train.lengths, chosen.batch_size, config.seed, chosen.length_buckets)
     index = jnp.arange(chosen.batch_size)
@@ -125,7 +129,7 @@ def gradient_norms(
     for step, of_step in enumerate(rows):
         columns = in_memory.take(train.columns, of_step, max(lengths))
         examples = Examples(columns, constants, index, chosen.batch_size)
-        measured.append(jax.device_get(norms(restored.params, examples, jax.random.key(step))))
+        measured.append(jax.device_get(norms(all_params, examples, jax.random.key(step))))
     return {
         part: float(np.mean([of_step[part] for of_step in measured]))
         for part in PARTS

@@ -193,8 +193,10 @@ def _sum_to(x: Array, shape: tuple[int, ...]) -> Array:
     return x.sum(axis=axes, keepdims=True)
 
 
-def _sum(terms: Iterable[Array]) -> Array:
-    return functools.reduce(operator.add, terms)
+def _sum(terms: Iterable[tuple[Array, Array]]) -> Array:
+    """The sum of the products of some pairs, added in float32."""
+    products = (a.astype(jnp.float32) * b.astype(jnp.float32) for a, b in terms)
+    return functools.reduce(operator.add, products)
 
 
 def _dots(query: Array, key: Array) -> Array:
@@ -202,7 +204,7 @@ def _dots(query: Array, key: Array) -> Array:
     width = query.shape[1]
     if max(width, key.shape[2]) > SHORT:
         return jnp.einsum("heqb,hekb->hqkb", query, key)
-    return _sum(query[:, e, :, None] * key[:, e, None] for e in range(width))
+    return _sum((query[:, e, :, None], key[:, e, None]) for e in range(width))
 
 
 def _over_keys(weights: Array, values: Array) -> Array:
@@ -210,7 +212,8 @@ def _over_keys(weights: Array, values: Array) -> Array:
     length = values.shape[2]
     if length > SHORT:
         return jnp.einsum("hqkb,hekb->heqb", weights, values)
-    return _sum(weights[:, None, :, k] * values[:, :, k, None] for k in range(length))
+    read = _sum((weights[:, None, :, k], values[:, :, k, None]) for k in range(length))
+    return read.astype(values.dtype)
 
 
 def _over_queries(weights: Array, values: Array) -> Array:
@@ -218,4 +221,5 @@ def _over_queries(weights: Array, values: Array) -> Array:
     length = values.shape[2]
     if length > SHORT:
         return jnp.einsum("hqkb,heqb->hekb", weights, values)
-    return _sum(weights[:, None, q] * values[:, :, q, None] for q in range(length))
+    read = _sum((weights[:, None, q], values[:, :, q, None]) for q in range(length))
+    return read.astype(values.dtype)

@@ -54,9 +54,14 @@ class ItemEmbedding(nn.Module):
             self.projection = self.param("projection", keeps_length, (width, size))
 
     def __call__(self, codes: Array) -> tuple[Array, Array]:
-        """codes `int32 [B, L]` to `[B, L, D]`, and the table `[V, E]` for the output layer."""
+        """codes `int32 [B, L]` to `[B, L, D]`, and the table `[V, E]` for the output layer.
+
+        Raises:
+          UserError: the sequence is longer than there are positions.
+        """
         x, table = self._embed(codes)
         if self.config.positions:
+            _check_length(codes, self.max_length)
             x = x + self.positions[: codes.shape[1]]
         if self.config.embedding_norm:
             x = self.norm(x)
@@ -112,11 +117,7 @@ class TextEmbedding(nn.Module):
         Raises:
           UserError: the text is longer than there are positions.
         """
-        if tokens.shape[1] > self.max_length:
-            raise UserError(
-                f"a text has {tokens.shape[1]} tokens, and the model has {self.max_length} "
-                "positions; cut the text"
-            )
+        _check_length(tokens, self.max_length)
         x, table = look_up(self.tokens, tokens)
         x = x + self.segments[segments]
         if self.config.positions:
@@ -124,3 +125,11 @@ class TextEmbedding(nn.Module):
         if self.config.embedding_norm:
             x = self.norm(x)
         return x.astype(self.config.dtype), table
+
+
+def _check_length(codes: Array, longest: int) -> None:
+    if codes.shape[1] > longest:
+        raise UserError(
+            f"an example has {codes.shape[1]} tokens, and the model has {longest} positions; "
+            "cut it"
+        )

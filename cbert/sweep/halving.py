@@ -78,7 +78,7 @@ def points(
 
 
 def score(workdir: pathlib.Path, metric: Metric) -> float | None:
-    """The deciding metric of a run on the validation split; None where it was not evaluated."""
+    """The deciding metric of a run on the validation split; None where it has none."""
     try:
         result = json.loads(files.read_text(workdir / "eval" / f"{SPLIT}.json"))
         return float(result["results"]["model"][metric.name]["mean"])
@@ -89,5 +89,9 @@ def score(workdir: pathlib.Path, metric: Metric) -> float | None:
 def best(scores: Mapping[int, float | None], metric: Metric, count: int) -> list[int]:
     """The best trials that did not fail, best first, and of equal ones the earlier first."""
     sign = 1.0 if metric.best == "min" else -1.0
-    known = {trial: sign * value for trial, value in scores.items() if value is not None}
+    known = {
+        trial: sign * value
+        for trial, value in scores.items()
+        if value is not None and math.isfinite(value)
+    }
     return sorted(known, key=lambda trial: (known[trial], trial))[:count]

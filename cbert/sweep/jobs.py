@@ -72,7 +72,11 @@ def make(
     by_seed = sorted(points, key=lambda point: int(point.overrides[SEED]))
     groups = [[point] for point in by_seed]
     if vmap_seeds:
-        groups = [list(seeds) for _, seeds in itertools.groupby(points, _variant)]
+        # Seeds that have begun go on together; new ones would take them back to step 0.
+        def program(point: Point) -> tuple[str, bool]:
+            return point.variant, (directory / point.name / workdir.CHECKPOINTS).exists()
+
+        groups = [list(seeds) for _, seeds in itertools.groupby(points, program)]
     jobs = []
     for group in groups:
         paths = tuple(directory / point.name for point in group)
@@ -80,11 +84,12 @@ def make(
     return jobs
 
 
-def _variant(point: Point) -> str:
-    return point.variant
-
-
-def run(job: Job, environment: Mapping[str, str], cores: Sequence[int] = ()) -> str:
+def run(
+    job: Job,
+    environment: Mapping[str, str],
+    cores: Sequence[int] = (),
+    started: Callable[[subprocess.Popen], None] = lambda _: None,
+) -> str:
     """Trains, then evaluates. Returns why a command failed, an empty text where none did.
 
     The commands write to the job's log. They are killed when this process dies, and the run
@@ -95,6 +100,7 @@ def run(job: Job, environment: Mapping[str, str], cores: Sequence[int] = ()) -> 
       job: The job to run.
       environment: Environment variables to set in addition to this process's own.
       cores: The cores that the commands may use, all of them where it is empty.
+      started: Called with the process of each command.
     """
     for path in job.paths:
         path.mkdir(parents=True, exist_ok=True)
@@ -112,6 +118,7 @@ def run(job: Job, environment: Mapping[str, str], cores: Sequence[int] = ()) -> 
                 start_new_session=True,
                 preexec_fn=_preparation(cores),
             )
+            started(process)
             code = process.wait()
         if code:
             return failure(code, _read(job.log, start))

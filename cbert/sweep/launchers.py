@@ -1,10 +1,11 @@
 """The launchers of jobs: on this machine, in a Ray cluster, or through Slurm."""
 
 import concurrent.futures
-import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -89,12 +90,14 @@ class Local:
         self._free = slots(workers)
         self._pool = concurrent.futures.ThreadPoolExecutor(len(self._free))
         self._running: dict[str, tuple[Slot, concurrent.futures.Future]] = {}
+        self._processes: dict[str, subprocess.Popen] = {}  # The newest of each job.
 
     def start(self, job: Job) -> bool:
         if not self._free:
             return False
         slot = self._free.pop(0)
-        future = self._pool.submit(jobs.run, job, slot.environment, slot.cores)
+        started = functools.partial(self._processes.__setitem__, job.name)
+        future = self._pool.submit(jobs.run, job, slot.environment, slot.cores, started)
         self._running[job.name] = slot, future
         return True
 
@@ -111,9 +114,8 @@ class Local:
     def stop(self) -> None:
         # One round is not enough, because a job may be about to start its second command.
         while not all(future.done() for _, future in self._running.values()):
-            for child in psutil.Process().children():
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    child.terminate()
+            for process in list(self._processes.values()):
+                process.terminate()
             time.sleep(0.2)
         self._pool.shutdown()
 

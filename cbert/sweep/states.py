@@ -46,8 +46,8 @@ def is_finished(path: pathlib.Path, split: str) -> bool:
 
 def progress(path: pathlib.Path) -> tuple[int, float | None]:
     """The step and the loss of the last row that training wrote."""
-    rows = [row for row in writer.read(path / "metrics.jsonl") if row["split"] == "train"]
-    return (rows[-1]["step"], rows[-1]["loss"]) if rows else (0, None)
+    rows = [row for row in writer.read(path / "metrics.jsonl") if row.get("split") == "train"]
+    return (rows[-1]["step"], rows[-1].get("loss")) if rows else (0, None)
 
 
 def table(states: Sequence[State]) -> str:

@@ -31,6 +31,7 @@ from cbert.schema import Schema
 from cbert.schema.target import LABEL
 from cbert.schema.tokenizer import MASK
 from cbert.tasks.base import Batch, Examples, Metrics, weighted
+from cbert.tasks.label_metrics import fraction
 from cbert.tasks.masked_queries import ItemQueries, eligible, query_tokens, read_queries
 from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.tasks.text_task import TextTask
@@ -212,7 +213,8 @@ class MaskedLanguage(TextTask):
         """Log-probability (nats) and rank, from 1, of each masked token among all tokens.
 
         `next_sentence_correct` says whether the model knows if the second text follows the
-        first, which it reads with that token masked.
+        first, which it reads with that token masked, and `next_sentence_known` whether the
+        data do.
         """
         codes, positions = columns["items"], query["positions"]
         row = jnp.arange(len(codes))
@@ -225,31 +227,40 @@ class MaskedLanguage(TextTask):
         if self.options.next_sentence:
             labels = self._next_sentence_labels(columns["label"])
             predictions["next_sentence_correct"] = outputs.next_sentence.argmax(1) == labels
+            predictions["next_sentence_known"] = labels >= 0
         return predictions
 
     def metric_values(
         self, predictions: dict[str, np.ndarray], queries: ItemQueries
     ) -> dict[str, np.ndarray]:
-        """Cross-entropy and accuracy of each query, and of its pair."""
-        values = {
+        """Cross-entropy and accuracy of each query."""
+        return {
             "cross_entropy": -predictions["log_probability"].astype(np.float64),
             "accuracy": (predictions["rank"] == 1).astype(np.float64),
         }
-        if "next_sentence_correct" in predictions:  # Baselines do not predict it.
-            correct = predictions["next_sentence_correct"]
-            values[_NEXT_SENTENCE.name] = correct.astype(np.float64)
-        return values
 
     def corpus_metrics(
         self, predictions: dict[str, np.ndarray], queries: ItemQueries
     ) -> CorpusMetrics:
-        """exp of the mean cross-entropy."""
+        """exp of the mean cross-entropy, and the accuracy over pairs that have a label."""
         nats = -predictions["log_probability"].astype(np.float64)
 
         def perplexity(sums: np.ndarray) -> dict[str, np.ndarray]:
             return {"pseudo_perplexity": np.exp(sums[..., 0] / sums[..., 1])}
 
-        return CorpusMetrics(np.stack([nats, np.ones_like(nats)], axis=1), perplexity)
+        measured = CorpusMetrics(np.stack([nats, np.ones_like(nats)], axis=1), perplexity)
+        if "next_sentence_correct" not in predictions:  # Baselines do not predict it.
+            return measured
+        correct, known = (
+            predictions[f"next_sentence_{name}"].astype(np.float64)
+            for name in ("correct", "known")
+        )
+
+        def accuracy(sums: np.ndarray) -> dict[str, np.ndarray]:
+            return {_NEXT_SENTENCE.name: fraction(sums[..., 0], sums[..., 1])}
+
+        pairs = np.stack([correct * known, known], axis=1)
+        return measured + CorpusMetrics(pairs, accuracy)
 
     def table(self, split: Split, queries: ItemQueries) -> dict[str, Any]:
         """The masked position, its token, and how many tokens the text has."""
@@ -264,6 +275,6 @@ class MaskedLanguage(TextTask):
         return read_queries(columns, "token", self.schema)
 
     def read_predictions(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Log-probability, rank, and whether pairs were known, which baselines do not say."""
-        names = ("log_probability", "rank", "next_sentence_correct")
+        """Log-probability, rank, and what was said of pairs, which baselines do not say."""
+        names = ("log_probability", "rank", "next_sentence_correct", "next_sentence_known")
         return {name: columns[name] for name in names if name in columns}

@@ -95,9 +95,11 @@ class Regression(TextTask):
 
         def measure(sums: np.ndarray) -> dict[str, np.ndarray]:
             count, one, other, square, other_square, both = np.moveaxis(sums, -1, 0)
-            variances = (count * square - one**2) * (count * other_square - other**2)
-            scale = np.sqrt(np.maximum(variances, 0))
-            return {"pearson": fraction(count * both - one * other, scale)}
+            own, theirs = count * square - one**2, count * other_square - other**2
+            # What rounding leaves of the variance of equal numbers counts as none.
+            varies = (own > 1e-9 * count * square) & (theirs > 1e-9 * count * other_square)
+            scale = np.sqrt(np.where(varies, own * theirs, 0))
+            return {"pearson": np.clip(fraction(count * both - one * other, scale), -1, 1)}
 
         columns = [np.ones_like(x), x, y, x**2, y**2, x * y]
         return CorpusMetrics(np.stack(columns, axis=1), measure)

@@ -33,6 +33,13 @@ __all__ = [
 ]
 
 
+# Fields that no other task reads.
+_OF_MASKED_ITEM = (
+    *("model.item_dimension", "train.item_embeddings", "train.shard_items"),
+    *("train.sampled_items", "train.masking", "train.mask_rate", "train.corrupt"),
+)
+
+
 def default() -> ml_collections.ConfigDict:
     """A config of every field's default, not locked."""
     return config_lib.default(sections())
@@ -52,11 +59,12 @@ def check(config: ml_collections.ConfigDict) -> None:
             f"{MaskedItem.name}; set it {ZERO} for {config.task.name}"
         )
     if config.task.name != MaskedItem.name:
-        for name in ("model.item_dimension", "train.item_embeddings", "train.shard_items"):
-            if value := flat(config.to_dict())[name]:
+        given, defaults = flat(config.to_dict()), flat(default().to_dict())
+        for name in _OF_MASKED_ITEM:
+            if given[name] != defaults[name]:
                 raise UserError(
-                    f"{name} is {value!r}, which is for the task {MaskedItem.name}; leave it "
-                    f"out for {config.task.name}"
+                    f"{name} is {given[name]!r}, which is for the task {MaskedItem.name}; "
+                    f"leave it out for {config.task.name}"
                 )
     if not config.data.name:
         raise UserError("data.name is empty; give the name of prepared data")

@@ -13,7 +13,7 @@ from flax import traverse_util
 from cbert.data import vocabulary
 from cbert.errors import UserError
 from cbert.model import contextual_bert, huggingface
-from cbert.schema import TEXT, Schema, schema_file
+from cbert.schema import TEXT, Feature, Schema, schema_file
 from cbert.tasks.base import Task
 from cbert.training import checkpoint, item_vectors, named_rows
 from cbert.training import config as config_lib
@@ -86,9 +86,10 @@ class Initializer:
             check_vocabulary(folder, self._pretrained, schema)
         else:
             workdir = pathlib.Path(source).expanduser()
-            self._known, theirs = _read_run(workdir, schema)
+            config, theirs = _read_schema(workdir, schema)
+            self._known = _read_params(workdir, config, theirs)
             self._changed = _changed(theirs, schema)
-            self._tables = named_rows.tables(theirs, schema)
+            self._tables = named_rows.tables(theirs, schema, _context_kernels(config, theirs))
 
     def __call__(self, params: Params) -> Params:
         """The parameters with the known ones in place, on the host."""
@@ -139,8 +140,10 @@ def check_vocabulary(
         )
 
 
-def _read_run(workdir: pathlib.Path, schema: Schema) -> tuple[dict[Path, np.ndarray], Schema]:
-    """The best parameters of a run, and its schema."""
+def _read_schema(
+    workdir: pathlib.Path, schema: Schema
+) -> tuple[ml_collections.ConfigDict, Schema]:
+    """The config and the schema of a run; refuses another vocabulary of texts."""
     config = config_lib.load(workdir)
     theirs = schema_file.load(workdir / "schema.json")
     if theirs.items != schema.items and TEXT in (theirs.kind, schema.kind):
@@ -148,20 +151,49 @@ def _read_run(workdir: pathlib.Path, schema: Schema) -> tuple[dict[Path, np.ndar
             f"the data have another vocabulary than {workdir}; prepare them with the schema of "
             "that run, or with its vocabulary"
         )
-    shapes = contextual_bert.shapes(config_lib.build_model(config, theirs))
+    return config, theirs
+
+
+def _read_params(
+    workdir: pathlib.Path, config: ml_collections.ConfigDict, schema: Schema
+) -> dict[Path, np.ndarray]:
+    """The best parameters of a run."""
+    shapes = contextual_bert.shapes(config_lib.build_model(config, schema))
     with checkpoint.Checkpoints(workdir, read_only=True) as checkpoints:
         on_host = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), shapes)
         _, params = checkpoints.restore_params(checkpoint.BEST, on_host)
-    return traverse_util.flatten_dict(params), theirs
+    return traverse_util.flatten_dict(params)
+
+
+def _context_kernels(config: ml_collections.ConfigDict, schema: Schema) -> list[Path]:
+    """The kernels by which the context vector is multiplied: a wider one makes them longer."""
+    if not schema.features:
+        return []
+    first, *others = schema.features
+    wider = dataclasses.replace(first, width=first.width + 1)
+    both = [
+        traverse_util.flatten_dict(contextual_bert.shapes(config_lib.build_model(config, one)))
+        for one in (schema, dataclasses.replace(schema, features=(wider, *others)))
+    ]
+    return [
+        path
+        for path, leaf in both[0].items()
+        if leaf.shape[:1] == (schema.context_width,)
+        and both[1][path].shape[:1] == (schema.context_width + 1,)
+    ]
 
 
 def _changed(theirs: Schema, schema: Schema) -> set[str]:
-    """The modules whose rows mean something else in another schema."""
+    """The modules whose rows mean something else in another schema.
+
+    Tokens of a feature whose values alone differ stay, for their table is matched by name.
+    """
     features = {feature.name: feature for feature in schema.features}
+    by_name = named_rows.features(theirs, schema)
     changed = {
         f"feature_{feature.name}"
         for feature in theirs.features
-        if features.get(feature.name) != feature
+        if feature.name not in by_name and not _is_same(features.get(feature.name), feature)
     }
     same_target = theirs.target == schema.target or (
         theirs.target is not None
@@ -171,6 +203,11 @@ def _changed(theirs: Schema, schema: Schema) -> set[str]:
     if not same_target:
         changed.add("classifier")
     return changed
+
+
+def _is_same(own: Feature | None, theirs: Feature) -> bool:
+    """Returns whether two features are equal, however long their lists are."""
+    return own is not None and own.with_entries(1) == theirs.with_entries(1)
 
 
 def _join(

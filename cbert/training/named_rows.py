@@ -1,10 +1,11 @@
-"""Which rows of two schemas' embedding tables mean the same: those of items and values by name.
+"""Which rows of two schemas' parameters mean the same: of items, values, and the context.
 
 Legend: R rows that both have.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -66,18 +67,46 @@ def features(theirs: Schema, own: Schema) -> dict[str, NamedRows]:
     return rows
 
 
-def _matched(what: str, known: Mapping[str, int], names: Sequence[str]) -> NamedRows:
+def _matched(what: str, known: Mapping[Any, int], names: Iterable[Any]) -> NamedRows:
+    names = list(names)
     pairs = [(row, known[name]) for row, name in enumerate(names) if name in known]
     own, theirs = np.array(pairs, int).reshape(-1, 2).T
     return NamedRows(what, own, theirs, len(names))
 
 
-def tables(theirs: Schema, own: Schema) -> dict[Path, tuple[NamedRows, int]]:
-    """The parameters with named rows that differ: path to rows and number of special ones."""
+def context(theirs: Schema, own: Schema) -> NamedRows | None:
+    """The entries of the context vector; None where they belong to the same features."""
+    known = _entries(theirs)
+    entries = _entries(own)
+    return None if known == entries else _matched("entries of the context", known, entries)
+
+
+def _entries(schema: Schema) -> dict[tuple[str, str, int, int], int]:
+    """Feature, its kind, its width and a place in it, to the entry of the context vector."""
+    places = [
+        (feature.name, feature.kind, feature.width, place)
+        for feature in schema.features
+        for place in range(feature.width)
+    ]
+    return {place: entry for entry, place in enumerate(places)}
+
+
+def tables(
+    theirs: Schema, own: Schema, context_kernels: Sequence[Path]
+) -> dict[Path, tuple[NamedRows, int]]:
+    """The parameters with named rows that differ: path to rows and number of special ones.
+
+    Args:
+      theirs: The schema of the run that is known.
+      own: The schema of the run that begins.
+      context_kernels: The parameters whose rows belong to the context vector's entries.
+    """
     by_path: dict[Path, tuple[NamedRows, int]] = {}
     if (matched := items(theirs, own)) is not None:
         by_path[("embedding", "items")] = by_path[("embedding", "bias")] = matched, 0
     for name, rows in features(theirs, own).items():
         path = ("context_encoder", f"feature_{name}", "embedding")
         by_path[path] = rows, SPECIAL_VALUES
+    if (matched := context(theirs, own)) is not None:
+        by_path |= dict.fromkeys(context_kernels, (matched, 0))
     return by_path

@@ -53,6 +53,7 @@ def open_all(
     if not others:
         barrier("the first process has opened the directory")
     restored = _restore_all(run, opened)
+    _check_begun(paths, [int(state.step) for state, _ in restored])
     # A seed may have no checkpoint of the step that another has: then an earlier one is tried.
     while (first := min(steps := [int(state.step) for state, _ in restored])) < max(steps):
         restored = _restore_all(run, opened, first)
@@ -65,6 +66,16 @@ def open_all(
         writer = stack.enter_context(Writer(path, first, others))
         seed_runs.append(SeedRun(name, path, progress, own, writer))
     return seed_runs
+
+
+def _check_begun(paths: Sequence[pathlib.Path], steps: list[int]) -> None:
+    """Refuses seeds of which one has not begun, for the others would begin again with it."""
+    if min(steps) == 0 < max(steps):
+        fresh, begun = paths[steps.index(0)], paths[steps.index(max(steps))]
+        raise UserError(
+            f"{fresh} has no checkpoint and {begun} is at step {max(steps)}; train seeds that "
+            "have not begun in a program of their own"
+        )
 
 
 def _restore_all(

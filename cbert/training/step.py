@@ -65,20 +65,15 @@ def make_train_step(
             return jax.grad(task.loss, has_aux=True)(state.params, batch, rngs)
 
         gradients, sums = placement.total(_accumulated(differentiate, examples, accumulate))
-        norm = placement.norm(gradients)
+        metrics = _as_metrics(sums, placement.norm(gradients))
         if skips:  # All devices skip, or none.
-            gradients = jax.tree.map(
-                lambda leaf: jnp.where(jnp.isfinite(norm), leaf, jnp.nan), gradients
-            )
+            good = jnp.isfinite(jnp.stack(jax.tree.leaves(metrics))).all()
+            gradients = jax.tree.map(lambda leaf: jnp.where(good, leaf, jnp.nan), gradients)
+            kept = {name: jnp.where(good, value, 0) for name, value in metrics.items()}
+            metrics = {**kept, "skipped": 1.0 - good}
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         rate = examples.constants["learning_rate"](state.step)
         params = optax.apply_updates(state.params, optax.tree.scale(rate, updates))
-        metrics: dict[str, jax.Array] = {}
-        for name, (total, count) in sums.items():
-            metrics |= {name: total, f"{name}_count": count}
-        metrics["gradient_norm"] = norm
-        if skips:
-            metrics = _without_nonfinite(metrics)
         return TrainState(state.step + 1, params, opt_state), metrics
 
     return train_step
@@ -125,8 +120,11 @@ def _accumulated(
     return lax.scan(add, zeros, micro_batches)[0]
 
 
-def _without_nonfinite(metrics: dict[str, jax.Array]) -> dict[str, Any]:
-    """Sets all metrics to zero if the gradient is not finite, and adds `skipped`, 1 or 0."""
-    good = jnp.isfinite(metrics["gradient_norm"])
-    kept = {name: jnp.where(good, value, 0) for name, value in metrics.items()}
-    return {**kept, "skipped": 1.0 - good}
+def _as_metrics(
+    sums: dict[str, tuple[jax.Array, jax.Array]], norm: jax.Array
+) -> dict[str, jax.Array]:
+    """Sums and, as `<name>_count`, what divides them for a mean; the norm counts once."""
+    metrics: dict[str, jax.Array] = {}
+    for name, (total, count) in {**sums, "gradient_norm": (norm, jnp.ones(()))}.items():
+        metrics |= {name: total, f"{name}_count": count}
+    return metrics
