@@ -4,7 +4,8 @@
       --workdir=DIR
 
 The configs beside this one say what each data set overrides and what was measured with it:
-meals.py (real data), quickstart.py and stylist.py (synthetic data).
+meals.py (real sets), quickstart.py and stylist.py (synthetic sets), and text.py, with sgd.py,
+speeches.py and restaurant8k.py, of texts.
 """
 
 import ml_collections

@@ -1,7 +1,7 @@
 """SGD: what a user's turn in a dialogue does, given what the system has just said.
 
     python -m experiments.prepare --kind=text --input=sgd.jsonl.gz --name=sgd_acts \\
-      --target=label --max_length=64
+      --target=label --max_length=32
     python -m experiments.train --config=configs/sgd.py:gs --workdir=runs/sgd-gs
     python -m experiments.evaluate --workdir=runs/sgd-gs --by=turn
 
@@ -16,7 +16,8 @@ The acts are one label. Slots are tags of the same turns:
       --config.data.name=sgd_slots --config.optimizer.learning_rate=2e-3 \\
       --workdir=runs/sgd-slots-gs
 
-docs/results/dialogues.md has what both reach, with the context and without.
+docs/results/dialogues.md has what both reach with the vocabulary of a pretrained BERT, with the
+context and without.
 """
 
 import ml_collections

@@ -61,7 +61,9 @@ def measure(
     permutation: np.ndarray,
     drop: bool,
 ) -> dict[str, dict[str, Any]]:
-    """The rise in cross-entropy (nats) when one feature is perturbed, one query an example.
+    """The rise in the task's deciding metric when a feature is perturbed, one query an example.
+
+    The metric is the cross-entropy (nats), or for a regression the squared error.
 
     Args:
       restored: A task with parameters; `restore` returns it.

@@ -143,8 +143,7 @@ def attend(query: Array, key_value: Array, mask: Array, bias: Array | None = Non
     """Scaled dot-product attention, with a backward pass of its own.
 
     A set has too few positions for a matrix product of its own to pay, so short sums are
-    written out, and each becomes one loop over the batch; as products they took most of a
-    block's time for a hundredth of its operations.
+    written out, and each becomes one loop over the batch.
 
     Args:
       query: `[H, E, P, B]`.

@@ -123,7 +123,7 @@ def mix(x: Array) -> Array:
 
 
 class FNN(nn.Module):
-    """W2 max(0, W1 x + b1) + b2, the paper's FNN (section 3, [GS])."""
+    """W2 f(W1 x + b1) + b2, with f a ReLU in the paper (section 3, [GS])."""
 
     config: ModelConfig
     hidden: int

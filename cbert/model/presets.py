@@ -23,7 +23,6 @@ SIZES: Mapping[str, tuple[int, int, int]] = MappingProxyType(
 )
 VOCABULARY = 30_522  # of BERT's English, uncased models
 MAX_LENGTH = 512
-SEGMENTS = 2
 
 
 def paper() -> ModelConfig:

@@ -1,8 +1,8 @@
 """Successive halving: many settings for few steps, the best for more.
 
-The source is Jamieson and Talwalkar (2016). It is a few functions on top of the sweep's jobs
-instead of Optuna, because with nine trials its samplers draw at random, too, and a rung of
-whole runs can be resumed like any sweep.
+The source is Jamieson and Talwalkar (2016). It is a few functions on top of the sweep's jobs,
+so that a rung of whole runs can be resumed like any sweep. With nine trials a sampler such as
+Optuna's draws at random, too.
 """
 
 import json

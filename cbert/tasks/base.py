@@ -115,8 +115,8 @@ class Task(Protocol):
         """What `batch` needs beside the examples; placed on the devices once."""
         ...
 
-    def batch(self, key: Array, examples: Examples) -> Batch:
-        """Masks and corrupts: a pure function."""
+    def batch(self, keys: Array, examples: Examples) -> Batch:
+        """Masks and corrupts: a pure function of two keys `[2]` and this device's examples."""
         ...
 
     def loss(

@@ -67,7 +67,7 @@ class MaskedItem:
     def build_model(
         cls, config: ModelConfig, method: str, options: Any, schema: Schema, own: None
     ) -> ContextualBert:
-        """The model of the task; see `tasks.build_model`."""
+        """The model of the task; raises `UserError` for data of texts."""
         if schema.kind == TEXT:
             raise UserError(
                 "task.name is 'masked_item', but the data are texts; use a task of texts, such "
@@ -109,9 +109,9 @@ class MaskedItem:
             return {}
         return {"cumulative": sampled_softmax.cumulative(self.schema.counts)}
 
-    def batch(self, key: Array, examples: Examples) -> Batch:
+    def batch(self, keys: Array, examples: Examples) -> Batch:
         """Masks items and drops context features; see `data/masking.py`."""
-        mask_key, context_key = key
+        mask_key, context_key = keys
         codes, positions, targets, weights = mask(
             mask_key,
             examples.columns["items"],

@@ -146,12 +146,12 @@ class MaskedLanguage(TextTask):
             return {}
         return {"continues": np.array([item.startswith("##") for item in self.schema.items])}
 
-    def batch(self, key: Array, examples: Examples) -> Batch:
+    def batch(self, keys: Array, examples: Examples) -> Batch:
         """Masks tokens and drops context features; see `data/masking.py`."""
-        batch = super().batch(key, examples)
+        batch = super().batch(keys, examples)
         codes, schema = batch["items"], self.schema
         shown, positions, targets, weights = mask(
-            key[0],
+            keys[0],
             codes,
             examples.index,
             examples.batch_size,

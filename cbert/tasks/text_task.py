@@ -183,9 +183,9 @@ class TextTask:
         """Nothing beside the examples."""
         return {}
 
-    def batch(self, key: Array, examples: Examples) -> dict[str, Any]:
+    def batch(self, keys: Array, examples: Examples) -> dict[str, Any]:
         """The columns of the examples, with context features dropped."""
-        _, context_key = key
+        _, context_key = keys
         context = dropped_context(context_key, examples, self.context_dropout, self.schema)
         normaliser = examples.batch_size * self.mean_weight
         return {**examples.columns, "context": context, "normaliser": normaliser}

@@ -5,7 +5,7 @@ its files are as they were written (see `checksums.py`). Its config says that it
 run in whose directory it lies, and was not copied from another run.
 
 A process that is killed between a checkpoint and its checksums leaves one that can be restored
-but not verified, and so does a version of this package that wrote no checksums. A verified
+but not verified, and so did version 0.1, which wrote no checksums. A verified
 checkpoint is preferred to such a one even if it is older: the run repeats some steps, arrives
 at the same bits, and trusts nothing. A checkpoint that cannot be verified is used, with a
 warning, only if no other can be, or if it is asked for by name.

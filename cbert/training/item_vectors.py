@@ -40,8 +40,8 @@ class ItemVectors:
     def __call__(self, params: Params) -> Params:
         """The parameters with the vectors in place, on the host.
 
-        All vectors are multiplied by one number, with which their mean square is that of the
-        embeddings whose places they take: angles and relative lengths stay.
+        All vectors are multiplied by one number, with which their mean square is that of all
+        embeddings: angles and relative lengths stay.
         """
         table = np.array(jax.device_get(params["embedding"]["items"]))
         factor = _root_mean_square(table) / _root_mean_square(self.vectors)

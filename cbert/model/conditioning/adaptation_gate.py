@@ -31,7 +31,7 @@ class AdaptationGateConfig:
 
 
 class AdaptationGate(Method):
-    """x = x + Dropout(a H), where H = g (W c) + b and a = min(beta |x| / (|H| + epsilon), 1).
+    """x = x + Dropout(a H), where H = g (W c) + b and a = min(beta |x| / |H|, 1).
 
     The gate g = ReLU(W_g [x; c] + b_g) belongs to a position. This is the multimodal adaptation
     gate (Rahman et al., 2020, "Integrating Multimodal Information in Large Pretrained
