@@ -227,6 +227,18 @@ def split_local(array: np.ndarray) -> np.ndarray:
     return np.stack(np.split(array, local_device_count()))
 
 
+def join_local(parts: jax.Array) -> np.ndarray:
+    """What `split_local` split, `[devices, B / devices, ...]`, as `[B, ...]` on the host."""
+    fetched = np.asarray(parts)
+    return fetched.reshape(-1, *fetched.shape[2:])
+
+
+def divisible(batch_size: int) -> int:
+    """The least size from that on of which this process's devices have equal parts."""
+    devices = local_device_count()
+    return -(-batch_size // devices) * devices
+
+
 def platform() -> str:
     """The kind of the devices: `cpu`, `gpu` or `tpu`."""
     return jax.default_backend()

@@ -128,8 +128,7 @@ def shards(
       batch_size: Examples at a time.
     """
     compute = _compiled(frozen.model, layers, pooling)
-    devices = parallel.local_device_count()
-    batch_size = -(-batch_size // devices) * devices
+    batch_size = parallel.divisible(batch_size)
     width = len(layers) * frozen.model.encoder.config.dimension * 4
     if pooling == TOKENS:
         width *= int(split.lengths.max())
@@ -169,17 +168,11 @@ def _of_shard(
     rows: dict[int, list[Any]] = {layer: [None] * len(lengths) for layer in results[0]}
     for (_, indices, count), of_batch in zip(batches, results, strict=True):
         for layer, values in of_batch.items():
-            for index, row in zip(indices[:count], _fetch(values), strict=False):
+            for index, row in zip(indices[:count], parallel.join_local(values), strict=False):
                 # Where every token has its row, the padding is cut off.
                 rows[layer][index] = row[: lengths[index]] if row.ndim == 2 else row
     pooled = rows[next(iter(rows))][0].ndim == 1
     return {layer: np.stack(each) if pooled else each for layer, each in rows.items()}
-
-
-def _fetch(values: jax.Array) -> np.ndarray:
-    """The values of all devices, `[devices, B / devices, ...]`, as `[B, ...]`."""
-    fetched = np.asarray(values)
-    return fetched.reshape(-1, *fetched.shape[2:])
 
 
 @functools.lru_cache(maxsize=8)

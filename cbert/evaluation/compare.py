@@ -49,11 +49,10 @@ def format_feature_importance(importance: dict[str, Any], metric: Metric) -> str
 
 def cell(metric: Metric, summary: dict[str, Any]) -> str:
     """A metric's mean and standard error as a table shows them."""
-    scale, digits = (100, 2) if metric.percent else (1, 4)
     if metric.name not in summary:  # A baseline may not predict all that a model does.
         return "none"
     measured = summary[metric.name]
-    return plus_minus(measured["mean"], measured["standard_error"], scale, digits)
+    return plus_minus(measured["mean"], measured["standard_error"], metric.scale, metric.digits)
 
 
 def plus_minus(

@@ -56,8 +56,7 @@ def predict_all(
     Returns:
       Name to values `[Q]`, in the order of the queries.
     """
-    predict, devices = compiled(task), parallel.local_device_count()
-    batch_size = -(-batch_size // devices) * devices
+    predict, batch_size = compiled(task), parallel.divisible(batch_size)
     lengths = split.lengths[queries.rows]
     batches = length_batches(lengths, batch_size, bucket_bounds(lengths, 8))
 
@@ -71,16 +70,11 @@ def predict_all(
 
     bar = progress.bar(batches, desc="evaluating", unit=" batches", leave=False)
     values = joined(
-        ((predicted(length, indices), count) for length, indices, count in bar), _fetch
+        ((predicted(length, indices), count) for length, indices, count in bar),
+        parallel.join_local,
     )
     restore = np.argsort(np.concatenate([indices[:count] for _, indices, count in batches]))
     return {name: column[restore] for name, column in values.items()}
-
-
-def _fetch(values: jax.Array) -> np.ndarray:
-    """The values of all devices, `[devices, Q / devices, ...]`, as `[Q, ...]`."""
-    fetched = np.asarray(values)
-    return fetched.reshape(-1, *fetched.shape[2:])
 
 
 def length_batches(
