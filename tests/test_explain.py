@@ -142,7 +142,6 @@ def test_the_items_of_a_history_count_together():
     assert keys == ("bought", "bought", "bought", "mood", "(empty)")
 
 
-@pytest.mark.soak
 def test_gates_fall_into_ranges(schema, train_split):
     """A gate of late_gate whose weights are zero is the sigmoid of its bias."""
     split = evenly_spaced(train_split, 20)

@@ -110,11 +110,14 @@ class _Reading:
 
 
 class _Recorder:
-    """A model that keeps what its modules sow when it is applied."""
+    """A model that keeps what its modules sow when it is applied; all else is the model's."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
         self.sown: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
 
     def apply(self, variables: Any, *inputs: Any, **options: Any) -> Any:
         outputs, kept = self._model.apply(
