@@ -10,12 +10,19 @@ speeches.py and restaurant8k.py, of texts.
 
 import ml_collections
 
+from cbert import tasks
+from cbert.errors import UserError
 from cbert.model import conditioning
 from cbert.training import config as config_lib
 
 
 def get_config(method: str = "gsu") -> ml_collections.ConfigDict:
     """The defaults, the same for every method."""
+    if method in tasks.TASKS:
+        raise UserError(
+            f"the argument of this config is the method, and {method!r} is a task; "
+            "configs/text.py has the configs of texts"
+        )
     config = config_lib.default()
     config.model.method = method
     return config.lock()

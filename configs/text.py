@@ -16,6 +16,7 @@ import dataclasses
 
 import ml_collections
 
+from cbert.errors import UserError
 from cbert.model import conditioning, huggingface, presets
 from cbert.training.initialize import HUGGING_FACE
 from configs import base
@@ -24,6 +25,11 @@ from configs import base
 def get_config(argument: str = "classification") -> ml_collections.ConfigDict:
     """BERT of a size, trained from nothing, or a pretrained one; TINY without a size."""
     task, _, size = argument.partition(",")
+    if task in conditioning.NAMES:
+        raise UserError(
+            f"the argument of a config of texts is the task, and {task!r} is a method; give it "
+            f"by --config.model.method={task}"
+        )
     config = base.get_config("none")
     config.task.name = task
     if size.startswith(HUGGING_FACE):

@@ -279,6 +279,12 @@ def test_ranges_hold_every_number_once(numbers):
     assert len(slices) > 1
 
 
+def test_a_vector_of_another_length_is_described():
+    vector = Vector("photo", 8, 0.0, 1.0, dimension=2)
+    with pytest.raises(UserError, match=r"'photo' is a vector of 2 finite numbers, not \[1\]"):
+        vector.encode([[1]], {})
+
+
 def test_bounds_of_ranges_are_readable():
     assert next(iter(by_range(20230101.0 + np.arange(400) % 28))) == "20230101 to 20230106"
     assert list(by_range(np.array([0.25, 0.5, 0.75, 1.0]))) == ["0.25", "0.5", "0.75", "1"]

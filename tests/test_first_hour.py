@@ -28,6 +28,7 @@ def steps(*values):
     [
         ((5.0, 4.0), "fewer than three validations"),
         ((5.0, 4.0, 3.5, 3.3), "still improving"),
+        ((0.7435, 0.4609, 0.2533, 0.1532, 0.1097, 0.0980), "still improving"),
         ((5.0, 4.0, 3.5, 3.0, 2.995, 2.99), "on a plateau since step 400"),
         ((5.0, 3.0, 3.1, 3.3, 3.6), "over-fitting since step 200"),
         ((5.0, 4.0, 3.0, 3.1), "on a plateau since step 300"),

@@ -119,6 +119,23 @@ def test_codes_with_underscores_are_no_numbers(tmp_path):
     assert contexts == [{"shelf": "1_2", "price": 10.0}, {"shelf": "12", "price": -3.0}]
 
 
+def test_a_word_among_numbers_is_pointed_out(tmp_path, capsys):
+    path = tmp_path / "in.csv"
+    path.write_text("items,age,town\ntea,3,Bonn\negg,NA,Rom\nham,5,Oslo\nrye,5,Kiel\n")
+    assert [record.context["age"] for record in read(path)] == ["3", "NA", "5", "5"]
+    assert capsys.readouterr().err == (
+        f"warning: {path}: column 'age' is categorical, because 'NA' is no number; if it "
+        "stands for a missing value, leave the cell empty\n"
+    )
+
+
+def test_numbers_of_a_table_name_items(tmp_path):
+    path = tmp_path / "in.parquet"
+    rows = [{"items": [7, 8], "group": 1}, {"items": [9], "group": 2}]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    assert [record.items for record in read(path)] == [["7", "8"], ["9"]]
+
+
 @pytest.mark.parametrize("separator", [";", "\t"])
 def test_other_separators_of_cells_are_named(tmp_path, separator):
     path = tmp_path / "in.csv"

@@ -142,7 +142,7 @@ def test_a_schema_that_does_not_fit(tmp_path, data_dir):
     )
     numbers = {"name": "day", "kind": "numerical", "width": 4}
     vector = {"name": "day", "kind": "vector", "width": 4, "dimension": 2}
-    assert "'day' is vector, not 'tue'" in changed(features=[vector])
+    assert "'day' is a vector of 2 finite numbers, not 'tue'" in changed(features=[vector])
     assert "'day' is numerical, not 'tue'" in changed(features=[numbers])
     assert "unknown field 'itemz'" in changed(itemz=[])
     assert "kind is 'bag'" in changed(kind="bag")
@@ -172,6 +172,8 @@ def test_configs_are_refused_before_anything_is_compiled(tmp_path, data_dir):
     assert "model.dropout is 1.0" in refusal("--config.model.dropout=1")
     assert "learning_rate is nan" in refusal("--config.optimizer.learning_rate=nan")
     assert "model.method is 'gsx'" in refusal(config="base.py:gsx")
+    assert "give it by --config.model.method=gs" in refusal(config="text.py:gs")
+    assert "'tagging' is a task; configs/text.py has" in refusal(config="base.py:tagging")
     assert "not a multiple of model.heads, 3" in refusal("--config.model.heads=3")
     assert "eval.masking is 'two'" in refusal("--config.eval.masking=two")
     assert "no prepared data" in refusal("--config.data.name=absent")

@@ -218,9 +218,9 @@ def test_the_page_data(served, schema):
         "name": "age",
         "kind": "numerical",
         "control": "slider",
-        "low": 20,
+        "low": 12,
         "high": 68,
-        "step": 1,
+        "step": 2,
         "middle": 40,
     }
     assert set(response["example"]["items"]) <= set(schema.items)
@@ -298,9 +298,10 @@ def test_names_that_begin_with_the_query_come_first():
 @pytest.mark.parametrize(
     ("mean", "scale", "edges", "wanted"),
     [
-        (70.0, 20.0, (40.0, 60.0, 75.0), (40, 110, 2, 70)),
+        (70.0, 20.0, (40.0, 60.0, 75.0), (30, 110, 2, 70)),
         (0.0, 1.0, (), (-2, 2, 0.1, 0)),
         (-2.0, 1.0, (0.0,), (-2, 0, 0.05, -2)),
+        (0.5, 0.5, (1.0,), (0, 1.5, 0.05, 0.5)),
         (-3e-6, 1e-6, (-4e-6,), (-5e-6, -1e-6, 1e-7, -3e-6)),
         (1e17, 1.0, (1e17,), (1e17 - 5e10, 1e17 + 5e10, 2e9, 1e17)),
     ],

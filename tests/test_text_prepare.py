@@ -70,7 +70,7 @@ def test_labels_become_codes_and_what_training_has_not_is_unknown(tmp_path):
     assert schema_file.load(tmp_path / "own/1.0.0/schema.json") == schema
 
 
-def test_label_lists_and_numbers(tmp_path):
+def test_label_lists_and_numbers(tmp_path, capsys):
     examples = rows()
     for number, label in enumerate([["x"], ["x", "y", "x"], [], ["y", "z"], None]):
         examples[number]["label"] = label
@@ -83,6 +83,7 @@ def test_label_lists_and_numbers(tmp_path):
     for number, label in enumerate([9, 1, 2, 6]):
         examples[number]["label"] = label
     schema, _, train = make_prepared(tmp_path, examples, overwrite=True)
+    assert "the labels are 3 different whole numbers" in capsys.readouterr().err
     row = by_id(train)
     assert (schema.target.kind, schema.target.mean) == ("number", 3.0)
     assert schema.target.scale == pytest.approx((14 / 3) ** 0.5)

@@ -1,5 +1,6 @@
 """The rows of a CSV file, as the objects that a line of JSON holds."""
 
+import collections
 import csv
 import functools
 import io
@@ -11,7 +12,9 @@ from typing import Any
 from cbert import progress
 from cbert.data.row_errors import RowError
 from cbert.data.tables import MAX_ROW, Columns, field_of_column, open_binary, too_large
-from cbert.errors import UserError, shown
+from cbert.errors import UserError, shown, warn
+
+FEW_WORDS = 3  # So many different cells may stand for missing numbers.
 
 
 class _RowLines:
@@ -88,22 +91,33 @@ def _numerical(
     path: pathlib.Path, header: list[str], field_of: dict[str, str], columns: Columns
 ) -> set[str]:
     """The columns that were given as numerical, and those whose cells all look like numbers."""
-    possible = {
-        index
+    words: dict[int, set[str]] = {  # Of each column that may be one: cells that are no numbers.
+        index: set()
         for index, name in enumerate(header)
         if field_of[name] == "context" and name not in (*columns.kinds, *columns.history)
     }
+    numbers = collections.Counter[int]()
     cells_of = _cells(path)
     next(cells_of)
     for _, cells in cells_of:
-        if not possible:
+        if not words:
             break
-        possible -= {
-            index
-            for index in possible
-            if index < len(cells) and cells[index] and not _is_number(cells[index])
-        }
-    return {header[index] for index in possible} | set(columns.numerical)
+        for index in [index for index in words if index < len(cells) and cells[index]]:
+            if _is_number(cells[index]):
+                numbers[index] += 1
+                continue
+            words[index].add(cells[index])
+            if len(words[index]) > FEW_WORDS:
+                del words[index]
+    for index, some in words.items():
+        if some and numbers[index]:
+            warn(
+                f"{path}: column {shown(header[index])} is categorical, because "
+                f"{', '.join(map(shown, sorted(some)))} is no number; if it stands for a "
+                "missing value, leave the cell empty"
+            )
+    numerical = {header[index] for index, some in words.items() if not some}
+    return numerical | set(columns.numerical)
 
 
 def _record(

@@ -3,11 +3,12 @@
 import collections
 
 from cbert.data.text_records import Text, target_kinds
-from cbert.errors import UserError
+from cbert.errors import UserError, warn
 from cbert.schema import Target
 from cbert.schema.target import LABEL, LABELS, NUMBER, TAGS, TARGET_KINDS
 from cbert.schema.vector import Moments
 
+FEW_NUMBERS = 20  # So many whole numbers are often the codes of classes.
 NONE = "none"  # The choice of no target although the records have one.
 
 
@@ -24,6 +25,7 @@ class TargetAccumulator:
         self._seen: collections.Counter[str] = collections.Counter()
         self._values = {kind: collections.Counter[str]() for kind in (LABEL, LABELS, TAGS)}
         self._numbers = Moments("label", None)
+        self._different: set[float] = set()
 
     def observe(self, text: Text) -> None:
         """Takes a text of the training split."""
@@ -34,6 +36,8 @@ class TargetAccumulator:
             self._values[LABELS].update(text.label)
         elif text.label is not None:
             self._numbers.observe([text.label])
+            if len(self._different) <= FEW_NUMBERS:
+                self._different.add(text.label)
         if text.tags is not None:
             self._values[TAGS].update(text.tags)
 
@@ -53,8 +57,18 @@ class TargetAccumulator:
             )
         if kind == NUMBER:
             moments = self._numbers.finish()
+            self._advise()
             return Target(kind, mean=moments.mean, scale=moments.scale)
         counts: dict[str, int] = dict(self._values.get(kind, {}))
         values = sorted(counts, key=lambda value: (-counts[value], value))
         values.sort(key=lambda v: self._order.index(v) if v in self._order else len(values))
         return Target(kind, tuple(values), tuple(counts[value] for value in values))
+
+    def _advise(self) -> None:
+        """Warns where the numbers may be classes."""
+        count = len(self._different)
+        if 1 < count <= FEW_NUMBERS and all(n == int(n) for n in self._different):
+            warn(
+                f"the labels are {count} different whole numbers, which a regression learns; "
+                "write them as strings if they are classes"
+            )

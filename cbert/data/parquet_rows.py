@@ -108,7 +108,10 @@ def _unpacked_size(array: pyarrow.Array) -> int:
 def _record(row: dict[str, Any], field_of: dict[str, str]) -> dict[str, Any]:
     record: dict[str, Any] = {"context": {}}
     for name, value in row.items():
-        if field_of[name] != "context":
+        if field_of[name] == "items" and isinstance(value, list):
+            # Items that a table holds as whole numbers are names, as ids and groups are.
+            record["items"] = [str(v) if type(v) is int else v for v in value]
+        elif field_of[name] != "context":
             record[field_of[name]] = value
         elif name == "context" and isinstance(value, dict | None):
             record["context"].update(value or {})

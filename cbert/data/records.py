@@ -71,7 +71,9 @@ class Validator:
         identity = self._name(row, "id") or f"row-{line}"
         hashed = hash64(identity)
         if hashed in self._ids:
-            raise RowError(f"id {shown(identity)} was used before; ids must differ")
+            raise RowError(
+                f"id {shown(identity)} was used before; ids must differ, or be left out"
+            )
         split = self._name(row, "split") or ""
         if split and split not in SPLITS:
             raise RowError(f"split is {shown(split)}; it must be one of {', '.join(SPLITS)}")

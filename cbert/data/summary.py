@@ -137,7 +137,7 @@ def _text_lines(summary: dict[str, Any]) -> list[str]:
         f"tokens      {summary['items']:,} of a vocabulary of {summary['vocabulary']:,}; "
         f"{lengths['min']} to {lengths['max']} an example, mean {lengths['mean']:.2f}",
         f"unknown     {summary['unknown_occurrences']:,} words are [UNK]",
-        f"longer      {summary['longer']:,} examples were cut to fit {lengths['max']} tokens",
+        f"longer      {summary['longer']:,} examples were cut to max_length tokens",
     ]
     if "target" in summary:
         target = summary["target"]

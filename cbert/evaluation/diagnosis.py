@@ -18,7 +18,8 @@ from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
 from cbert.training import writer
 
-# A change counts from this fraction of all that the run has gained since its first validation.
+# A change counts from this fraction of what the run has gained since its first validation, or
+# of what is left.
 NOTABLE = 0.02
 
 
@@ -71,7 +72,9 @@ def course(measured: Sequence[tuple[int, float]], metric: Metric) -> str:
     if best < len(losses) - 2 and losses[-1] - losses[best] > NOTABLE * gained:
         return f"over-fitting since step {steps[best]}"
     before = losses[-1 - max(len(losses) // 4, 1)]
-    if best >= len(losses) - 2 and before - losses[best] > NOTABLE * gained:
+    # A steep start, or a loss that is nearly gone, must not hide what is still gained.
+    notable = NOTABLE * min(gained, abs(losses[best]))
+    if best >= len(losses) - 2 and before - losses[best] > notable:
         return "still improving when it ended, so more steps may help"
     level = int(np.argmax(losses <= losses[best] + NOTABLE * gained))
     return f"on a plateau since step {steps[level]}"

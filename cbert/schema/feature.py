@@ -96,6 +96,11 @@ class Feature(abc.ABC, Generic[V]):
         """The name of the feature in errors."""
         return f"feature {shown(self.name)}"
 
+    @property
+    def described(self) -> str:
+        """What a value is, in errors."""
+        return self.kind
+
     @abc.abstractmethod
     def accepts(self, value: object) -> bool:
         """Returns whether a value that is not None can be encoded."""
@@ -120,7 +125,7 @@ class Feature(abc.ABC, Generic[V]):
         for value in column:
             if value is not None and not self.accepts(value):
                 raise UserError(
-                    f"context feature {self.name!r} is {self.kind}, not {shown(value, 80)}"
+                    f"context feature {self.name!r} is {self.described}, not {shown(value, 80)}"
                 )
         self.check_room(len(column))
         return self._encode(cast(Sequence[V | None], column), items)

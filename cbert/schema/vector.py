@@ -56,6 +56,10 @@ class Vector(NumberFeature[list[float]]):
     def check_room(self, examples: int) -> None:
         check_room(examples, self.dimension, f"numbers of {self.name!r}")
 
+    @property
+    def described(self) -> str:
+        return f"a vector of {self.dimension} finite numbers"
+
     def accepts(self, value: object) -> bool:
         if not isinstance(value, list) or len(value) != self.dimension:
             return False
