@@ -53,7 +53,7 @@ def open_all(
     if not others:
         barrier("the first process has opened the directory")
     restored = _restore_all(run, opened)
-    _check_begun(paths, [int(state.step) for state, _ in restored])
+    _check_begun(paths, opened)
     # A seed may have no checkpoint of the step that another has: then an earlier one is tried.
     while (first := min(steps := [int(state.step) for state, _ in restored])) < max(steps):
         restored = _restore_all(run, opened, first)
@@ -68,14 +68,20 @@ def open_all(
     return seed_runs
 
 
-def _check_begun(paths: Sequence[pathlib.Path], steps: list[int]) -> None:
-    """Refuses seeds of which one has not begun, for the others would begin again with it."""
-    if min(steps) == 0 < max(steps):
-        fresh, begun = paths[steps.index(0)], paths[steps.index(max(steps))]
-        raise UserError(
-            f"{fresh} has no checkpoint and {begun} is at step {max(steps)}; train seeds that "
-            "have not begun in a program of their own"
-        )
+def _check_begun(paths: Sequence[pathlib.Path], opened: Sequence[Checkpoints]) -> None:
+    """Refuses a seed that has not begun beside others that would begin again with it.
+
+    A program that is killed while its seeds save for the first time leaves one checkpoint at
+    most, and no seed is finished: these begin again.
+    """
+    steps = {path: checkpoints.steps() for path, checkpoints in zip(paths, opened, strict=True)}
+    fresh = [path for path in paths if not steps[path]]
+    for path in paths if fresh else ():
+        if len(steps[path]) > 1 or (steps[path] and workdir_lib.finished(path)):
+            raise UserError(
+                f"{fresh[0]} has no checkpoint and {path} is at step {max(steps[path])}; train "
+                "seeds that have not begun in a program of their own"
+            )
 
 
 def _restore_all(
