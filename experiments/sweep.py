@@ -28,7 +28,7 @@ _CONFIG = config_flag.define()
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where the runs' directories go.", required=True
 )
-_METHODS = flags.DEFINE_list("methods", [], "Methods and baselines; the config's own if empty.")
+_METHODS = flags.DEFINE_list("methods", [], "Methods and controls; the config's own if empty.")
 _SEEDS = flags.DEFINE_integer("seeds", 1, "Seeds of each, counted from the config's.", 1)
 _SET = flags.DEFINE_multi_string("set", [], "field=value,value: every value of a field.")
 _SPLIT = flags.DEFINE_enum(

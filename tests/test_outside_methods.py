@@ -86,7 +86,7 @@ def test_its_section_is_checked_and_overridden(data_dir, schema):
         config_lib.check(config)
 
 
-def test_a_sweep_knows_its_baselines(data_dir, schema):
+def test_a_sweep_knows_its_controls(data_dir, schema):
     config = small("gsu", data__dir=data_dir)
     (constant,) = points.expand(config, [], [f"{NAME}_constant"], 1, [], schema)
     assert constant.overrides["model.constant_context"]

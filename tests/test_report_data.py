@@ -76,7 +76,7 @@ def test_a_field_is_named_where_it_tells_variants_apart():
     assert labels(*rates) == ["none learning_rate=0.001", "gsu learning_rate=0.0003"]
 
 
-def test_baseline_variants_are_named_by_their_role():
+def test_controls_are_named_by_their_role():
     constant = small("gs")
     constant.unlock()
     constant.model.constant_context = True
@@ -97,7 +97,7 @@ def test_baseline_variants_are_named_by_their_role():
     ]
 
 
-def test_baseline_variants_come_last_and_seeds_in_order(tmp_path):
+def test_controls_come_last_and_seeds_in_order(tmp_path):
     write_run(tmp_path, "none", 0, name="a", model__feed_forward=48)
     write_run(tmp_path, "gsu", 0, name="b")
     write_run(tmp_path, "c", 10, name="c")

@@ -78,7 +78,7 @@ class ModelConfig:
     )
     constant_context: bool = field(
         False,
-        "a baseline: every example has the same context, all of it missing, which shows what a "
+        "a control: every example has the same context, all of it missing, which shows what a "
         "method's parameters achieve without information",
     )
     dtype: str = field(

@@ -17,7 +17,7 @@ Fields = dict[str, Any]
 
 
 def group(runs: list[RunDirectory]) -> dict[str, dict[int, RunDirectory]]:
-    """Label to seed to run: the methods in their order, then the baseline variants.
+    """Label to seed to run: the methods in their order, then the control variants.
 
     Raises:
       UserError: two runs have the same config and seed.
@@ -49,7 +49,7 @@ def label(variants: list[Fields]) -> list[str]:
     """A name for each variant: its method, then the fields in which it differs from others.
 
     A field is left out for a method that has a single value of it if every other method has
-    that value, too. Baselines have names of their own: `constant context`, and `wide` or
+    that value, too. Controls have names of their own: `constant context`, and `wide` or
     `narrow` for a method whose feed-forward networks are wider or narrower than usual.
     """
     for usual in (_usual_width(variants), None):
@@ -65,14 +65,14 @@ def label(variants: list[Fields]) -> list[str]:
 
 
 def _usual_width(variants: list[Fields]) -> int | None:
-    """The width of most variants, the others being baselines; None if there is none."""
+    """The width of most variants, the others being controls; None if there is none."""
     widths = collections.Counter(fields[WIDTH] for fields in variants)
     usual = max(sorted(widths), key=widths.__getitem__)
     return usual if len(widths) > 1 and widths[usual] > 1 else None
 
 
 def _without_notes(fields: Fields, usual: int | None) -> tuple[Fields, list[str]]:
-    """The fields with the changes of a baseline undone, and the names of those changes."""
+    """The fields with the changes of a control undone, and the names of those changes."""
     fields, notes = dict(fields), []
     if fields[CONSTANT]:
         fields[CONSTANT] = False

@@ -16,7 +16,7 @@ from cbert.training import config as config_lib
 
 METHOD, WIDTH = "model.method", "model.feed_forward"
 SEED, STEPS = "seed", "train.steps"
-# The suffixes of a method's baselines: no information in the context, and as many parameters
+# The suffixes of a method's controls: no information in the context, and as many parameters
 # as [GSU] has, by wider or by narrower feed-forward networks.
 CONSTANT, WIDE, NARROW = "_constant", "_wide", "_narrow"
 MEASURE = "gsu"
@@ -64,7 +64,7 @@ def expand(
     Args:
       config: The config that the points override.
       sweep: The config file's own list of overrides.
-      methods: The entries of `sweep` to keep, and names of baselines; empty for all of it.
+      methods: The entries of `sweep` to keep, and names of controls; empty for all of it.
       seeds: The number of seeds, counted from the config's.
       settings: Fields and their values, each as `field=value,value`.
       schema: The schema of the data, needed to count parameters for names such as `none_wide`.
@@ -104,15 +104,15 @@ def _methods(
         name = conditioning.short_name(name)
         if name in own:
             yield name, own[name]
-        elif name in (known := {**{n: {METHOD: n} for n in conditioning.NAMES}, **baselines()}):
+        elif name in (known := {**{n: {METHOD: n} for n in conditioning.NAMES}, **controls()}):
             yield name, known[name]
         else:
             names = ", ".join(dict.fromkeys([*own, *known]))
             raise UserError(f"methods has {name!r}; it must be some of {names}")
 
 
-def baselines() -> dict[str, dict[str, Any]]:
-    """The methods' baselines: name to overrides.
+def controls() -> dict[str, dict[str, Any]]:
+    """The methods' controls: name to overrides.
 
     `<method>_constant` has all parameters of a method but no information in the context. The
     two others have the parameters of [GSU], the largest of the paper's methods:
