@@ -8,7 +8,7 @@ from cbert.data.overview import Overview
 from cbert.data.records import SPLITS
 from cbert.data.token_usage import TokenUsage
 from cbert.errors import printable
-from cbert.schema import Feature, Schema
+from cbert.schema import Feature, Schema, Target
 from cbert.schema.tokens import TokenFeature
 
 
@@ -29,27 +29,8 @@ def summarize(
     lengths = overview.lengths()
     groups, groups_across = overview.groups()
     sizes = {split: len(overview.indices(split)) for split in SPLITS}
-    features = {
-        feature.name: {
-            "kind": feature.kind,
-            "values": feature.value_count,
-            "width": feature.width,
-            "missing": 1 - overview.observed.get(feature.name, 0) / len(overview),
-            "unseen": _unseen(feature, overview.held_out.get(feature.name, {})),
-        }
-        for feature in schema.features
-    }
+    features = {feature.name: _of_feature(feature, overview) for feature in schema.features}
     unknown = [count for item, count in overview.items.items() if item not in schema.codes]
-    target: dict[str, Any] = {}
-    if tokens is not None and schema.target is not None:
-        target = {
-            "target": {
-                "kind": schema.target.kind,
-                "values": len(schema.target.values),
-                "missing": tokens.missing,
-                "unknown": tokens.unknown_targets,
-            }
-        }
     return {
         "kind": schema.kind,
         "examples": {split: size for split, size in sizes.items() if size},
@@ -69,7 +50,26 @@ def summarize(
         "features": features,
         "ignored_features": sorted(set(overview.observed) - set(features)),
         **({"weights": weights} if (weights := overview.weights()) else {}),
-        **target,
+        **({"target": _of_target(schema.target, tokens)} if tokens and schema.target else {}),
+    }
+
+
+def _of_feature(feature: Feature, overview: Overview) -> dict[str, Any]:
+    return {
+        "kind": feature.kind,
+        "values": feature.value_count,
+        "width": feature.width,
+        "missing": 1 - overview.observed.get(feature.name, 0) / len(overview),
+        "unseen": _unseen(feature, overview.held_out.get(feature.name, {})),
+    }
+
+
+def _of_target(target: Target, tokens: TokenUsage) -> dict[str, Any]:
+    return {
+        "kind": target.kind,
+        "values": len(target.values),
+        "missing": tokens.missing,
+        "unknown": tokens.unknown_targets,
     }
 
 

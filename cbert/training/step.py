@@ -67,10 +67,7 @@ def make_train_step(
         gradients, sums = placement.total(_accumulated(differentiate, examples, accumulate))
         metrics = _as_metrics(sums, placement.norm(gradients))
         if skips:  # All devices skip, or none.
-            good = jnp.isfinite(jnp.stack(jax.tree.leaves(metrics))).all()
-            gradients = jax.tree.map(lambda leaf: jnp.where(good, leaf, jnp.nan), gradients)
-            kept = {name: jnp.where(good, value, 0) for name, value in metrics.items()}
-            metrics = {**kept, "skipped": 1.0 - good}
+            gradients, metrics = _skipped(gradients, metrics)
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         rate = examples.constants["learning_rate"](state.step)
         params = optax.apply_updates(state.params, optax.tree.scale(rate, updates))
@@ -128,3 +125,14 @@ def _as_metrics(
     for name, (total, count) in {**sums, "gradient_norm": (norm, jnp.ones(()))}.items():
         metrics |= {name: total, f"{name}_count": count}
     return metrics
+
+
+def _skipped(gradients: Any, metrics: dict[str, jax.Array]) -> tuple[Any, dict[str, jax.Array]]:
+    """Where a sum or the norm is not finite: NaN, which the optimizer skips, and no metrics.
+
+    Adds the metric `skipped`, 1 or 0.
+    """
+    good = jnp.isfinite(jnp.stack(jax.tree.leaves(metrics))).all()
+    gradients = jax.tree.map(lambda leaf: jnp.where(good, leaf, jnp.nan), gradients)
+    kept = {name: jnp.where(good, value, 0) for name, value in metrics.items()}
+    return gradients, {**kept, "skipped": 1.0 - good}
