@@ -1,4 +1,4 @@
-"""The scripts of docs/data_sets make records of what packages on PyPI hold."""
+"""The scripts of docs/data_sets make records of what Python packages hold."""
 
 import gzip
 import json
