@@ -124,8 +124,8 @@ def test_a_word_among_numbers_is_pointed_out(tmp_path, capsys):
     path.write_text("items,age,town\ntea,3,Bonn\negg,NA,Rom\nham,5,Oslo\nrye,5,Kiel\n")
     assert [record.context["age"] for record in read(path)] == ["3", "NA", "5", "5"]
     assert capsys.readouterr().err == (
-        f"warning: {path}: column 'age' is categorical, because 'NA' is no number; if it "
-        "stands for a missing value, leave the cell empty\n"
+        f"warning: {path}: column 'age' holds numbers and 'NA', so that it is categorical; "
+        "leave a cell empty where the value is missing\n"
     )
 
 

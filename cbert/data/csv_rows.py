@@ -112,9 +112,9 @@ def _numerical(
     for index, some in words.items():
         if some and numbers[index]:
             warn(
-                f"{path}: column {shown(header[index])} is categorical, because "
-                f"{', '.join(map(shown, sorted(some)))} is no number; if it stands for a "
-                "missing value, leave the cell empty"
+                f"{path}: column {shown(header[index])} holds numbers and "
+                f"{', '.join(map(shown, sorted(some)))}, so that it is categorical; leave a "
+                "cell empty where the value is missing"
             )
     numerical = {header[index] for index, some in words.items() if not some}
     return numerical | set(columns.numerical)

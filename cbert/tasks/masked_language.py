@@ -249,7 +249,7 @@ class MaskedLanguage(TextTask):
             return {"pseudo_perplexity": np.exp(sums[..., 0] / sums[..., 1])}
 
         measured = CorpusMetrics(np.stack([nats, np.ones_like(nats)], axis=1), perplexity)
-        if "next_sentence_correct" not in predictions:  # Baselines do not predict it.
+        if "next_sentence_known" not in predictions:  # Baselines do not predict it.
             return measured
         correct, known = (
             predictions[f"next_sentence_{name}"].astype(np.float64)

@@ -89,7 +89,10 @@ class Initializer:
             config, theirs = _read_schema(workdir, schema)
             self._known = _read_params(workdir, config, theirs)
             self._changed = _changed(theirs, schema)
-            self._tables = named_rows.tables(theirs, schema, _context_kernels(config, theirs))
+            self._tables = named_rows.tables(theirs, schema)
+            if (entries := named_rows.context(theirs, schema)) is not None:
+                kernels = _context_kernels(config, theirs)
+                self._tables |= dict.fromkeys(kernels, (entries, 0))
 
     def __call__(self, params: Params) -> Params:
         """The parameters with the known ones in place, on the host."""

@@ -4,7 +4,7 @@ Legend: R rows that both have.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -91,22 +91,12 @@ def _entries(schema: Schema) -> dict[tuple[str, str, int, int], int]:
     return {place: entry for entry, place in enumerate(places)}
 
 
-def tables(
-    theirs: Schema, own: Schema, context_kernels: Sequence[Path]
-) -> dict[Path, tuple[NamedRows, int]]:
-    """The parameters with named rows that differ: path to rows and number of special ones.
-
-    Args:
-      theirs: The schema of the run that is known.
-      own: The schema of the run that begins.
-      context_kernels: The parameters whose rows belong to the context vector's entries.
-    """
+def tables(theirs: Schema, own: Schema) -> dict[Path, tuple[NamedRows, int]]:
+    """The embeddings with named rows that differ: path to rows and number of special ones."""
     by_path: dict[Path, tuple[NamedRows, int]] = {}
     if (matched := items(theirs, own)) is not None:
         by_path[("embedding", "items")] = by_path[("embedding", "bias")] = matched, 0
     for name, rows in features(theirs, own).items():
         path = ("context_encoder", f"feature_{name}", "embedding")
         by_path[path] = rows, SPECIAL_VALUES
-    if (matched := context(theirs, own)) is not None:
-        by_path |= dict.fromkeys(context_kernels, (matched, 0))
     return by_path
