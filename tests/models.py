@@ -25,13 +25,27 @@ def build(schema, method, config=SMALL, **options):
 
 def made(schema, method, config=SMALL, seed=0, **options):
     model = build(schema, method, config, **options)
-    # Biases and scales differ from 0 and 1, so that a test fails if one of them is not used.
-    random = np.random.default_rng(1)
-    params = jax.tree.map(
-        lambda x: x + 0.1 * random.standard_normal(x.shape, np.float32),
-        initialized(model, seed),
-    )
-    return model, params
+    return model, drawn(model, seed)
+
+
+def drawn(model, seed=0):
+    """Parameters as after training: no kernel is zero, no bias 0 and no scale 1.
+
+    So a test fails where one of them is not used. NumPy draws them, because compiling the
+    model's own draws takes longer than most tests.
+    """
+    random = np.random.default_rng(seed)
+
+    def draw(path, shape):
+        noise = random.standard_normal(shape.shape, np.float32)
+        name = path[-1].key
+        if name == "kernel":
+            return noise / np.sqrt(shape.shape[0], dtype=np.float32)
+        if name in ("embedding", "items", "special"):
+            return noise / np.sqrt(shape.shape[1], dtype=np.float32)
+        return (name == "scale") + np.float32(0.1) * noise
+
+    return jax.device_put(jax.tree_util.tree_map_with_path(draw, contextual_bert.shapes(model)))
 
 
 def batch(split, rows=6, length=8):

@@ -14,7 +14,9 @@ initialize = contextual_bert.initialize
 def ones(model, key=None):
     """Parameters of ones, which need no compilation."""
     del key
-    return jax.tree.map(lambda leaf: jnp.ones(leaf.shape), contextual_bert.shapes(model))
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(np.ones(leaf.shape, np.float32)), contextual_bert.shapes(model)
+    )
 
 
 def flat(params):

@@ -19,6 +19,7 @@ from cbert.schema import History
 from tests import bert_reference
 from tests.bert_reference import RANDOM_BERT
 from tests.conftest import some
+from tests.models import drawn
 from tests.text_models import hidden_states, loaded, minilm
 
 INPUTS = bert_reference.inputs()
@@ -187,7 +188,7 @@ def test_remat_keeps_gradients_and_saves_memory(schema, train_split, method, ker
         chosen = dataclasses.replace(config, remat=remat, kernels=kernels)
         head = heads.PretrainingHead(chosen, 50)
         model = text_bert.build(chosen, method, schema.features[:3], (50, 32), head)
-        params = contextual_bert.initialize(model, jax.random.key(0))
+        params = drawn(model)
         rngs = {"dropout": jax.random.key(1)}
 
         def loss(params, model=model, rngs=rngs):

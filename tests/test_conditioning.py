@@ -9,6 +9,7 @@ import pytest
 from cbert.model.config import ModelConfig
 from cbert.model.context import NumericalProjection
 from cbert.schema import PAD_ITEM
+from tests.conftest import some
 from tests.models import batch, build, encode, initialized, made
 
 
@@ -75,7 +76,7 @@ def test_gsu_with_an_empty_update_and_its_residual_is_gs(schema, train_split):
     np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-@pytest.mark.parametrize("scale", [0.0, 0.0884, 1.0])
+@pytest.mark.parametrize("scale", some([0.0, 0.0884, 1.0], 0.0, 0.0884))
 def test_an_updated_state_begins_with_the_deviation_that_is_asked_for(schema, scale):
     model = build(schema, "gsu", update_scale=scale)
     params = initialized(model, 0)

@@ -12,6 +12,7 @@ import pytest
 from cbert.model import contextual_bert
 from cbert.model.config import ModelConfig
 from cbert.schema import MASK_ITEM, Categorical, History, MultiValued, Numerical, Schema, Vector
+from tests.models import drawn
 
 SMALL = ModelConfig(dimension=16, heads=2, layers=1, feed_forward=24)
 FEATURES = (
@@ -21,6 +22,7 @@ FEATURES = (
     Vector("image", 12, 0.5, 2.0, 3),
     Numerical("level", 4, 1.0, 3.0),
 )
+
 VIEWED = History("viewed", 8, max_items=3)
 ITEMS = tuple("abcde")
 
@@ -66,8 +68,7 @@ def encoder():
     """A model of a context of every kind, its parameters, and its context encoder."""
     schema = schema_of(*FEATURES, VIEWED)
     model = contextual_bert.build(SMALL, "np", schema)
-    params = contextual_bert.initialize(model, jax.random.key(7))
-    params["context_encoder"]["feature_viewed"]["bias"] += 0.5
+    params = drawn(model)
 
     def encode(contexts=None, **columns):
         columns = columns or schema.encode_contexts(contexts)

@@ -16,10 +16,11 @@ import pytest
 import safetensors.numpy
 
 from cbert.errors import UserError
-from cbert.model import contextual_bert, heads, huggingface, text_bert
+from cbert.model import heads, huggingface, text_bert
 from cbert.model.huggingface.names import HEAD_ENTRIES, TIED, encoder_entries, stored
 from tests import bert_reference
 from tests.bert_reference import RANDOM_BERT
+from tests.models import drawn
 from tests.test_bert import weighted_sum
 from tests.text_models import hidden_states, loaded, minilm
 
@@ -52,11 +53,7 @@ def random_model(architecture):
     """A model of that head whose parameters are no special ones."""
     config = huggingface.read(RANDOM_BERT).config
     model = text_bert.build(config, "none", (), (50, 12), HEADS[architecture](config))
-    params = contextual_bert.initialize(model, jax.random.key(0))
-    noise = np.random.default_rng(1)
-    return model, jax.tree.map(
-        lambda x: x + 0.2 * noise.standard_normal(x.shape, np.float32), params
-    )
+    return model, drawn(model)
 
 
 @pytest.mark.parametrize("architecture", HEADS)
@@ -131,7 +128,7 @@ def test_shorter_texts_take_the_first_positions_and_other_sizes_are_refused():
     ):
         config = dataclasses.replace(pretrained.config, **choices)
         model = text_bert.build(config, "none", (), sizes, heads.HiddenStatesHead(config))
-        params = contextual_bert.initialize(model, jax.random.key(0))
+        params = drawn(model)
         if message:
             with pytest.raises(UserError, match=message):
                 huggingface.initialize_from(model, params, pretrained)

@@ -21,6 +21,7 @@ from cbert.training.initialize import Initializer
 from configs import text
 from tests import steps
 from tests.bert_reference import RANDOM_BERT
+from tests.models import drawn
 from tests.text_data import load, prepare_texts, rows, small_text
 
 
@@ -59,7 +60,7 @@ def test_a_classifier_begins_with_the_encoder_of_a_run(directory, pretrained, ca
     _, schema = load(directory, "label")
     config = small_text("classification", directory)
     task = create(config, config_lib.build_model(config, schema), schema)
-    params = contextual_bert.initialize(task.model, jax.random.key(3))
+    params = drawn(task.model)
     began = steps.flat(Initializer(str(pretrained), task, schema)(params))
     known, fresh = best_params(pretrained), steps.flat(params)
     new = {"pooler/dense/kernel", "pooler/dense/bias", "classifier/kernel", "classifier/bias"}
@@ -82,7 +83,7 @@ def test_a_features_values_are_matched_by_name(directory, pretrained, capsys):
     changed = dataclasses.replace(schema, features=(turned, *schema.features[1:]))
     config = small_text("masked_language", directory)
     task = create(config, config_lib.build_model(config, changed), changed)
-    params = contextual_bert.initialize(task.model, jax.random.key(3))
+    params = drawn(task.model)
     began = steps.flat(Initializer(str(pretrained), task, changed)(params))
     name, number = f"context_encoder/feature_{mood.name}/embedding", len(mood.values)
     known, fresh = best_params(pretrained)[name], steps.flat(params)[name]

@@ -18,7 +18,6 @@ from cbert.inference.load import functions
 from cbert.inference.predictor import Predictor
 from cbert.inference.program import Program, padded_lengths
 from cbert.inference.queries import Query
-from cbert.model import contextual_bert
 from cbert.schema import (
     MASK_ITEM,
     SEQUENCE,
@@ -34,6 +33,7 @@ from cbert.tasks.masked_queries import query_each
 from cbert.tasks.prediction import predict_all
 from cbert.training import config as config_lib
 from tests.conftest import small
+from tests.models import drawn
 
 CONTEXT = {"age": 34.0, "occasion": "work", "colours": ["blue"]}
 
@@ -66,7 +66,7 @@ def assemble(schema, method="gsu", **overrides):
     """A predictor of fresh parameters."""
     config = small(method, **overrides)
     model = config_lib.build_model(config, schema)
-    params = contextual_bert.initialize(model, jax.random.key(1))
+    params = drawn(model)
     checker = Checker(schema, config.model.positions)
     program = Program(functions(model), params, schema, checker.longest, (2,))
     return Predictor(schema, config, 0, checker, program)

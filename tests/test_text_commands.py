@@ -10,11 +10,11 @@ import pytest
 
 from cbert.data import prepare, prepared, records
 from cbert.data.prepare_text import TextOptions
-from cbert.model import contextual_bert
 from cbert.tasks import create
 from cbert.training import config as config_lib
 from tests import steps
 from tests.conftest import REAL_DATA, run
+from tests.models import drawn
 from tests.text_data import small_text
 
 
@@ -87,7 +87,7 @@ def test_pairs_of_sentences(tmp_path):
     assert rows[0]["next_sentence_loss"] / 32 == pytest.approx(np.log(2), abs=0.3)
     model = config_lib.build_model(config, schema)
     task = create(config, model, schema, split)
-    params = contextual_bert.initialize(model, jax.random.key(0))
+    params = drawn(model)
     # A model that is sure that every second text follows is right exactly where it does.
     classifier = params["next_sentence_classifier"]
     classifier["kernel"] = jnp.zeros_like(classifier["kernel"])

@@ -15,7 +15,7 @@ from cbert.errors import UserError
 from cbert.evaluation import compare, evaluation_files
 from cbert.evaluation import evaluate as evaluate_lib
 from cbert.evaluation.text_baselines import Bigram
-from cbert.model import conditioning, contextual_bert
+from cbert.model import conditioning
 from cbert.schema import PAD_ITEM
 from cbert.tasks.base import Examples
 from cbert.tasks.masked_queries import eligible, query_tokens
@@ -23,6 +23,7 @@ from cbert.training import config as config_lib
 from cbert.training import loop
 from tests import steps
 from tests.conftest import some
+from tests.models import drawn
 from tests.text_data import load, prepare_texts, small_text
 
 KEY = jax.random.key(5)
@@ -44,10 +45,10 @@ def examples(task, split, rows=64):
 
 
 def create(config, schema, train=None):
-    """The task of a config with initial parameters."""
+    """The task of a config with parameters."""
     model = config_lib.build_model(config, schema)
     task = tasks.create(config, model, schema, train)
-    return task, contextual_bert.initialize(model, jax.random.key(0))
+    return task, drawn(model)
 
 
 def test_tokens_are_masked_exactly_and_never_special_ones(directory):

@@ -9,13 +9,13 @@ from flax import traverse_util
 
 from cbert.data import prepared
 from cbert.errors import UserError
-from cbert.model import contextual_bert
 from cbert.schema import SPECIAL_VALUES, MultiValued, TokenFeature
 from cbert.tasks import create
 from cbert.training import config as config_lib
 from cbert.training.initialize import Initializer
 from tests import steps
 from tests.conftest import small
+from tests.models import drawn
 from tests.test_initialize import best_params
 
 
@@ -34,7 +34,7 @@ def test_items_and_values_are_matched_by_name(trained, schema, capsys):
     )
     config = small(model__layers=1)
     task = create(config, config_lib.build_model(config, other), other)
-    params = contextual_bert.initialize(task.model, jax.random.key(7))
+    params = drawn(task.model)
     began = steps.flat(Initializer(str(trained), task, other)(params))
     known, fresh = best_params(trained), steps.flat(params)
     for name in ("embedding/items", "embedding/bias"):
@@ -67,7 +67,7 @@ def test_features_in_another_order_give_what_they_gave(trained, schema, data_dir
     own, task = (
         create(config, config_lib.build_model(config, one), one) for one in (schema, other)
     )
-    fresh = contextual_bert.initialize(task.model, jax.random.key(7))
+    fresh = drawn(task.model)
     began = Initializer(str(trained), task, other)(fresh)
     known = traverse_util.unflatten_dict(best_params(trained), sep="/")
     rows = prepared.load(data_dir, config.data.name, "validation", schema).columns

@@ -2,20 +2,18 @@
 
 import functools
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
 from cbert.inference import text_functions
 from cbert.inference.text_predictor import TextPredictor
 from cbert.inference.text_program import TextProgram
-from cbert.model import contextual_bert
 from cbert.schema import TEXT, Categorical, Numerical, Schema, Target
 from cbert.schema.tokenizer import SPECIAL_TOKENS, TokenizerOptions
 from cbert.training import config as config_lib
 from cbert.training.checkpoint import Checkpoints
 from cbert.training.state import Progress, TrainState
 from cbert.training.workdir import initialise_workdir
+from tests.models import drawn
 from tests.text_data import small_text
 
 WORDS = ("a", "blue", "is", "please", "red", "seat", "table", "##s", "?", "'", "7", "8", "é")
@@ -24,6 +22,7 @@ FEATURES = (
     Categorical("mood", 3, ("warm", "cold")),
     Numerical("age", 2, 40.0, 20.0, (20.0, 60.0)),
 )
+
 TARGETS = {
     "masked_language": Target("label", ("not_next", "is_next"), (5, 4)),
     "classification": Target("label", ("x", "y", "z"), (3, 2, 1)),
@@ -49,13 +48,10 @@ def assemble(task, method="gs", max_length=12, context_features=True, **override
     if task == "masked_language":
         config.task.masked_language.next_sentence = True
     model = config_lib.build_model(config, of_task)
-    drawn = np.random.default_rng(0)
-    params = jax.tree.map(
-        lambda x: x + 0.3 * drawn.standard_normal(x.shape, np.float32),
-        contextual_bert.initialize(model, jax.random.key(0)),
-    )
     functions = text_functions.functions(model, config, of_task)
-    return TextPredictor(of_task, config, 3, TextProgram(functions, params, of_task, (4,)))
+    return TextPredictor(
+        of_task, config, 3, TextProgram(functions, drawn(model), of_task, (4,))
+    )
 
 
 def save(predictor, workdir):
