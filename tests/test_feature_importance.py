@@ -51,21 +51,22 @@ def prepared(tmp_path_factory):
     return str(directory)
 
 
+def trained_and_evaluated(prepared, directory, method):
+    """A tiny run with context dropout, evaluated with feature importance."""
+    config = small(method, data__dir=prepared, data__name="letters", model__layers=1)
+    config.train.update({"context_dropout": 0.2, "steps": 60, "eval_every": 30})
+    config.optimizer.learning_rate = 1e-2
+    loop.train(config, directory / method)
+    options = evaluate.EvaluationOptions(feature_importance=True)
+    evaluation = evaluate.evaluate(directory / method, options)
+    evaluation_files.write(evaluation, evaluation_files.summary(evaluation), directory / method)
+    return config, evaluation
+
+
 @pytest.fixture(scope="module")
 def trained(prepared, tmp_path_factory):
-    """Two tiny runs with context dropout, evaluated with feature importance."""
     directory = tmp_path_factory.mktemp("trained")
-    for method in ("none", "gsu"):
-        config = small(method, data__dir=prepared, data__name="letters", model__layers=1)
-        config.train.update({"context_dropout": 0.2, "steps": 60, "eval_every": 30})
-        config.optimizer.learning_rate = 1e-2
-        loop.train(config, directory / method)
-        options = evaluate.EvaluationOptions(feature_importance=True)
-        evaluation = evaluate.evaluate(directory / method, options)
-        evaluation_files.write(
-            evaluation, evaluation_files.summary(evaluation), directory / method
-        )
-    return directory, config, evaluation
+    return directory, *trained_and_evaluated(prepared, directory, "gsu")
 
 
 def test_importance_is_that_of_contexts_perturbed_by_hand(trained):
@@ -126,8 +127,9 @@ def test_measured_importance_stays_until_the_checkpoint_is_another(trained, tmp_
 
 
 @pytest.mark.soak
-def test_a_trained_sweep_is_reported(trained):
+def test_a_trained_sweep_is_reported(prepared, trained):
     directory, _, evaluation = trained
+    trained_and_evaluated(prepared, directory, "none")
     done = run("report", f"--workdir={directory}")
     assert "none → gsu" in done.stdout
     assert "missing" not in done.stdout
