@@ -4,7 +4,6 @@ python -m experiments.prepare --input=meals.jsonl.gz --name=meals --data_dir=dat
 python -m experiments.prepare --synthetic=stylist --sets=20000 --articles=500 --name=stylist
 """
 
-import dataclasses
 import functools
 import json
 import pathlib
@@ -124,8 +123,32 @@ def main() -> None:
     if (_INPUT.value is None) == (_SYNTHETIC.value is None):
         raise UserError("give one of --input=FILE and --synthetic=stylist")
     _check_combinations()
-    options = prepare.Options(
-        kind=_KIND.value,
+    builder.check_new(_DATA_DIR.value, _NAME.value, _OVERWRITE.value)
+    schema = schema_file.load(_SCHEMA.value) if _SCHEMA.value else None
+    options = _options(schema.kind if schema else _KIND.value)
+    _check_kind(options.kind)
+    bad_rows = readers.BadRows(_INPUT.value or "", _SKIP_BAD_ROWS.value)
+    destination = _DATA_DIR.value, _NAME.value, options
+    if _INPUT.value:
+        given = readers.read(_INPUT.value, options.kind, _columns(), bad_rows)
+        written, numbers = prepare.prepare(given, *destination, schema)
+    else:
+        of_split = functools.partial(stylist.schema, _ARTICLES.value, seed=_SEED.value)
+        written, numbers = prepare.prepare(
+            _synthetic(), *destination, schema or of_split, _origin()
+        )
+    for line in bad_rows.messages:
+        print(f"skipped {line}")
+    print(summary.format_summary(numbers, options.longer))
+    print(f"\nwritten to {written}")
+    if "train" in numbers["examples"]:  # With a schema, the data may be there to evaluate.
+        _suggest(numbers)
+
+
+def _options(kind: str) -> prepare.Options:
+    """What the flags say; the kind may be the schema's."""
+    return prepare.Options(
+        kind=kind,
         min_count=_MIN_COUNT.value,
         value_min_count=_VALUE_MIN_COUNT.value,
         max_items=_MAX_ITEMS.value,
@@ -146,33 +169,6 @@ def main() -> None:
             stride=_STRIDE.value or 0,
         ),
     )
-    builder.check_new(_DATA_DIR.value, _NAME.value, _OVERWRITE.value)
-    schema = schema_file.load(_SCHEMA.value) if _SCHEMA.value else None
-    if schema:
-        options = dataclasses.replace(options, kind=schema.kind)
-    _check_kind(options.kind)
-    bad_rows = readers.BadRows(_INPUT.value or "", _SKIP_BAD_ROWS.value)
-    if _INPUT.value:
-        records_read = readers.read(_INPUT.value, options.kind, _columns(), bad_rows)
-        written, numbers = prepare.prepare(
-            records_read, _DATA_DIR.value, _NAME.value, options, schema
-        )
-    else:
-        make_schema = functools.partial(stylist.schema, _ARTICLES.value, seed=_SEED.value)
-        written, numbers = prepare.prepare(
-            _synthetic(),
-            _DATA_DIR.value,
-            _NAME.value,
-            options,
-            schema or make_schema,
-            _origin(),
-        )
-    for line in bad_rows.messages:
-        print(f"skipped {line}")
-    print(summary.format_summary(numbers, options.longer))
-    print(f"\nwritten to {written}")
-    if "train" in numbers["examples"]:  # With a schema, the data may be there to evaluate.
-        _suggest(numbers)
 
 
 def _suggest(numbers: dict[str, Any]) -> None:
