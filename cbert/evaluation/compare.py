@@ -58,9 +58,9 @@ def cell(metric: Metric, summary: dict[str, Any]) -> str:
 def plus_minus(
     mean: float, error: float | None, scale: float = 1, digits: int = 4, sign: str = ""
 ) -> str:
-    """A mean and its standard error; where there is no error, the cell says `none`."""
-    shown = "none" if error is None else f"{scale * error:.{digits}f}"
-    return f"{scale * mean:{sign}.{digits}f} ± {shown}"
+    """A mean and its standard error; the mean alone where one group gives no error."""
+    shown = "" if error is None else f" ± {scale * error:.{digits}f}"
+    return f"{scale * mean:{sign}.{digits}f}{shown}"
 
 
 def align(rows: list[list[str]]) -> str:
