@@ -62,14 +62,23 @@ def test_variants_are_named_by_what_differs():
     assert labels(*rates) == ["gsu learning_rate=0.001", "gsu learning_rate=0.003"]
     sizes = [small("gs"), small("gs", train__batch_size=8), small("gs", eval__batch_size=8)]
     assert labels(*sizes) == [
-        "gs eval.batch_size=64 train.batch_size=32",
-        "gs eval.batch_size=64 train.batch_size=8",
-        "gs eval.batch_size=8 train.batch_size=32",
+        "gs",
+        "gs train.batch_size=8",
+        "gs eval.batch_size=8",
+    ]
+    grid = [small("gs", seed=seed, model__dropout=rate) for seed in (0, 1) for rate in (0, 0.1)]
+    for config, steps in zip(grid, (6, 6, 7, 7), strict=True):
+        config.train.steps = steps
+    assert labels(*grid) == [
+        "gs dropout=0.0 steps=6",
+        "gs dropout=0.1 steps=6",
+        "gs dropout=0.0 steps=7",
+        "gs dropout=0.1 steps=7",
     ]
 
 
 def test_a_field_is_named_where_it_tells_variants_apart():
-    """A field is left out for a method with one value that every other method has, too."""
+    """A field is left out where most variants of its method, and all others, have its value."""
     readings = [small("c"), small("c", model__c__reading="fnn")]
     assert labels(small("none"), *readings) == ["none", "c reading=project", "c reading=fnn"]
     rates = small("none"), small("gsu", optimizer__learning_rate=3e-4)

@@ -14,6 +14,8 @@ from cbert.training import config as config_lib
 METHOD, WIDTH = "model.method", "model.feed_forward"
 CONSTANT = "model.constant_context"
 Fields = dict[str, Any]
+# Of one field: method to how many of its variants have each value, as JSON.
+Counts = dict[str, collections.Counter[str]]
 
 
 def group(runs: list[RunDirectory]) -> dict[str, dict[int, RunDirectory]]:
@@ -48,9 +50,10 @@ def identity(config: ml_collections.ConfigDict) -> Fields:
 def label(variants: list[Fields]) -> list[str]:
     """A name for each variant: its method, then the fields in which it differs from others.
 
-    A field is left out for a method that has a single value of it if every other method has
-    that value, too. Controls have names of their own: `constant context`, and `wide` or
-    `narrow` for a method whose feed-forward networks are wider or narrower than usual.
+    A field is left out where most variants of the method have its value and every other method
+    has it, too; so `gs` is what its ablations, `gs dropout=0.1` and others, differ from.
+    Controls have names of their own: `constant context`, and `wide` or `narrow` for a method
+    whose feed-forward networks are wider or narrower than usual.
     """
     for usual in (_usual_width(variants), None):
         plain = [_without_notes(fields, usual) for fields in variants]
@@ -83,31 +86,32 @@ def _without_notes(fields: Fields, usual: int | None) -> tuple[Fields, list[str]
     return fields, notes
 
 
-def _differing(plain: list[Fields]) -> dict[str, dict[str, set[str]]]:
-    """Field to method to its values as JSON, for every field with several values."""
+def _differing(plain: list[Fields]) -> dict[str, Counts]:
+    """The counts of every field with several values."""
     differing = {}
     for name in sorted({name for fields in plain for name in fields} - {METHOD}):
-        values: dict[str, set[str]] = {}
+        counts: Counts = collections.defaultdict(collections.Counter)
         for fields in plain:
-            values.setdefault(fields[METHOD], set()).add(json.dumps(fields.get(name)))
-        if len(set.union(*values.values())) > 1:
-            differing[name] = values
+            counts[fields[METHOD]][json.dumps(fields.get(name))] += 1
+        if len(set().union(*counts.values())) > 1:
+            differing[name] = counts
     return differing
 
 
-def _field_texts(fields: Fields, differ: dict[str, dict[str, set[str]]]) -> list[str]:
+def _field_texts(fields: Fields, differ: dict[str, Counts]) -> list[str]:
     """Texts such as `learning_rate=0.001`; the section is added to an ambiguous name."""
     short = config_lib.short_names(differ)
     return [
         f"{short[name]}={_text(fields[name])}"
-        for name, values in differ.items()
-        if name in fields and not _is_common(values, fields[METHOD])
+        for name, counts in differ.items()
+        if name in fields and not _is_usual(counts, fields[METHOD], json.dumps(fields[name]))
     ]
 
 
-def _is_common(values: dict[str, set[str]], method: str) -> bool:
-    """Returns whether the method has a single value that every other method has, too."""
-    return len(values[method]) == 1 and all(values[method] <= own for own in values.values())
+def _is_usual(counts: Counts, method: str, value: str) -> bool:
+    """Returns whether most of the method's variants have the value, and all other methods."""
+    most = 2 * counts[method][value] > counts[method].total()
+    return most and all(value in own for own in counts.values())
 
 
 def _text(value: Any) -> str:
