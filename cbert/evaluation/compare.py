@@ -48,9 +48,9 @@ def format_feature_importance(importance: dict[str, Any], metric: Metric) -> str
 
 
 def cell(metric: Metric, summary: dict[str, Any]) -> str:
-    """A metric's mean and standard error as a table shows them."""
+    """A metric's mean and standard error as a table shows them; empty where there is none."""
     if metric.name not in summary:  # A baseline may not predict all that a model does.
-        return "none"
+        return ""
     measured = summary[metric.name]
     return plus_minus(measured["mean"], measured["standard_error"], metric.scale, metric.digits)
 
