@@ -22,7 +22,6 @@ FEATURES = (
     Vector("image", 12, 0.5, 2.0, 3),
     Numerical("level", 4, 1.0, 3.0),
 )
-
 VIEWED = History("viewed", 8, max_items=3)
 ITEMS = tuple("abcde")
 

@@ -19,9 +19,8 @@ from cbert.data import prepared
 from cbert import parallel
 from cbert.training import run
 import jax
-config = small("gs", data__dir=sys.argv[1], model__dropout=0.0, train__masking="rate")
-config.model.layers = 1
-config.train.mask_rate = 0.4
+config = small("gs", data__dir=sys.argv[1], model__layers=1, model__dropout=0.0)
+config.train.update({"masking": "rate", "mask_rate": 0.4})
 config.train.update({"context_dropout": 0.2, "context_replacement": 0.3})
 schema = prepared.load_schema(sys.argv[1], "small")
 train, held_out = (

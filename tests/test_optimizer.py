@@ -20,11 +20,11 @@ def test_weight_decay_shrinks_kernels_and_nothing_else(schema, packs):
     made = optimizer.make_optimizer(0.5, 1.0, 0.9, 0.999, packs)
 
     @jax.jit
-    def update(params):
+    def step_without_gradients(params):
         none = jax.tree.map(jnp.zeros_like, params)
         return made.update(none, made.init(params), params)[0]
 
-    updates = update(params)
+    updates = step_without_gradients(params)
     for path, update in flat(updates).items():
         decays = path.endswith("kernel")
         np.testing.assert_allclose(update, -0.5 if decays else 0.0, rtol=1e-6, err_msg=path)

@@ -63,7 +63,7 @@ def softmax(x):
 
 
 def assemble(schema, method="gsu", **overrides):
-    """A predictor of fresh parameters."""
+    """A predictor of drawn parameters, in which nothing is 0 or 1."""
     config = small(method, **overrides)
     model = config_lib.build_model(config, schema)
     params = drawn(model)

@@ -45,7 +45,7 @@ def examples(task, split, rows=64):
 
 
 def create(config, schema, train=None):
-    """The task of a config with parameters."""
+    """The task of a config, and parameters of its model."""
     model = config_lib.build_model(config, schema)
     task = tasks.create(config, model, schema, train)
     return task, drawn(model)

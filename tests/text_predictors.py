@@ -22,7 +22,6 @@ FEATURES = (
     Categorical("mood", 3, ("warm", "cold")),
     Numerical("age", 2, 40.0, 20.0, (20.0, 60.0)),
 )
-
 TARGETS = {
     "masked_language": Target("label", ("not_next", "is_next"), (5, 4)),
     "classification": Target("label", ("x", "y", "z"), (3, 2, 1)),
