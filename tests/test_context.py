@@ -130,6 +130,22 @@ def test_a_history_is_the_mean_of_the_models_items(encoder):
     assert not np.allclose(wanted[2], wanted[3])
 
 
+def test_sums_of_values_and_items_by_hand():
+    schema = schema_of(*FEATURES, VIEWED)
+    config = dataclasses.replace(SMALL, value_pooling="sum")
+    model = contextual_bert.build(config, "np", schema)
+    params = drawn(model)
+    columns = schema.encode_contexts([FULL, {"tags": [], "viewed": []}])
+    context = model.encoder.apply({"params": params}, columns, method="embed_context")
+    tags, own = (params["context_encoder"][f"feature_{name}"] for name in ("tags", "viewed"))
+    codes, items = columns["tags"][0], params["embedding"]["items"]
+    assert (codes != 0).sum() == 2
+    sums = tags["embedding"][codes[0]] + tags["embedding"][codes[1]]
+    np.testing.assert_allclose(context.features["tags"], [sums, 0 * sums], atol=1e-6)
+    mapped = (items[0] + items[4]) @ own["kernel"] + own["bias"]
+    np.testing.assert_allclose(context.features["viewed"], [mapped, own["bias"]], atol=1e-6)
+
+
 GROUPS, SIZE = 4, 4
 
 

@@ -11,7 +11,9 @@ import pytest
 from cbert.data import masking
 from cbert.model import attention
 from cbert.model.conditioning import NAMES
+from cbert.model.config import ModelConfig
 from cbert.model.cross_entropy import cross_entropy
+from cbert.model.heads import MaskedItemHead
 from cbert.schema import MASK_ITEM, PAD_ITEM, TokenFeature
 from cbert.tasks.masked_item import MaskedItem
 from tests.conftest import some
@@ -159,6 +161,19 @@ def plain_loss(params, codes, context, positions, targets, features):
     vectors = jnp.maximum(dense(params["transform"], vectors), 0)
     logits = vectors @ params["embedding"]["items"].T + params["embedding"]["bias"]
     return -jax.nn.log_softmax(logits)[np.arange(len(codes)), targets].sum()
+
+
+@pytest.mark.parametrize(
+    ("activation", "wanted"),
+    [("linear", [1.5, -0.5]), ("relu", [1.5, 0.0]), ("gelu", [1.39979, -0.15427])],
+)
+def test_the_dense_layer_before_the_output(activation, wanted):
+    """By hand: [1, 2] through [[0.5, 0.5], [0.5, -0.5]] is [1.5, -0.5]; gelu(x) = x Φ(x)."""
+    head = MaskedItemHead(ModelConfig(dimension=2, transform_activation=activation))
+    kernel = np.array([[0.5, 0.5], [0.5, -0.5]], np.float32)
+    params = {"transform": {"kernel": kernel, "bias": np.zeros(2, np.float32)}}
+    out = head.apply({"params": params}, np.array([[[1.0, 2.0]]], np.float32))
+    np.testing.assert_allclose(out, [[wanted]], atol=1e-5)
 
 
 @pytest.mark.parametrize("short", some([0, 32], 32))

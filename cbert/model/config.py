@@ -5,6 +5,7 @@ import dataclasses
 from cbert.config import field
 
 ZERO, POPULARITY = "zero", "popularity"
+MEAN, SUM = "mean", "sum"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +47,9 @@ class ModelConfig:
     )
     transform_activation: str = field(
         "relu",
-        "activation of the dense layer before the output; `gelu` is BERT's, exact",
-        choices=("relu", "gelu"),
+        "activation of the dense layer before the output; `gelu` is BERT's, exact, and "
+        "`linear` is none",
+        choices=("relu", "gelu", "linear"),
     )
     transform_norm: bool = field(
         False, "whether a norm follows the dense layer before the output, as in BERT"
@@ -75,6 +77,12 @@ class ModelConfig:
         "bins",
         "how numbers are embedded: one vector a bin, or a linear map",
         choices=("bins", "linear"),
+    )
+    value_pooling: str = field(
+        MEAN,
+        "how the embeddings of a feature's several values or of a history's items become one: "
+        "`mean`, or `sum`, which also tells how many they are",
+        choices=(MEAN, SUM),
     )
     constant_context: bool = field(
         False,

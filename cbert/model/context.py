@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
 
-from cbert.model.config import ModelConfig
+from cbert.model.config import MEAN, SUM, ModelConfig
 from cbert.model.layers import Array, embedding_init
 from cbert.schema import (
     MISSING_VALUE,
@@ -47,15 +47,21 @@ class Context:
     histories: dict[str, tuple[Array, Array]] = struct.field(default_factory=dict)
 
 
+def sum_pool(x: Array, present: Array) -> Array:
+    """The sum of x `[B, K, D]` where `bool [B, K]` says so."""
+    return jnp.where(present[..., None], x, 0).sum(axis=1)
+
+
 def mean_pool(x: Array, present: Array) -> Array:
     """The mean of x `[B, K, D]` where `bool [B, K]` says so; zero where it says so nowhere."""
-    present = present[..., None]
-    total = jnp.where(present, x, 0).sum(axis=1)
-    return total / jnp.maximum(present.sum(axis=1), 1)
+    return sum_pool(x, present) / jnp.maximum(present.sum(axis=1, keepdims=True), 1)
+
+
+POOLS = {MEAN: mean_pool, SUM: sum_pool}
 
 
 class CategoricalEmbedding(nn.Module):
-    """The mean of the embeddings of a feature's values; an empty list gives zero."""
+    """The mean or sum of the embeddings of a feature's values; an empty list gives zero."""
 
     config: ModelConfig
     values: int
@@ -70,8 +76,8 @@ class CategoricalEmbedding(nn.Module):
             embedding_init(self.config, self.width),
             (SPECIAL_VALUES + self.values, self.width),
         )
-        mean = mean_pool(table[codes], codes != PAD_VALUE)
-        return mean, codes[:, 0] != MISSING_VALUE
+        pooled = POOLS[self.config.value_pooling](table[codes], codes != PAD_VALUE)
+        return pooled, codes[:, 0] != MISSING_VALUE
 
 
 class NumericalProjection(nn.Module):
@@ -118,7 +124,7 @@ class BinnedEmbedding(nn.Module):
 
 
 class HistoryEmbedding(nn.Module):
-    """A linear map of the mean of the items' embeddings, or an embedding where it is missing.
+    """A linear map of the items' pooled embeddings, or an embedding where it is missing.
 
     The items' embeddings are the model's own, the unknown item's too; an empty history gives
     the bias.
@@ -131,12 +137,12 @@ class HistoryEmbedding(nn.Module):
     def __call__(self, rows: Array, embed_items: EmbedItems) -> tuple[Array, Array]:
         """rows `int32 [B, 1 + K]`: observed, then the items' codes."""
         observed, codes = rows[:, 0] > 0, rows[:, 1:]
-        mean = mean_pool(embed_items(codes), codes != PAD_ITEM)
+        pooled = POOLS[self.config.value_pooling](embed_items(codes), codes != PAD_ITEM)
         init = embedding_init(self.config, self.width)
-        kernel = self.param("kernel", init, (mean.shape[1], self.width))
+        kernel = self.param("kernel", init, (pooled.shape[1], self.width))
         bias = self.param("bias", nn.initializers.zeros, (self.width,))
         missing = self.param("missing", init, (1, self.width))
-        return jnp.where(observed[:, None], mean @ kernel + bias, missing), observed
+        return jnp.where(observed[:, None], pooled @ kernel + bias, missing), observed
 
 
 @functools.singledispatch

@@ -19,6 +19,7 @@ Array = jax.Array
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": nn.relu,
     "gelu": functools.partial(nn.gelu, approximate=False),
+    "linear": lambda x: x,
 }
 # The name under which `FNN` sows its units into the collection `intermediates`.
 UNITS = "units"
