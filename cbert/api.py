@@ -179,7 +179,7 @@ def build(config: ml_collections.ConfigDict) -> Experiment:
             "train.shard_items is for whole runs; use train, or set it false to take steps"
         )
     run = run_lib.assemble(config, schema, train, validation)
-    state = initialize.initialised(config, run, schema)[0]
+    state = initialize.initialised(run, initialize.read(config, schema))[0]
     return Experiment(config, schema, run.task, state, run.key, run.train_step, run, train)
 
 

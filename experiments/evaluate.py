@@ -26,7 +26,9 @@ _SPLIT = flags.DEFINE_enum(
 )
 _CHECKPOINT = flags.DEFINE_string("checkpoint", "best", "The checkpoint: best, last or a step.")
 _DATA_DIR = flags.DEFINE_string(
-    "data_dir", "", "The directory of prepared data sets; by default the run's."
+    "data_dir",
+    "",
+    "Where the run's prepared data lie now, if they were moved; other data take --name.",
 )
 _NAME = flags.DEFINE_string(
     "name", "", "The name of the prepared data set; by default the run's."

@@ -89,9 +89,13 @@ def _plan(workdir: pathlib.Path) -> tuple[list[jobs.Job], int]:
         schema,
     )
     for point in expanded:
-        workdir_lib.check(point.apply(config), schema, workdir / point.name)
-    if _VMAP_SEEDS.value and config.train.patience:
-        raise UserError("--vmap_seeds: train.patience ends each seed at its own step; set it 0")
+        own = point.apply(config)
+        workdir_lib.check(own, schema, workdir / point.name)
+        if _VMAP_SEEDS.value and own.train.patience:
+            raise UserError(
+                f"{point.name}: train.patience ends each seed at its own step; set it 0 with "
+                "--vmap_seeds"
+            )
     importance = _FEATURE_IMPORTANCE.value and schema is not None and bool(schema.features)
     evaluate = functools.partial(job_commands.evaluate, _SPLIT.value, importance)
     todo = jobs.make(expanded, workdir, _VMAP_SEEDS.value, job_commands.train, evaluate)
@@ -100,12 +104,12 @@ def _plan(workdir: pathlib.Path) -> tuple[list[jobs.Job], int]:
 
 def _own_sweep(path: str) -> list[dict[str, Any]]:
     """The config file's list of overrides; none where it has none and --methods is given."""
-    module = config_file.load_module(path)
-    if not hasattr(module, "sweep"):
-        if _METHODS.value:
-            return []
+    # A run's directory is a config, too, but no module.
+    is_run = pathlib.Path(path).expanduser().is_dir()
+    sweep = None if is_run else getattr(config_file.load_module(path), "sweep", None)
+    if sweep is None and not _METHODS.value:
         raise UserError(f"{path} has no sweep(); give --methods, or define it")
-    return module.sweep()
+    return sweep() if sweep else []
 
 
 def _launcher(workdir: pathlib.Path) -> launchers.Launcher:

@@ -12,7 +12,7 @@ from absl import flags
 from cbert import parallel
 from cbert.evaluation import diagnosis
 from cbert.training import loop
-from cbert.training.workdir import finished
+from cbert.training.workdir import finished, has_checkpoints
 from experiments import command, config_flag
 
 _CONFIG = config_flag.define()
@@ -56,7 +56,8 @@ def main() -> None:
         return
     for workdir, progress in zip(workdirs, results, strict=True):
         if not finished(pathlib.Path(workdir).expanduser()):
-            print(f"{workdir}: stopped and saved; the same command goes on")
+            saved = " and saved" if has_checkpoints(pathlib.Path(workdir).expanduser()) else ""
+            print(f"{workdir}: stopped{saved}; the same command goes on")
             continue
         if _DIAGNOSE.value:
             print(f"{workdir}: {diagnosis.of_run(workdir)}")

@@ -23,6 +23,7 @@ from cbert import files, tasks
 from cbert.data import prepared
 from cbert.errors import UserError
 from cbert.evaluation.compare import align
+from cbert.model import conditioning
 from cbert.sweep import halving, jobs, launchers
 from cbert.sweep.points import STEPS, Point
 from cbert.sweep.running import Sweep, described
@@ -43,6 +44,9 @@ _DRY_RUN = flags.DEFINE_bool("dry_run", False, "List the trials, and end.")
 flags.mark_flag_as_required("config")
 
 
+# A config file may add methods of its own when it is read.
+_BUILT_IN = frozenset(conditioning.NAMES)
+
 Scores = dict[int, float | None]
 
 
@@ -50,6 +54,11 @@ def main() -> None:
     """Runs rung after rung, and writes the config of the best trial."""
     config, workdir = _CONFIG.value, pathlib.Path(_WORKDIR.value).expanduser().absolute()
     config_lib.check(config)
+    if config.model.method not in _BUILT_IN:
+        raise UserError(
+            f"model.method is {config.model.method!r}, and a config is written for built-in "
+            "methods only; use experiments.sweep with --set"
+        )
     sizes, trials = halving.rung_sizes(_TRIALS.value), list(range(_TRIALS.value))
     schema = prepared.load_schema(config.data.dir, config.data.name)
     metric = tasks.create(config, config_lib.build_model(config, schema), schema).metrics[0]
@@ -85,7 +94,7 @@ def _run(points: list[Point], workdir: pathlib.Path) -> bool:
         sweep.run(launchers.Local(_WORKERS.value), job_commands.Shown())
     if sweep.failures:  # A trial whose loss is not finite is a result, too.
         print(described(sweep.failures), file=sys.stderr)
-    return bool(sweep.failures) or sweep.finished()
+    return sweep.ended()
 
 
 def _table(config: ml_collections.ConfigDict, rungs: list[Scores], metric: Metric) -> str:

@@ -1,14 +1,18 @@
 """What the commands say unasked: a config to start from, how a run went, and where it loses."""
 
+import json
 import re
+import shutil
 
 import numpy as np
 import pytest
 
 import cbert
-from cbert.data import prepared
-from cbert.evaluation import baselines, diagnosis, evaluate, evaluation_files
+from cbert import tasks
+from cbert.data import columns, prepared
+from cbert.evaluation import baselines, diagnosis, evaluate, evaluation_files, text_baselines
 from cbert.sweep import halving
+from cbert.tasks import prediction
 from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
 from cbert.training import suggest
@@ -60,6 +64,25 @@ def test_the_line_on_a_run_has_the_numbers_of_an_evaluation(trained):
     assert f"cross-entropy {own:.4f}, " in line
     word = "ahead of" if own < means[strongest] else "behind"
     assert f"{word} {strongest} ({means[strongest]:.4f})" in line
+
+
+def test_baselines_answer_what_the_validations_asked(trained, tmp_path, schema, data_dir):
+    """With `train.eval_examples` that is a part of the validation split."""
+    shutil.copytree(trained, tmp_path / "run")
+    config = json.loads((trained / "config.json").read_text())
+    config["train"]["eval_examples"] = 40
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    line = diagnosis.of_run(tmp_path / "run")
+    name, stated = re.search(r"(?:behind|ahead of) ([^(]+) \(([\d.]+)\)", line).groups()
+    whole = prepared.load(data_dir, "small", "validation", schema)
+    split = columns.selected(whole, [len(whole) * number // 40 for number in range(40)])
+    task = tasks.create(small(), config_lib.build_model(small(), schema), schema)
+    load = baselines.loader(data_dir, "small", schema)
+    queries = task.queries(split, "one")
+    answers = text_baselines.predictions(task, load, schema, split, queries)
+    answered = prediction.metrics(task, answers[name], queries)
+    assert stated == f"{answered['cross_entropy']:.4f}"
+    assert f"({stated})" not in diagnosis.of_run(trained)
 
 
 def test_an_evaluation_names_the_baselines_that_are_better(trained):
@@ -150,6 +173,18 @@ def test_trials_are_drawn_from_the_seed_and_halved():
     assert {one["model.dimension"] for one in drawn} == {8, 16, 32}
     assert all(2.5e-4 <= one["optimizer.learning_rate"] <= 4e-3 for one in drawn)
     assert len({one["optimizer.learning_rate"] for one in drawn}) > 30
+    config.train.init_from = "runs/other"
+    widths = {
+        (one["model.dimension"], one["model.feed_forward"])
+        for one in [halving.draw(config, trial) for trial in range(9)]
+    }
+    assert widths == {(16, 32)}
+    assert halving.draw(config, 7) == {
+        **drawn[6],
+        "model.dimension": 16,
+        "model.feed_forward": 32,
+    }
+    config.train.init_from = ""
     assert halving.rung_sizes(9) == [9, 3, 1]
     assert halving.rung_sizes(1) == [1]
     config.train.update({"steps": 90, "eval_every": 9})

@@ -8,6 +8,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from cbert.model import attention, contextual_bert
@@ -58,7 +59,7 @@ def test_tokens_are_items_and_features_or_nothing():
     np.testing.assert_allclose(tokens[0, :2], viewed, atol=1e-6)
     mapped = dense(own["features"]["feature_day"], np.asarray(day)[[3, 4]])
     np.testing.assert_allclose(tokens[[0, 2], 3], mapped, atol=1e-6)
-    assert (tokens[:, 4] == 0).all()
+    np.testing.assert_array_equal(tokens[:, 4], np.broadcast_to(own["empty"][0], (4, 16)))
 
 
 @pytest.mark.soak
@@ -149,17 +150,38 @@ def test_gradients_reach_the_items_of_a_history(kernels):
     assert np.abs(gradient["conditioning"]["tokens"]["type_viewed"]).max() > 1e-4
 
 
+def test_an_empty_context_has_gradients_as_large_as_others():
+    """Before the first step; a token of zeros would make them ten thousand times larger."""
+    schema = schema_of(VIEWED, DAY)
+    model = build(schema, "history", dataclasses.replace(SMALL, layers=1))
+    params = contextual_bert.initialize(model, jax.random.key(0))
+
+    @jax.jit
+    def gradient_norm(columns):
+        def total(params):
+            x, *_ = model.apply({"params": params}, CODES, columns, CODES[:, :1] * 0)
+            return (x * jnp.arange(16)).sum()
+
+        return optax.tree.norm(jax.grad(total)(params)["conditioning"])
+
+    full, empty = (
+        gradient_norm(schema.encode_contexts([context] * 2))
+        for context in ({"viewed": ["a", "h"], "day": "mon"}, {})
+    )
+    assert 0.1 < empty / full < 10
+
+
 def test_counts_and_operations(monkeypatch):
     attention_size, ends = 4 * (128 * 128 + 128), 2 * 128
     block = attention_size + 128 * 256 * 2 + 256 + 128 + 2 * ends
     read = 4 * (attention_size + ends)
-    tokens = (736 + 12) * 128
+    tokens = (736 + 12 + 1) * 128  # And one that stands in for none.
     for blocks in (0, 1, 2):
         model = build(SCHEMA, "history", ModelConfig(), blocks=blocks)
         assert contextual_bert.count(model) == PAPER["none"] + tokens + read + blocks * block
     # The type of a history is a vector, and its items need no projection.
     model = build(schema_of(VIEWED, DAY), "history", ModelConfig(), blocks=0)
-    assert contextual_bert.count(model) == PAPER["none"] + (1 + (6 + 1)) * 128 + read
+    assert contextual_bert.count(model) == PAPER["none"] + (1 + (6 + 1) + 1) * 128 + read
     monkeypatch.setattr(attention, "SHORT", 0)
     # The context encoder also maps the mean of the history's items to its width.
     assert_traced(build(schema_of(VIEWED, DAY), "history", blocks=2), extra=16 * 8)

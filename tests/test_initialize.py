@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -61,7 +62,7 @@ def test_a_classifier_begins_with_the_encoder_of_a_run(directory, pretrained, ca
     config = small_text("classification", directory)
     task = create(config, config_lib.build_model(config, schema), schema)
     params = drawn(task.model)
-    began = steps.flat(Initializer(str(pretrained), task, schema)(params))
+    began = steps.flat(Initializer(str(pretrained), task.model, schema)(params))
     known, fresh = best_params(pretrained), steps.flat(params)
     new = {"pooler/dense/kernel", "pooler/dense/bias", "classifier/kernel", "classifier/bias"}
     assert began.keys() - known.keys() == new
@@ -84,7 +85,7 @@ def test_a_features_values_are_matched_by_name(directory, pretrained, capsys):
     config = small_text("masked_language", directory)
     task = create(config, config_lib.build_model(config, changed), changed)
     params = drawn(task.model)
-    began = steps.flat(Initializer(str(pretrained), task, changed)(params))
+    began = steps.flat(Initializer(str(pretrained), task.model, changed)(params))
     name, number = f"context_encoder/feature_{mood.name}/embedding", len(mood.values)
     known, fresh = best_params(pretrained)[name], steps.flat(params)[name]
     expected = np.concatenate([known[:3], known[:3:-1], fresh[-1:]])
@@ -93,7 +94,7 @@ def test_a_features_values_are_matched_by_name(directory, pretrained, capsys):
     assert line in capsys.readouterr().out
     other = dataclasses.replace(schema, items=(*schema.items[:-1], "new"))
     with pytest.raises(UserError, match="the data have another vocabulary than"):
-        Initializer(str(pretrained), task, other)
+        Initializer(str(pretrained), task.model, other)
 
 
 def test_only_a_fresh_run_reads_them(directory, pretrained, tmp_path, capsys):
@@ -105,6 +106,31 @@ def test_only_a_fresh_run_reads_them(directory, pretrained, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "resuming" in printed
     assert "initialised from" not in printed
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [("typo", "no such file"), ("hf:typo", "config.json: No such file")],
+)
+def test_a_source_that_is_refused_claims_no_work_directory(
+    directory, tmp_path, source, message
+):
+    config = small_text("tagging", directory, "tags", train__init_from=source)
+    with pytest.raises(UserError, match=message):
+        loop.train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_pretrained_bert_of_another_size_claims_no_work_directory(directory, tmp_path):
+    """Its sizes are compared when the model is built, and before the directory is written."""
+    _, schema = load(directory, "tags")
+    shutil.copytree(RANDOM_BERT, tmp_path / "bert")
+    (tmp_path / "bert" / "vocab.txt").write_text("\n".join(schema.items) + "\n")
+    source = f"hf:{tmp_path}/bert"
+    config = small_text("tagging", directory, "tags", train__init_from=source)
+    with pytest.raises(UserError, match="and the pretrained model's is"):
+        loop.train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("kernels", ["fast", "plain"])
@@ -154,7 +180,7 @@ def test_a_pretrained_bert_with_a_context_begins_as_itself(tmp_path):
         config.model.method = method
         task = create(config, config_lib.build_model(config, schema), schema)
         params = contextual_bert.initialize(task.model, jax.random.key(1))
-        began = Initializer(f"hf:{folder}", task, schema)(params)
+        began = Initializer(f"hf:{folder}", task.model, schema)(params)
         columns = jax.tree.map(lambda column: column[:8], split.columns)
         vectors[method] = np.asarray(task.outputs(began, columns).vectors)
     np.testing.assert_allclose(vectors["none"], vectors["gs"], atol=1e-5)

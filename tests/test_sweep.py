@@ -226,6 +226,7 @@ def test_a_sweep_killed_twice_and_started_at_once_equals_an_unbroken_run(
             "a\ntraining \\x1b[1m9%\nit was killed by SIGKILL",
         ),
         (-6, "", "it was killed by SIGABRT"),
+        (-35, "", "it was killed by signal 35"),
     ],
 )
 def test_why_a_command_failed(code, output, expected):

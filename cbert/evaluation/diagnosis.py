@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from cbert import tasks
+from cbert.data.columns import evenly_spaced
 from cbert.evaluation import text_baselines
 from cbert.evaluation.baselines import OPTIMA, loader
 from cbert.evaluation.evaluation import MODEL, Evaluation
@@ -39,9 +40,10 @@ def of_run(workdir: str | pathlib.Path) -> str:
     if not measured:
         return "no validation was made"
     load = loader(config.data.dir, config.data.name, schema)
-    validation = load("validation")
-    assert validation is not None
+    whole = load("validation")
+    assert whole is not None
     # Training asks the same queries after every validation.
+    validation = evenly_spaced(whole, config.train.eval_examples)
     queries = task.queries(validation, ONE)
     others = {}
     for name, predictions in text_baselines.predictions(

@@ -32,7 +32,8 @@ def draw(config: ml_collections.ConfigDict, trial: int) -> dict[str, Any]:
     """The settings of a trial, a function of the config's seed; trial 0 has the config's own.
 
     The learning rate is drawn within a factor of 4 and the weight decay from 0.001 to 0.3, both
-    on a logarithmic scale; dropout from five values; and the width is half, once or twice.
+    on a logarithmic scale; dropout from five values; and the width is half, once or twice, but
+    the config's own where the model begins with parameters or vectors of a file.
     """
     own = config_lib.flat(config.to_dict())
     if not trial:
@@ -40,6 +41,8 @@ def draw(config: ml_collections.ConfigDict, trial: int) -> dict[str, Any]:
     random = stream("trial", config.seed, trial)
     rate = own[RATE] * 4 ** random.uniform(-1, 1)
     dropout, factor = random.choice(DROPOUTS), random.choice(WIDTH_FACTORS)
+    if config.train.init_from or config.train.item_embeddings:
+        factor = 1.0  # What the model begins with has widths of its own.
     decay = 10 ** random.uniform(-3, math.log10(0.3))
     heads = config.model.heads
     dimension = heads * max(round(own[WIDTHS[0]] * factor / heads), 1)

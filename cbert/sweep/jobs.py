@@ -167,5 +167,6 @@ def failure(code: int, output: str, most: int = 5) -> str:
             message = list(rest)[:most] or message
     ended = f"it ended with exit code {code}"
     if code < 0:
-        ended = f"it was killed by {signal.Signals(-code).name}"
+        known = {int(one): one.name for one in signal.Signals}
+        ended = f"it was killed by {known.get(-code, f'signal {-code}')}"
     return "\n".join([*(printable(line)[:300] for line in message), ended])

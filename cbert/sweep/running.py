@@ -84,6 +84,11 @@ class Sweep:
         """Returns whether every run is finished."""
         return all(state.phase == states.FINISHED for state in self.states.values())
 
+    def ended(self) -> bool:
+        """Returns whether no run is left to be made: each is finished or has failed."""
+        over = states.FINISHED, states.FAILED
+        return all(state.phase in over for state in self.states.values())
+
     def _set(self, job: Job, phase: str) -> None:
         for path in job.paths:
             self.states[path].phase = phase

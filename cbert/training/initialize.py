@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -14,7 +14,6 @@ from cbert.data import vocabulary
 from cbert.errors import UserError
 from cbert.model import contextual_bert, huggingface
 from cbert.schema import TEXT, Feature, Schema, schema_file
-from cbert.tasks.base import Task
 from cbert.training import checkpoint, item_vectors, named_rows
 from cbert.training import config as config_lib
 from cbert.training.item_vectors import ItemVectors
@@ -29,34 +28,6 @@ Path = tuple[str, ...]
 Params = Any
 
 
-def initialised(
-    config: ml_collections.ConfigDict,
-    run: Run,
-    schema: Schema,
-    vectors: ItemVectors | None = None,
-) -> list[TrainState]:
-    """Each seed's state before the first step.
-
-    Its parameters are those of `train.init_from`, and then the items' embeddings those of
-    `train.item_embeddings`, which `vectors` holds if they were read before.
-    """
-    initializers: list[Callable[[Any], Any]] = []
-    if config.train.init_from:
-        initializers.append(Initializer(config.train.init_from, run.task, schema))
-    if vectors := vectors or item_vectors.of_config(config, schema):
-        initializers.append(vectors)
-    if not initializers:
-        return run.states()
-
-    def begun(state: TrainState) -> TrainState:
-        params = run.placement.gather(state.params)
-        for initializer in initializers:
-            params = initializer(params)
-        return dataclasses.replace(state, params=run.placement.place(params))
-
-    return [begun(state) for state in run.states()]
-
-
 class Initializer:
     """Puts the parameters of `train.init_from` in place of fresh ones.
 
@@ -64,18 +35,18 @@ class Initializer:
     What the other run does not know, such as the labels of another classifier, begins anew.
     """
 
-    def __init__(self, source: str, task: Task, schema: Schema) -> None:
+    def __init__(self, source: str, model: Any, schema: Schema) -> None:
         """Reads the parameters.
 
         Args:
           source: A run's work directory, or `hf:` and the folder of a Hugging Face model.
-          task: The task of the run that begins.
+          model: The model of the run that begins.
           schema: The schema of its data.
 
         Raises:
           UserError: the source is not what it must be, or has another vocabulary.
         """
-        self._source, self._task = source, task
+        self._source, self._model = source, model
         self._pretrained: huggingface.Pretrained | None = None
         self._known: dict[Path, np.ndarray] = {}
         self._changed: set[str] = set()
@@ -96,14 +67,13 @@ class Initializer:
 
     def __call__(self, params: Params) -> Params:
         """The parameters with the known ones in place, on the host."""
+        fresh = jax.device_get(params)
         if self._pretrained is not None:
-            fresh = jax.device_get(params)
             joined, unmatched = huggingface.initialize_from(
-                self._task.model, fresh, self._pretrained
+                self._model, fresh, self._pretrained
             )
             not_found, unused = unmatched.not_found, unmatched.unused
         else:
-            fresh = jax.device_get(params)
             joined, not_found, unused = _join(fresh, self._known, self._changed, self._tables)
         used = len(jax.tree.leaves(joined)) - len(not_found)
         print(f"initialised from {self._source}: {used} parameters", flush=True)
@@ -117,6 +87,39 @@ class Initializer:
         _print_names("begin anew", not_found)
         _print_names("not used", unused)
         return jax.tree.map(np.asarray, joined)
+
+
+def read(config: ml_collections.ConfigDict, schema: Schema) -> list[Initializer | ItemVectors]:
+    """What `train.init_from` and `train.item_embeddings` name, in the order of their use.
+
+    Raises:
+      UserError: one of them is not what it must be.
+    """
+    initializers: list[Initializer | ItemVectors] = []
+    if source := config.train.init_from:
+        model = config_lib.build_model(config, schema)
+        initializers.append(Initializer(source, model, schema))
+    if vectors := item_vectors.of_config(config, schema):
+        initializers.append(vectors)
+    return initializers
+
+
+def initialised(run: Run, initializers: list[Initializer | ItemVectors]) -> list[TrainState]:
+    """Each seed's state before the first step, after what was read is put in place.
+
+    Raises:
+      UserError: what was read does not fit the model.
+    """
+    if not initializers:
+        return run.states()
+
+    def begun(state: TrainState) -> TrainState:
+        params = run.placement.gather(state.params)
+        for initializer in initializers:
+            params = initializer(params)
+        return dataclasses.replace(state, params=run.placement.place(params))
+
+    return [begun(state) for state in run.states()]
 
 
 def _print_names(what: str, names: tuple[str, ...]) -> None:

@@ -15,7 +15,7 @@ from cbert import files, parallel
 from cbert.data import prepared
 from cbert.errors import UserError
 from cbert.training import config as config_lib
-from cbert.training import console, initialize, item_vectors
+from cbert.training import console, initialize
 from cbert.training import run as run_lib
 from cbert.training import workdir as workdir_lib
 from cbert.training.callbacks import Callback, Callbacks, Event
@@ -63,21 +63,23 @@ def train_seeds(
     schema = prepared.load_schema(config.data.dir, config.data.name)
     for one, path in zip(configs, paths, strict=True):
         workdir_lib.check(one, schema, path)
-    # A resumed run goes without the file. Else a mistake in it shows before the compilation.
+    # A resumed run goes without these files. Else a mistake in them shows before the
+    # compilation, and before the work directory belongs to this config.
     resumes = any(workdir_lib.has_checkpoints(path) for path in paths)
-    vectors = None if resumes else item_vectors.of_config(config, schema)
+    initializers = [] if resumes else initialize.read(config, schema)
     with contextlib.ExitStack() as stack:
         stack.enter_context(console.only_first_prints())
         stop = stack.enter_context(Stop())
         run = run_lib.set_up(config, schema, seeds)
+        states = initialize.initialised(run, initializers)
         for one, path in zip(configs, paths, strict=True):
             if parallel.is_first():
                 stack.enter_context(files.Lock(path, "work directory", wait))
                 workdir_lib.initialise_workdir(one, schema, path)
         with parallel.error_context():
             seed_runs = open_all(stack, run, paths)
-            if not run.steps_taken:
-                run.set_states(initialize.initialised(config, run, schema, vectors))
+            if initializers and not run.steps_taken:
+                run.set_states(states)
             if not _ended(config, seed_runs, run.steps_taken):
                 with console.bar(config, len(seed_runs), run.steps_taken) as bar:
                     _loop(config, run, seed_runs, stop, bar, callbacks)

@@ -15,7 +15,7 @@ from cbert.model.conditioning.feature_tokens import FeatureTokens
 from cbert.model.conditioning.method import READ, WEIGHTS, Method, Sizes
 from cbert.model.config import ModelConfig
 from cbert.model.context import Context
-from cbert.model.layers import FNN, AddAndNorm, Array, Dropout
+from cbert.model.layers import FNN, AddAndNorm, Array, Dropout, embedding_init
 from cbert.schema import Feature, History
 
 EMPTY = "(empty)"  # What stands in for an empty context among the names of features.
@@ -52,8 +52,8 @@ class ContextTokens(nn.Module):
 
     An item's token is its embedding in the model's table plus a learned vector of the feature;
     as in a set, the order of the items is not used. Missing features have no token. Where there
-    would be none at all, a token of zeros stands in, which the biases of later layers turn into
-    a learned one.
+    would be none at all, a learned token stands in. It is not zero to begin with, because the
+    norm of a vector near zero has gradients that are 1 / sqrt(epsilon) times too large.
     """
 
     config: ModelConfig
@@ -78,7 +78,8 @@ class ContextTokens(nn.Module):
             tokens.append(embedded)
             masks.append(mask)
         empty = jnp.concatenate(masks, axis=1).sum(axis=1, keepdims=True) == 0
-        tokens.append(jnp.zeros((len(empty), 1, size)))
+        stand_in = self.param("empty", embedding_init(self.config, size), (1, 1, size))
+        tokens.append(jnp.broadcast_to(stand_in, (len(empty), 1, size)))
         x = jnp.concatenate([one.astype(self.config.dtype) for one in tokens], axis=1)
         return x, jnp.concatenate([*masks, empty], axis=1)
 
