@@ -160,6 +160,47 @@ def test_older_names_and_types_are_read(tmp_path):
         assert (read.parameters[path] == values.astype(np.float16)).all()
 
 
+def test_configs_that_say_the_same_in_other_words_are_read(tmp_path):
+    expected = huggingface.read(RANDOM_BERT)
+    others = {"hidden_act": "gelu_python", "position_embedding_type": None}
+    others |= {"tie_word_embeddings": False}
+    config = {name: value for name, value in CONFIG.items() if name != "model_type"} | others
+    buffer = {"bert.embeddings.mask": np.full(3, -np.inf, np.float32)}
+    read = huggingface.read(folder_of(tmp_path / "one", config, TENSORS | buffer))
+    assert read.config == expected.config
+    assert read.unused == ("embeddings.mask",)
+    head = {
+        "classifier.weight": np.ones((3, 16), np.float32),
+        "classifier.bias": np.zeros(3, np.float32),
+    }
+    config = {name: value for name, value in CONFIG.items() if name != "id2label"}
+    folder = folder_of(tmp_path / "three", config | {"num_labels": 3}, TENSORS | head)
+    assert huggingface.read(folder).labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+def test_a_padded_vocabulary_and_one_segment_fit():
+    """The first rows are taken, and a segment that is not there begins anew."""
+    pretrained = huggingface.read(RANDOM_BERT)
+    parameters = dict(pretrained.parameters)
+    parameters["embedding", "segments"] = parameters["embedding", "segments"][:1]
+    one_segment = dataclasses.replace(pretrained, parameters=parameters)
+    config = pretrained.config
+    model = text_bert.build(config, "none", (), (48, 12), heads.PretrainingHead(config, 48))
+    params = drawn(model)
+    filled, unmatched = huggingface.initialize_from(model, params, one_segment)
+    table = TENSORS["bert.embeddings.word_embeddings.weight"]
+    assert (filled["embedding"]["tokens"] == table[:48]).all()
+    assert (filled["output_bias"] == TENSORS["cls.predictions.bias"][:48]).all()
+    segments = filled["embedding"]["segments"]
+    assert (segments[0] == parameters["embedding", "segments"][0]).all()
+    assert (segments[1] == params["embedding"]["segments"][1]).all()
+    assert unmatched.not_found == ()
+    other = dataclasses.replace(config, transform_activation="relu")
+    model = text_bert.build(other, "none", (), (48, 12), heads.PretrainingHead(other, 48))
+    with pytest.raises(UserError, match="transform_activation is relu, and the"):
+        huggingface.initialize_from(model, params, pretrained)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -168,7 +209,6 @@ def test_older_names_and_types_are_read(tmp_path):
         ({"hidden_act": "gelu_new"}, "hidden_act is 'gelu_new'; it must be one of relu, gelu"),
         ({"position_embedding_type": "relative_key"}, "it must be absolute"),
         ({"is_decoder": True}, "is_decoder is True; it must be False"),
-        ({"tie_word_embeddings": False}, "tie_word_embeddings is False; it must be True"),
         ({"hidden_size": "16"}, "hidden_size is '16'; it must be a whole number"),
         ({"hidden_size": True}, "hidden_size is True; it must be a whole number"),
         ({"hidden_size": 18}, "hidden_size is 18, not a multiple of num_attention_heads, 4"),
@@ -201,7 +241,10 @@ def test_files_that_are_not_there_or_not_whole_are_refused(tmp_path):
     (one / "config.json").write_bytes(b"\xff\xfe")
     assert "it is not JSON" in refusal(one)
     (one / "config.json").write_text(json.dumps(CONFIG))
-    (one / "model.safetensors").unlink()
+    (one / "model.safetensors").rename(one / "model-00001-of-00002.safetensors")
+    (one / "model.safetensors.index.json").write_text("{}")
+    assert "the weights are in several files; save the model again in one" in refusal(one)
+    (one / "model.safetensors.index.json").unlink()
     assert "there is no model.safetensors and no pytorch_model.bin" in refusal(one)
     (one / "pytorch_model.bin").write_bytes(b"not a zip file")
     line = refusal(one)

@@ -59,7 +59,8 @@ class ModelConfig:
     )
     initializer: str = field(
         "scaled",
-        "`scaled` by fan-in, or `bert`: normal, deviation 0.02, truncated at two deviations",
+        "`scaled` by fan-in, or `bert`: normal, deviation 0.02, truncated at two deviations; "
+        "with `bert` a context begins weak",
         choices=("bert", "scaled"),
     )
     output_bias: str = field(

@@ -91,7 +91,7 @@ class NumericalProjection(nn.Module):
         """values `float32 [B, 1 + numbers]`, observed first."""
         del embed_items  # Its values are not items.
         init, numbers = embedding_init(self.config, self.width), values.shape[1] - 1
-        # The result begins as large as an embedding, however many the numbers are.
+        # With `scaled` it begins as large as an embedding, however many the numbers are.
         kernel_init = embedding_init(self.config, self.width * max(numbers, 1))
         kernel = self.param("kernel", kernel_init, (numbers, self.width))
         bias = self.param("bias", nn.initializers.zeros, (self.width,))

@@ -158,6 +158,7 @@ def count(model: Model) -> int:
 def counted(path: tuple[str, ...]) -> bool:
     """Returns whether Table 1 counts it, as all but context embeddings and the last layer.
 
-    The item embeddings are the last layer, which is tied to them.
+    The item embeddings are the last layer, which is tied to them. Its bias lies beside them,
+    or, for texts, on its own.
     """
-    return path[0] not in ("embedding", "context_encoder")
+    return path[0] not in ("embedding", "context_encoder", "output_bias")

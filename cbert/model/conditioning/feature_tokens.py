@@ -15,8 +15,8 @@ from cbert.model.layers import Array, embedding_init
 class FeatureTokens(nn.Module):
     """t_f = W_f e_f + b_f: each feature's embedding, projected to D on its own.
 
-    The bias b_f is the feature's type embedding. A token begins as large as an item's
-    embedding, however wide its feature is.
+    The bias b_f is the feature's type embedding. With `scaled` initial values a token begins as
+    large as an item's embedding, however wide its feature is.
     """
 
     config: ModelConfig

@@ -12,12 +12,8 @@ from cbert.errors import UserError, one_line, shown
 
 CONFIG, SAFETENSORS, TORCH = "config.json", "model.safetensors", "pytorch_model.bin"
 READ = ("F64", "F32", "F16", "BF16", "I64", "I32", "BOOL")
-TOKENIZER_FILES = (
-    "vocab.txt",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-)
+VOCABULARIES = ("vocab.txt", "tokenizer.json")
+TOKENIZER_FILES = (*VOCABULARIES, "tokenizer_config.json", "special_tokens_map.json")
 
 
 def read_config(path: pathlib.Path) -> dict[str, Any]:
@@ -45,14 +41,12 @@ def read_tensors(folder: pathlib.Path) -> tuple[pathlib.Path, dict[str, np.ndarr
     for name, read in ((SAFETENSORS, _safetensors), (TORCH, _torch)):
         path = folder / name
         if path.is_file():
-            tensors = read(path)
-            for tensor, values in tensors.items():
-                if not np.isfinite(values).all():
-                    raise UserError(
-                        f"{path}: the tensor {shown(tensor)} has values that are not finite; "
-                        "download it again"
-                    )
-            return path, tensors
+            return path, read(path)
+    if any(folder.glob("*.index.json")):
+        raise UserError(
+            f"{folder}: the weights are in several files; save the model again in one, with "
+            "save_pretrained and a larger max_shard_size"
+        )
     raise UserError(f"{folder}: there is no {SAFETENSORS} and no {TORCH}; give another folder")
 
 

@@ -42,8 +42,13 @@ FIXED = {
     "position_embedding_type": "absolute",
     "is_decoder": False,
     "add_cross_attention": False,
-    "tie_word_embeddings": True,
 }
+# Other names of an activation.
+ACTIVATIONS = {"gelu_python": "gelu"}
+# Ours may have fewer rows than theirs: their positions are more, or their vocabulary is padded.
+FIRST_ROWS = (("embedding", "positions"), ("embedding", "tokens"), ("output_bias",))
+SEGMENTS = ("embedding", "segments")
+MOST_LABELS = 1_000_000  # A damaged file may claim any number.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,16 +96,16 @@ def read(folder: str | pathlib.Path) -> Pretrained:
 def _model_config(
     raw: dict[str, Any], path: pathlib.Path
 ) -> tuple[ModelConfig, tuple[int, int, int]]:
-    if raw.get("model_type") != "bert":
-        raise UserError(
-            f"{path}: model_type is {shown(raw.get('model_type'))}; it must be bert"
-        )
+    if raw.get("model_type", "bert") != "bert":  # Old files have none.
+        raise UserError(f"{path}: model_type is {shown(raw['model_type'])}; it must be bert")
     for name, value in FIXED.items():
-        if raw.get(name, value) != value:
+        if raw.get(name) not in (None, value):
             raise UserError(f"{path}: {name} is {shown(raw[name])}; it must be {value}")
     declared, chosen = section_fields(ModelConfig), {}
     for name, (field, default) in FIELDS.items():
         chosen[field] = raw.get(name, default)
+        if field == "activation" and isinstance(chosen[field], str):
+            chosen[field] = ACTIVATIONS.get(chosen[field], chosen[field])
         if complaint := declared[field].complaint(chosen[field]):
             raise UserError(f"{path}: {name} is {shown(chosen[field])}; it must be {complaint}")
     sizes = tuple(raw.get(name, default) for name, default in SIZES.items())
@@ -162,16 +167,24 @@ def _join(
                     f"{path}: {name} has the shape {shape}, and by "
                     f"{folder_files.CONFIG} it must have {expected}"
                 )
+            if not np.isfinite(tensors[name]).all():
+                raise UserError(
+                    f"{path}: the tensor {shown(name)} has values that are not finite; "
+                    "download it again"
+                )
         parameters[entry.path] = entry.join(tensors)
         used.update(entry.tensors)
     return parameters, tuple(sorted(tensors.keys() - used))
 
 
 def _labels(raw: dict[str, Any], path: pathlib.Path) -> tuple[str, ...]:
-    """The names of a classifier's labels; without names there are two, as theirs has it."""
+    """The names of a classifier's labels; without names and number there are two, as theirs."""
     names = raw.get("id2label")
     if names is None:
-        return ("LABEL_0", "LABEL_1")
+        count = raw.get("num_labels", 2)
+        if type(count) is not int or not 0 < count < MOST_LABELS:
+            raise UserError(f"{path}: num_labels is {shown(count)}; it must be a number from 1")
+        return tuple(f"LABEL_{index}" for index in range(count))
     if not isinstance(names, dict) or sorted(names) != sorted(map(str, range(len(names)))):
         raise UserError(f"{path}: id2label is {shown(names)}; it must name labels from 0")
     ordered = tuple(names[str(index)] for index in range(len(names)))
@@ -203,21 +216,28 @@ def initialize_from(
 ) -> tuple[Params, Unmatched]:
     """A model's parameters with the pretrained ones in place of those that have their path.
 
-    A model of shorter texts takes the first positions.
+    A model of shorter texts takes the first positions, one of a smaller vocabulary the first
+    tokens, and a segment that the pretrained model lacks begins anew.
 
     Raises:
       UserError: a choice or a size of the two differs.
     """
     ours, theirs = model.encoder.config, pretrained.config
-    for field in (*(field for field, _ in FIELDS.values()), "positions", "embedding_norm"):
+    flat = traverse_util.flatten_dict(params)
+    common = flat.keys() & pretrained.parameters.keys()
+    fields = [*(field for field, _ in FIELDS.values()), "positions", "embedding_norm"]
+    if any(path[0] == "transform" for path in common):
+        fields += ["transform_activation", "transform_norm"]
+    for field in fields:
         one, other = getattr(ours, field), getattr(theirs, field)
         if one != other and not field.endswith("dropout"):
             raise UserError(f"model.{field} is {one}, and the pretrained model's is {other}")
-    flat = traverse_util.flatten_dict(params)
-    for path in flat.keys() & pretrained.parameters.keys():
+    for path in common:
         values, shape = pretrained.parameters[path], flat[path].shape
-        if path == ("embedding", "positions"):
+        if path in FIRST_ROWS:
             values = values[: shape[0]]
+        if path == SEGMENTS and values.shape[1:] == shape[1:]:
+            values = np.concatenate([values, flat[path][len(values) :]])[: shape[0]]
         if values.shape != shape:
             raise UserError(
                 f"the parameter {'/'.join(path)} has the shape {list(shape)}, and the "
