@@ -40,7 +40,7 @@ def main() -> None:
     context = parsed(query_flags.CONTEXT)
     predictor = query_flags.load_for_texts()
     if query_flags.INPUT.value is not None:
-        query_flags.predict_file(predictor, TextQuery(context=context, k=_K.value))
+        query_flags.predict_file(predictor, TextQuery(None, context, _TEXT_B.value, k=_K.value))
         return
     query = TextQuery(_TEXT.value, context, _TEXT_B.value, words, _K.value)
     prediction = predictor.predict_batch([query])[0]

@@ -100,6 +100,10 @@ def test_a_click_masks_a_card(page, served, schema):
 def test_a_search_and_a_prediction_add_items(page, served, schema):
     page.goto(link(served, items=[], context={}))
     settled(page)
+    page.get_by_label("Add an item").fill("a b c d e f g h i j k l m n o p q")
+    page.locator(".matches [role=alert]").wait_for()
+    assert "give at most 16" in page.locator(".matches").inner_text()
+    assert page.locator("#error").is_hidden()
     page.get_by_label("Add an item").fill("bag")
     page.locator(".matches button").first.wait_for()
     page.keyboard.press("ArrowDown")
@@ -117,6 +121,8 @@ def test_a_slider_changes_the_ranking_of_both_models(page, served, schema):
         link(served, items=list(schema.items[:3]), context={"age": 20, "occasion": "work"})
     )
     before = settled(page)
+    titles = [title.split(" step")[0] for title in page.locator(".panel h3").all_inner_texts()]
+    assert titles == ["[GSU] main", "[GSU] compare"]
     slider = page.get_by_role("slider", name="age")
     assert slider.input_value() == "20"
     slider.fill("68")

@@ -118,6 +118,10 @@ MISTAKES = {
     "an item is a number": ({"items": [3]}, "items.0 must be a string, not 3"),
     "a repeated item": ({"items": ["a", "a"]}, "item 'a' occurs twice in a set"),
     "10 000 items": ({"items": [str(n) for n in range(10_000)]}, "items holds 10000"),
+    "many values": (
+        {"items": [], "context": {"tags": ["x"] * 10_001}},
+        "context has 10,001 values; give at most 10,000 in all",
+    ),
     "context is a list": ({"items": [], "context": []}, "context must be an object"),
     "a feature near another": ({"items": [], "context": {"agee": 3}}, "did you mean 'age'?"),
     "a value of another kind": ({"items": [], "context": {"age": "old"}}, "'age' is numerical"),
@@ -141,9 +145,11 @@ def test_every_mistake_is_one_sentence(served, schema):
         assert "\n" not in response["error"]
         assert len(response["error"]) < 400
     many, bad = [{"items": []}] * 65, [{"items": []}, {"items": [], "k": 0}]
+    long = [{"items": [], "context": {"tags": ["x"] * 4000}}] * 3
     for path, body, status, words in (
         ("/complete_batch", {"queries": many}, 400, "queries holds 65; give at most 64"),
         ("/complete_batch", {"queries": bad}, 400, "queries.1: k is 0"),
+        ("/complete_batch", {"queries": long}, 400, "queries has 12,000 values; give at most"),
         ("/score", {"items": []}, 400, "items is empty"),
         ("/score", {"items": [None]}, 400, "items.0 must be a string"),
         ("/explain", {"items": [], "item": "x"}, 400, "item names 'x'"),

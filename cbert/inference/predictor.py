@@ -69,7 +69,7 @@ class Predictor(BasePredictor):
             batch.
           context: Feature name to value; a feature is missing where it is absent or None. A
             batch takes a list of contexts, one for each list of items.
-          k: How many items to list; fewer are listed where fewer may be.
+          k: How many items to list, at most all; fewer are listed where fewer may be.
           slots: How many masked positions to append; without effect where an item is None.
           exclude: Items that are not listed.
           only: The items to choose from; None for all.

@@ -61,7 +61,7 @@ def by_features(data: ReportData) -> dict[str, Gains]:
             slices = _by_feature(data, feature)
             if 1 < len(slices) <= MOST_VALUES:
                 gains[feature.name] = _gains(data, feature.name, slices)
-    return {name: of_feature for name, of_feature in gains.items() if of_feature.queries}
+    return {name: one for name, one in gains.items() if one.queries and one.gains}
 
 
 def _by_feature(data: ReportData, feature: Feature) -> dict[str, np.ndarray]:

@@ -20,7 +20,10 @@ def is_finite(value: object) -> bool:
 def check_finite(name: str, value: object) -> None:
     """Raises `UserError` where a feature's number is not finite."""
     if not is_finite(value):
-        raise UserError(f"context {name!r} is {shown(value)}; use a finite number, or null")
+        raise UserError(
+            f"context {name!r} is {shown(value)}; use a finite number, smaller than "
+            f"{LARGEST:g} in size, or null"
+        )
 
 
 def check_text(text: str, what: str, longest: int = LONGEST_NAME) -> None:

@@ -1,15 +1,17 @@
 """The bodies of requests and responses, from which /openapi.json is made."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import pydantic
 from pydantic_core import PydanticCustomError
 
 from cbert.inference.queries import Completion, Query
-from cbert.serving.refusals import UNKNOWN_FIELD
+from cbert.serving.refusals import MANY_VALUES, UNKNOWN_FIELD
 
 MAX_QUERIES = 64
 MAX_K = 128
+MAX_VALUES = 10_000
 
 _VALUE_SCHEMA: dict[str, Any] = {
     "anyOf": [
@@ -20,6 +22,28 @@ _VALUE_SCHEMA: dict[str, Any] = {
 }
 # The model's schema decides the kind of a value, and the predictor checks it.
 Value = Annotated[Any, pydantic.WithJsonSchema(_VALUE_SCHEMA)]
+
+
+def _check_values(contexts: Iterable[dict[str, Any] | None]) -> None:
+    """Refuses very many texts in the lists of contexts: each is looked up and may be named."""
+    lists = (
+        value for one in contexts for value in (one or {}).values() if isinstance(value, list)
+    )
+    count = sum(isinstance(one, str) for values in lists for one in values)
+    if count > MAX_VALUES:
+        raise PydanticCustomError(MANY_VALUES, "many", {"count": count, "most": MAX_VALUES})
+
+
+def check_context(context: dict[str, Any] | None) -> dict[str, Any] | None:
+    _check_values([context])
+    return context
+
+
+def check_batch(queries: list[Any]) -> list[Any]:
+    _check_values(query.context for query in queries)
+    return queries
+
+
 ContextBody = Annotated[
     dict[str, Value] | None,
     pydantic.Field(
@@ -27,6 +51,7 @@ ContextBody = Annotated[
         max_length=10_000,
         fail_fast=True,
     ),
+    pydantic.AfterValidator(check_context),
 ]
 Item = Annotated[str, pydantic.Field(description="An item's name.")]
 # The predictor checks lower bounds: it names the vocabulary's size, too.
@@ -34,6 +59,8 @@ _K_SCHEMA: dict[str, Any] = {"minimum": 1, "description": "Items to list."}
 _SLOTS_SCHEMA: dict[str, Any] = {"minimum": 0, "description": "Masked positions to append."}
 _short = pydantic.Field(max_length=10_000, fail_fast=True)
 _long = pydantic.Field(max_length=100_000, fail_fast=True)
+batch = pydantic.Field(min_length=1, max_length=MAX_QUERIES, fail_fast=True)
+all_values = pydantic.AfterValidator(check_batch)
 
 
 class Body(pydantic.BaseModel):
@@ -75,9 +102,7 @@ class CompleteBody(QueryBody, ModelBody):
 class CompleteBatchBody(ModelBody):
     """Several queries, completed together."""
 
-    queries: Annotated[
-        list[QueryBody], pydantic.Field(min_length=1, max_length=MAX_QUERIES, fail_fast=True)
-    ]
+    queries: Annotated[list[QueryBody], batch, all_values]
 
 
 class ScoreBody(ModelBody):

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from cbert.errors import UserError, one_line, shown
 
-UNKNOWN_FIELD = "unknown_field"
+UNKNOWN_FIELD, MANY_VALUES = "unknown_field", "many_values"
 _SHOWN = 80
 _KINDS = {
     "string_type": "a string",
@@ -69,6 +69,9 @@ def sentence(error: Mapping[str, Any]) -> str:
         return f"{field} is missing"
     if kind == UNKNOWN_FIELD:
         return f"{'.'.join([*names, context['name']])} is not a field; /openapi.json lists them"
+    if kind == MANY_VALUES:
+        size, most = context["count"], context["most"]
+        return f"{field} has {size:,} values; give at most {most:,} in all"
     if kind == "too_long":
         return f"{field} holds {len(error['input']):,}; give at most {context['max_length']:,}"
     if kind == "string_too_long":

@@ -12,7 +12,6 @@ Text = Annotated[str, pydantic.Field(description="The text; `[MASK]` stands for 
 SecondText = Annotated[str, pydantic.Field(description="The second text of a pair.")]
 _K_SCHEMA: dict[str, Any] = {"minimum": 1, "description": "Tokens or labels to list."}
 _words = pydantic.Field(max_length=10_000, fail_fast=True, description="The words to tag.")
-_batch = pydantic.Field(min_length=1, max_length=messages.MAX_QUERIES, fail_fast=True)
 
 
 class TextQueryBody(messages.Body):
@@ -47,7 +46,7 @@ class PredictBody(ListedQueryBody, messages.ModelBody):
 class PredictBatchBody(messages.ModelBody):
     """Several texts, predicted together."""
 
-    queries: Annotated[list[ListedQueryBody], _batch]
+    queries: Annotated[list[ListedQueryBody], messages.batch, messages.all_values]
 
 
 class ExplainTextBody(TextQueryBody, messages.ModelBody):
@@ -73,7 +72,7 @@ class EmbeddedTextBody(messages.Body):
 class EmbedBody(messages.ModelBody):
     """Several texts to embed."""
 
-    queries: Annotated[list[EmbeddedTextBody], _batch]
+    queries: Annotated[list[EmbeddedTextBody], messages.batch, messages.all_values]
     pooling: Literal["cls", "mean"] = "cls"
 
 

@@ -48,7 +48,7 @@ function card(item, { toggle, remove }) {
 }
 
 // Calls add(name) with the item chosen; taken() gives the names not to offer.
-export function makeSearch(form, { add, taken, failed }) {
+export function makeSearch(form, { add, taken }) {
   const input = form.querySelector("input");
   const list = form.querySelector("ul");
   let newest = 0;
@@ -72,10 +72,11 @@ export function makeSearch(form, { add, taken, failed }) {
       const offered = items.map(({ name }) => name).filter((name) => !taken().includes(name));
       list.replaceChildren(...offered.slice(0, MATCHES).map((name) => match(name, choose)));
       if (!offered.length) list.append(element("li", { class: "quiet" }, "No item has this in its name."));
-      list.hidden = false;
     } catch (error) {
-      failed(error);
+      if (own !== newest) return;
+      list.replaceChildren(element("li", { class: "quiet", role: "alert" }, error.message));
     }
+    list.hidden = false;
   });
   input.addEventListener("input", search);
   input.addEventListener("focus", search);

@@ -8,12 +8,12 @@ import { makePanel, makeRanking } from "./ranking.js";
 const LISTED = 8;
 
 // See page.js for what a view is.
-export function makeItems(schema, { changed, failed }) {
+export function makeItems(schema, changed) {
   let items = []; // [{name, masked}]
   const isSet = schema.kind === "set";
   const hidden = () => items.filter(({ masked }) => masked);
   const rankings = schema.models.map((model) => {
-    const [list, show] = makeRanking(`Predictions of ${model.title}`, face, add);
+    const [list, show] = makeRanking(`Predictions of ${model.title}`, face, fill);
     makePanel(find("panels"), model, list);
     return show;
   });
@@ -28,7 +28,14 @@ export function makeItems(schema, { changed, failed }) {
     else items.push({ name, masked: false });
     change();
   }
-  makeSearch(find("add"), { add, taken: () => (isSet ? items.map(({ name }) => name) : []), failed });
+  // A prediction of a sequence is one for its first masked card.
+  function fill(name) {
+    const card = isSet ? undefined : hidden()[0];
+    if (!card) return add(name);
+    Object.assign(card, { name, masked: false });
+    change();
+  }
+  makeSearch(find("add"), { add, taken: () => (isSet ? items.map(({ name }) => name) : []) });
 
   return {
     heading: "What is missing?",
@@ -63,12 +70,12 @@ export function makeItems(schema, { changed, failed }) {
       return {
         query: describeQuery(schema.kind, masked.size),
         notes: completions[0].unknown_items.map((name) => `${name} is not in the vocabulary; it counts as an unknown item.`),
-        said: `Most probable: ${lists[0].slice(0, 3).map(({ item }) => describe(item).title).join(", ")}`,
+        said: `Most probable: ${lists[0].slice(0, 3).map(({ item }) => item).join(", ")}`,
         ...(isSet || masked.size < 2 ? { explain: { item: lists[0][0].item } }
           : { unexplained: "Shown when no more than one card is masked." }),
       };
     },
-    explained: ({ item }) => `Log-odds of “${describe(item).title}”, the first prediction`,
+    explained: ({ item }) => `Log-odds of “${item}”, the first prediction`,
   };
 }
 

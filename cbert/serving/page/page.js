@@ -23,11 +23,11 @@ let linkError; // The mistake in the link, until something is changed.
 
 async function start() {
   schema = await get("schema");
-  for (const model of schema.models) model.title = title(model.method);
+  for (const model of schema.models) model.title = title(model, schema.models);
   const kind = schema.kind === "text" ? "text" : "items";
   find("subject").append(find(`${kind}-view`).content);
   find("panels").classList.toggle("two", schema.models.length > 1);
-  view = (kind === "text" ? makeText : makeItems)(schema, { changed, failed: showError });
+  view = (kind === "text" ? makeText : makeItems)(schema, changed);
   find("heading").textContent = view.heading;
   document.title = `cbert: ${view.heading.toLowerCase()}`;
   find("subject-title").textContent = view.title;
@@ -47,8 +47,10 @@ async function start() {
   restore();
 }
 
-function title(method) {
-  return `[${method === "none" ? "None" : method.toUpperCase()}]`;
+// The method; of two runs of one method, also which of the server's two models it is.
+function title({ model, method }, models) {
+  const alone = models.filter((other) => other.method === method).length === 1;
+  return `[${method === "none" ? "None" : method.toUpperCase()}]${alone ? "" : ` ${model}`}`;
 }
 
 const READINGS = new Map(Object.entries({

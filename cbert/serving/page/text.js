@@ -9,7 +9,7 @@ const LISTED = 8;
 const LISTED_EACH = 4; // Of each of several masks.
 
 // See page.js for what a view is.
-export function makeText(schema, { changed }) {
+export function makeText(schema, changed) {
   const task = TASKS.get(schema.task);
   const masking = schema.task === "masked_language";
   const paired = schema.task !== "tagging"; // Whether there may be a second text.
