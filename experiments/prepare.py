@@ -18,7 +18,7 @@ from cbert.data.infer_target import NONE
 from cbert.data.prepare_text import NEXT, TRAIN, TextOptions
 from cbert.data.synthetic import stylist
 from cbert.errors import UserError
-from cbert.schema import SEQUENCE, SET, TEXT, History, schema_file
+from cbert.schema import SEQUENCE, SET, TEXT, History, Schema, schema_file
 from cbert.schema import target as target_lib
 from cbert.schema.tokenizer import LEAST_LENGTH, MOST_LENGTH
 from cbert.training import suggest
@@ -130,9 +130,13 @@ def main() -> None:
     bad_rows = readers.BadRows(_INPUT.value or "", _SKIP_BAD_ROWS.value)
     destination = _DATA_DIR.value, _NAME.value, options
     if _INPUT.value:
-        given = readers.read(_INPUT.value, options.kind, _columns(), bad_rows)
+        given = readers.read(_INPUT.value, options.kind, _columns(schema), bad_rows)
         written, numbers = prepare.prepare(given, *destination, schema)
     else:
+        if options.kind != SET:
+            raise UserError(
+                f"{_SCHEMA.value} is a schema of {options.kind}s; stylist makes sets"
+            )
         of_split = functools.partial(stylist.schema, _ARTICLES.value, seed=_SEED.value)
         written, numbers = prepare.prepare(
             _synthetic(), *destination, schema or of_split, _origin()
@@ -195,12 +199,11 @@ def _check_combinations() -> None:
                 raise UserError(
                     f"--{name} cannot be given together with {other}, which decides it"
                 )
-    for name in ("vocabulary_size", "lowercase"):
-        is_for = ".txt" if name == "lowercase" else TRAIN
-        if flags.FLAGS[name].present and not (
-            _VOCABULARY.value == TRAIN or _VOCABULARY.value.endswith(is_for)
-        ):
-            raise UserError(f"--{name} cannot be given together with --vocabulary=FILE")
+    trained = _VOCABULARY.value == TRAIN
+    if flags.FLAGS["vocabulary_size"].present and not trained:
+        raise UserError("--vocabulary_size cannot be given together with --vocabulary=FILE")
+    if flags.FLAGS["lowercase"].present and _VOCABULARY.value.endswith(".json"):
+        raise UserError("--lowercase cannot be given with a tokenizer.json, which decides it")
     if _LONGER.present and not (_MAX_ITEMS.present or _SCHEMA.value):
         raise UserError(f"--longer={_LONGER.value} needs --max_items")
     target = _RECORDS.value and pathlib.Path(_RECORDS.value).expanduser()
@@ -215,15 +218,18 @@ def _check_kind(kind: str) -> None:
             raise UserError(f"--{name} cannot be given together with --kind={kind}")
 
 
-def _columns() -> tables.Columns:
-    return tables.Columns(
+def _columns(schema: Schema | None) -> tables.Columns:
+    columns = tables.Columns(
         _pairs(_COLUMNS),
         _SEPARATOR.value,
         tuple(_CATEGORICAL.value),
         tuple(_NUMERICAL.value),
         tuple(_MULTI_VALUED.value),
         tuple(_HISTORY.value),
+        {feature.name: feature.kind for feature in schema.features} if schema else {},
     )
+    columns.check_kinds()
+    return columns
 
 
 def _synthetic() -> Iterator[records.Record]:

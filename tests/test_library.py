@@ -98,6 +98,7 @@ def test_a_data_frame_gives_the_records_of_its_rows():
         (5, "the records are 5; give a list of mappings"),
         (pandas.DataFrame({"item": [["a"]]}), "record 1: no 'items'"),
         (pandas.DataFrame({"items": [["a"], 3]}), "the DataFrame has mixed types in a column"),
+        (pandas.DataFrame({"items": [["a"]], "n": [2**70]}), "the DataFrame is not readable"),
     ],
 )
 def test_records_that_are_refused(records, message, tmp_path):

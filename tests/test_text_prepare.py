@@ -225,6 +225,9 @@ def test_pairs_are_counted_exactly(tmp_path):
     alone = documents(1, 6) + documents(1, 6, "validation")
     with pytest.raises(UserError, match="pairs=next needs two documents in each split"):
         make_prepared(tmp_path, alone, pairs="next", overwrite=True)
+    short = documents(3, 6) + documents(3, 1, "validation")
+    with pytest.raises(UserError, match="the validation split has no pairs, because none of"):
+        make_prepared(tmp_path, short, pairs="next", overwrite=True)
 
 
 def test_packing_joins_sentences_of_a_document_and_a_context(tmp_path):
@@ -301,7 +304,7 @@ def test_flags_of_texts_and_of_items_do_not_mix(tmp_path):
         "--kind=text", "--max_items=3"
     )
     assert "--pairs cannot be given together with --kind=set" in refusal("--pairs=next")
-    assert "--lowercase cannot be given together with --vocabulary=FILE" in refusal(
+    assert "--lowercase cannot be given with a tokenizer.json" in refusal(
         "--kind=text", "--vocabulary=x.json", "--nolowercase"
     )
     assert "x.json: no such vocabulary" in refusal(

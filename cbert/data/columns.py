@@ -39,6 +39,9 @@ class Texts(Sequence[str]):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step == 1:  # Else a part of a large split would make a list of the whole.
+                return self._column.slice(start, max(stop - start, 0)).to_pylist()
             return self._column.to_pylist()[index]
         return self._column[int(index)].as_py()
 

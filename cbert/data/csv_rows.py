@@ -44,11 +44,18 @@ def _cells(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(MAX_ROW)
     with io.TextIOWrapper(open_binary(path), "utf-8-sig", newline="") as file:
         lines = _RowLines(file, path)
-        reader = csv.reader(lines)
-        for cells in reader:
-            lines.size = 0
-            if cells:
-                yield reader.line_num, cells
+        # Not strict, a quote that is never closed would take the rows behind it into its cell.
+        reader = csv.reader(lines, strict=True)
+        try:
+            for cells in reader:
+                lines.size = 0
+                if cells:
+                    yield reader.line_num, cells
+        except csv.Error as error:
+            raise UserError(
+                f"{path}:{reader.line_num}: {error}; close the quote, and write a quote within "
+                "a quoted cell twice"
+            ) from None
 
 
 def rows(
@@ -61,6 +68,7 @@ def rows(
             f"{path}: the header is one cell, {shown(header[0])}; separate the cells of the "
             "file by commas"
         )
+    columns = columns.completed(header)
     field_of = field_of_column(columns, header, path)
     _check_header(field_of, columns, path)
     numerical = _numerical(path, header, field_of, columns)
@@ -102,7 +110,9 @@ def _numerical(
     for _, cells in cells_of:
         if not words:
             break
-        for index in [index for index in words if index < len(cells) and cells[index]]:
+        if len(cells) != len(header):
+            continue
+        for index in [index for index in words if cells[index]]:
             if _is_number(cells[index]):
                 numbers[index] += 1
                 continue

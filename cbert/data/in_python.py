@@ -10,7 +10,7 @@ import pyarrow
 from cbert.data import parquet_rows, tables
 from cbert.data.records import Record, Validator
 from cbert.data.row_errors import RowError
-from cbert.errors import UserError, shown
+from cbert.errors import UserError, one_line, shown
 from cbert.schema import TEXT
 
 
@@ -46,6 +46,10 @@ def _rows(source: Any, kind: str) -> Iterable[Any]:
             table = pyarrow.Table.from_pandas(source, preserve_index=False)
         except pyarrow.ArrowException as error:
             raise UserError(f"the DataFrame has mixed types in a column ({error})") from None
+        except (OverflowError, ValueError) as error:  # A huge integer, or a name twice.
+            raise UserError(
+                f"the DataFrame is not readable ({one_line(error)[:120]})"
+            ) from None
         return parquet_rows.of_table(table, columns, "the DataFrame")
     if isinstance(source, Mapping | str) or not isinstance(source, Iterable):
         raise UserError(f"the records are {shown(source)}; give a list of mappings")

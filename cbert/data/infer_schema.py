@@ -197,8 +197,3 @@ def infer(records: Iterable[Record], accumulator: SchemaAccumulator | None = Non
     for record in records:
         accumulator.observe(record)
     return accumulator.finish()
-
-
-def feature_names(records: Iterable[Record]) -> list[str]:
-    """The names of the context's features, in the order of first appearance."""
-    return list(dict.fromkeys(name for record in records for name in record.context))

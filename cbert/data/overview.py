@@ -51,9 +51,10 @@ class Overview:
         self.items.update(record.items)
         for name, value in record.context.items():
             self.observed[name] = self.observed.get(name, 0) + (value is not None)
-            if split != SPLITS[0] and isinstance(value, str | list):
-                values = [value] if isinstance(value, str) else value
-                self.held_out.setdefault(name, collections.Counter()).update(values)
+            if split != SPLITS[0]:
+                values = value if isinstance(value, list) else [value]
+                if values and isinstance(values[0], str):  # Vectors would fill memory.
+                    self.held_out.setdefault(name, collections.Counter()).update(values)
 
     def indices(self, split: str) -> np.ndarray:
         """The indices of the records of a split, `int64`, in the order in which they came."""

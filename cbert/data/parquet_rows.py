@@ -1,7 +1,8 @@
 """The rows of a Parquet file, as the objects that a line of JSON holds."""
 
 import pathlib
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pyarrow
@@ -11,6 +12,7 @@ import pyarrow.parquet
 from cbert import progress
 from cbert.data.tables import MAX_ROW, Columns, check_unique, field_of_column, too_large
 
+_INDEX = re.compile(r"__index_level_\d+__")  # What pandas calls an index that has no name.
 _ROWS = 32  # Few rows are decoded at once, because a long list may unpack from a few bytes.
 
 
@@ -27,14 +29,15 @@ def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
         pyarrow.parquet.ParquetFile(path, read_dictionary=texts, buffer_size=2**20) as file,
         progress.bar(desc="reading", unit=" rows") as bar,
     ):
-        field_of = field_of_column(columns, file.schema_arrow.names, path)
+        names = [name for name in file.schema_arrow.names if not _INDEX.fullmatch(name)]
+        field_of = field_of_column(columns, names, path)
         check_unique(_context_names(file.schema_arrow, field_of), path)
         line = 0
-        for batch in file.iter_batches(_ROWS):
+        for batch in file.iter_batches(_ROWS, columns=names):
             for row in _objects(_with_text_for_times(batch), path, line):
                 line += 1
                 bar.update()
-                yield line, _record(row, field_of)
+                yield line, _record(row, field_of, columns.history)
 
 
 def of_table(table: pyarrow.Table, columns: Columns, name: str) -> Iterator[dict[str, Any]]:
@@ -44,7 +47,7 @@ def of_table(table: pyarrow.Table, columns: Columns, name: str) -> Iterator[dict
     check_unique(_context_names(table.schema, field_of), path)
     for batch in table.to_batches(_ROWS):
         for row in _with_text_for_times(batch).to_pylist():
-            yield _record(row, field_of)
+            yield _record(row, field_of, columns.history)
 
 
 def _context_names(schema: pyarrow.Schema, field_of: dict[str, str]) -> list[str]:
@@ -53,7 +56,7 @@ def _context_names(schema: pyarrow.Schema, field_of: dict[str, str]) -> list[str
     for field in schema:
         if field.name == "context" and pyarrow.types.is_struct(field.type):
             names += [inner.name for inner in field.type]
-        elif field_of[field.name] == "context":
+        elif field_of.get(field.name) == "context":
             names.append(field.name)
     return names
 
@@ -105,13 +108,15 @@ def _unpacked_size(array: pyarrow.Array) -> int:
     return array.nbytes
 
 
-def _record(row: dict[str, Any], field_of: dict[str, str]) -> dict[str, Any]:
+def _record(
+    row: dict[str, Any], field_of: dict[str, str], histories: Collection[str]
+) -> dict[str, Any]:
     record: dict[str, Any] = {"context": {}}
     for name, value in row.items():
-        if field_of[name] == "items" and isinstance(value, list):
+        if isinstance(value, list) and (field_of[name] == "items" or name in histories):
             # Items that a table holds as whole numbers are names, as ids and groups are.
-            record["items"] = [str(v) if type(v) is int else v for v in value]
-        elif field_of[name] != "context":
+            value = [str(v) if type(v) is int else v for v in value]
+        if field_of[name] != "context":
             record[field_of[name]] = value
         elif name == "context" and isinstance(value, dict | None):
             record["context"].update(value or {})

@@ -4,6 +4,7 @@ The records pass through once, while the schema of sets and sequences is inferre
 wait on disk; memory holds some seventy bytes of each, however many there are.
 """
 
+import collections
 import contextlib
 import dataclasses
 import itertools
@@ -21,8 +22,8 @@ from cbert.data.record_store import RecordView
 from cbert.data.records import SPLITS, Record
 from cbert.data.summary import summarize
 from cbert.data.token_usage import TokenUsage
-from cbert.errors import UserError, shown
-from cbert.schema import TEXT, Schema, schema_file
+from cbert.errors import UserError, shown, warn
+from cbert.schema import TEXT, MultiValued, Schema, schema_file
 from cbert.schema.target import ANSWER
 from cbert.schema.values import check_size
 
@@ -220,6 +221,16 @@ def _check_validation(by_split: dict[str, RecordView]) -> None:
         )
 
 
+def _check_pairs(texts: dict[str, RecordView], examples: dict[str, RecordView]) -> None:
+    """Refuses a split of which no pair could be made."""
+    for split, view in texts.items():
+        if len(view) and not len(examples[split]):
+            raise UserError(
+                f"the {split} split has no pairs, because none of its documents has two texts; "
+                "give the texts of one document the same 'group'"
+            )
+
+
 def _text(
     collection: Collection,
     given: Schema | Callable[[RecordView], Schema] | None,
@@ -235,6 +246,7 @@ def _text(
     else:
         schema = _schema(given, collection.by_split(), options)
     examples = prepare_text.examples(collection, schema, options.text, directory, stack)
+    _check_pairs(collection.by_split(), examples.by_split())
     if given is None:
         features = infer_schema.FeatureAccumulator(
             options.value_min_count, options.widths, options.kinds
@@ -250,6 +262,20 @@ def _text(
     return examples, schema, tokens
 
 
+def _warn_of_cut_values(schema: Schema, collection: Collection) -> None:
+    """Counts the records of which a schema that was given takes a part of the values only."""
+    most = {f.name: f.max_values for f in schema.features if isinstance(f, MultiValued)}
+    cut: collections.Counter[str] = collections.Counter()
+    for record in collection.everything() if most else ():
+        values = record.context
+        cut.update(name for name in most if len(set(values.get(name) or ())) > most[name])
+    for name, count in cut.items():
+        warn(
+            f"context {shown(name)} has more than {most[name]} values in {count:,} records; "
+            "the model takes the first ones, by the schema's max_values"
+        )
+
+
 def _check_fit(schema: Schema, collection: Collection) -> None:
     """Raises `UserError` where a schema that was given does not fit the records."""
     records = iter(collection.everything())
@@ -258,6 +284,7 @@ def _check_fit(schema: Schema, collection: Collection) -> None:
             schema.encode_contexts([record.context for record in block])
         except UserError as error:
             raise UserError(f"the schema does not fit: {error}") from None
+    _warn_of_cut_values(schema, collection)
     if schema.kind != TEXT and not any(i in schema.codes for i in collection.overview.items):
         raise UserError(
             "the schema does not fit: none of the data's items is in its vocabulary"

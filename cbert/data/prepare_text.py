@@ -18,7 +18,6 @@ from cbert.schema.tokenizer import LEAST_LENGTH, MOST_LENGTH
 
 TRAIN = "train"  # The vocabulary that is trained on the training split.
 NEXT = "next"  # Pairs for next-sentence prediction.
-_BLOCK = 1024  # Records that are tokenised at once.
 
 
 @dataclasses.dataclass(frozen=True)

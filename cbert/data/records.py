@@ -1,6 +1,7 @@
 """Records, the one form in which data enter, are validated row by row."""
 
 import dataclasses
+import difflib
 import math
 from typing import Any
 
@@ -8,9 +9,13 @@ from cbert import schema as schema_lib
 from cbert.data.hashing import hash64
 from cbert.data.row_errors import RowError, check_text
 from cbert.data.text_records import Text, target_kinds, validated
-from cbert.errors import UserError, shown
+from cbert.errors import UserError, shown, warn
 
 SPLITS = ("train", "validation", "test")
+_FIELDS = frozenset({"id", "group", "split", "weight", "context"})
+FIELDS = _FIELDS | {"items", "reference"}
+FIELDS_OF_TEXT = _FIELDS | set(Text.__slots__)
+MOST_WARNINGS = 10  # Of one record; a later one may have other fields.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,6 +57,7 @@ class Validator:
     def __init__(self, kind: str = schema_lib.SET) -> None:
         self._kind = kind
         self._ids: set[int] = set()  # Hashes, for the names would fill memory.
+        self._unknown: set[str] = set()
         self._features: dict[str, tuple[str, int, int]] = {}
         self._label: tuple[str, int] | None = None  # The kind of labels, and a line with one.
 
@@ -74,6 +80,7 @@ class Validator:
             raise RowError(
                 f"id {shown(identity)} was used before; ids must differ, or be left out"
             )
+        group = self._name(row, "group") or identity
         split = self._name(row, "split") or ""
         if split and split not in SPLITS:
             raise RowError(f"split is {shown(split)}; it must be one of {', '.join(SPLITS)}")
@@ -83,9 +90,10 @@ class Validator:
         self._remember(context, line)
         self._label = label
         self._ids.add(hashed)
+        self._note_unknown(row, line)
         return Record(
             identity,
-            self._name(row, "group") or identity,
+            group,
             items,
             context,
             split,
@@ -93,6 +101,15 @@ class Validator:
             text,
             weight,
         )
+
+    def _note_unknown(self, row: dict[str, Any], line: int) -> None:
+        """Warns of fields that records do not have, each once."""
+        known = FIELDS_OF_TEXT if self._kind == schema_lib.TEXT else FIELDS
+        for name in sorted(map(str, row.keys() - known - self._unknown))[:MOST_WARNINGS]:
+            near = difflib.get_close_matches(name, known, 1)
+            advice = f"did you mean {near[0]!r}?" if near else "a feature belongs in 'context'"
+            warn(f"line {line}: the field {shown(name)} is ignored; {advice}")
+        self._unknown |= row.keys() - known
 
     def _items(self, row: dict[str, Any]) -> list[str]:
         items = row.get("items")

@@ -5,6 +5,7 @@ import dataclasses
 import gzip
 import pathlib
 import typing
+from collections.abc import Mapping, Sequence
 
 from cbert.errors import UserError, shown
 
@@ -12,6 +13,7 @@ from cbert.errors import UserError, shown
 # file that unpacks to more is refused before it does.
 MAX_ROW = 16 * 2**20
 MAPPED = ("id", "group", "items", "split", "weight")
+_KINDS = ("categorical", "numerical", "multi_valued", "history")
 MAPPED_OF_TEXT = (
     *("id", "group", "split", "weight", "text", "text_b", "words", "tags"),
     *("label", "answer", "answer_start"),
@@ -29,6 +31,7 @@ class Columns:
       numerical: CSV columns to take as numbers; a cell that is none is refused.
       multi_valued: CSV columns that hold lists of strings.
       history: Columns that hold lists of items; only in CSV does it matter to read them.
+      of_schema: Features to their kinds by a schema, for CSV columns without a kind here.
       fields: The fields that a record has beside its context, `MAPPED` or `MAPPED_OF_TEXT`.
     """
 
@@ -38,6 +41,7 @@ class Columns:
     numerical: tuple[str, ...] = ()
     multi_valued: tuple[str, ...] = ()
     history: tuple[str, ...] = ()
+    of_schema: Mapping[str, str] = dataclasses.field(default_factory=dict)
     fields: tuple[str, ...] = MAPPED
 
     @property
@@ -45,6 +49,29 @@ class Columns:
         """CSV column to the kind that was given for it, by the flag's name."""
         named = ("categorical", "numerical", "multi_valued")
         return {column: kind for kind in named for column in getattr(self, kind)}
+
+    def check_kinds(self) -> None:
+        """Raises `UserError` where two kinds name one column."""
+        given = [(name, kind) for kind in _KINDS for name in getattr(self, kind)]
+        first = dict(reversed(given))
+        for name, kind in given:
+            if first[name] != kind:
+                raise UserError(f"{first[name]} and {kind} both name {shown(name)}; use one")
+
+    def completed(self, header: Sequence[str]) -> "Columns":
+        """With the schema's kinds for the columns that were given none."""
+        known = {name for kind in _KINDS for name in getattr(self, kind)}
+        more = {
+            kind: tuple(
+                name
+                for name, own in self.of_schema.items()
+                if own == kind and name in header and name not in known
+            )
+            for kind in _KINDS
+        }
+        return dataclasses.replace(
+            self, **{kind: getattr(self, kind) + names for kind, names in more.items()}
+        )
 
 
 def open_binary(path: pathlib.Path) -> typing.BinaryIO:
@@ -65,9 +92,15 @@ def field_of_column(
     """Column name to the record's field, `context` for all that are not mapped.
 
     Raises:
-      UserError: two columns have one name, or `columns` names what does not exist.
+      UserError: two columns have one name or one has none, or `columns` names what does not
+        exist.
     """
     check_unique(available, path)
+    if "" in available:
+        raise UserError(
+            f"{path}: column {available.index('') + 1} has no name; name it, or leave it out "
+            "(pandas: index=False)"
+        )
     for field, column in columns.names.items():
         if field not in columns.fields:
             raise UserError(

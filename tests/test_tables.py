@@ -1,0 +1,120 @@
+"""What tables and records may hide: open quotes, columns without names, unknown fields."""
+
+import dataclasses
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from cbert.data import prepare, prepared, readers, records, tables
+from cbert.data.columns import Texts
+from cbert.data.overview import Overview
+from cbert.errors import UserError
+from tests.test_prepare import csv, make_prepared, rows
+from tests.test_records import read, write
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('items,size\na,"5 inch\nb,6\nc,7\n', 4),
+        ('items,size\na,"5 inch\nb,"6 inch\n', 3),
+    ],
+)
+def test_a_quote_that_is_not_closed_takes_no_rows(tmp_path, text, line):
+    with pytest.raises(UserError, match=rf"in.csv:{line}: .*; close the quote, and write"):
+        read(csv(tmp_path, text))
+
+
+def test_rows_with_other_cells_decide_no_kind(tmp_path):
+    path = csv(tmp_path, "items,name,age\na,Ann,3\nb,Smith, J,x\nc,Cy,5\n")
+    bad_rows = readers.BadRows(path, 1)
+    read_rows = read(path, bad_rows=bad_rows)
+    assert [record.context["age"] for record in read_rows] == [3.0, 5.0]
+    assert "in.csv:3: the row has more cells" in bad_rows.messages[0]
+
+
+def test_a_row_that_is_refused_keeps_neither_its_id_nor_its_kinds():
+    validator = records.Validator()
+    with pytest.raises(UserError, match="'group' must be a string that is not empty"):
+        validator({"id": "1", "group": "", "items": ["a"], "context": {"age": 3}}, 1)
+    record = validator({"id": "1", "items": ["a"], "context": {"age": "old"}}, 2)
+    assert (record.group, record.context) == ("1", {"age": "old"})
+
+
+def test_an_index_of_pandas_is_no_feature(tmp_path):
+    with pytest.raises(UserError, match="column 1 has no name; name it, or leave it out"):
+        read(csv(tmp_path, ",items,age\n0,a,3\n1,b,4\n"))
+    table = pyarrow.table({"items": [["a"], ["b"]], "age": [3, 4], "__index_level_0__": [5, 7]})
+    pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
+    assert [one.context for one in read(tmp_path / "in.parquet")] == [{"age": 3}, {"age": 4}]
+
+
+def test_fields_that_records_do_not_have_are_named_once(tmp_path, capsys):
+    examples = [{"items": ["a"], "wieght": 3, "age": n, "context": {}} for n in range(3)]
+    read(write(tmp_path / "in.jsonl", examples))
+    assert capsys.readouterr().err == (
+        "warning: line 1: the field 'age' is ignored; a feature belongs in 'context'\n"
+        "warning: line 1: the field 'wieght' is ignored; did you mean 'weight'?\n"
+    )
+    read(write(tmp_path / "in.jsonl", [{"text": "a", "labels": ["x"]}]), kind="text")
+    assert "'labels' is ignored; did you mean 'label'?" in capsys.readouterr().err
+
+
+def test_held_out_vectors_are_not_counted():
+    overview = Overview("set")
+    context = {"image": [0.5, 1.5], "tags": ["x", "y", "x"], "day": "mon", "age": 3.0}
+    (record,) = [records.Validator()({"items": ["a"], "context": context}, 1)]
+    for split in ("train", "validation", "test"):
+        overview.add(record, split)
+    assert overview.held_out == {"tags": {"x": 4, "y": 2}, "day": {"mon": 2}}
+
+
+def test_histories_of_whole_numbers_name_items(tmp_path):
+    table = pyarrow.table({"items": [[7], [8]], "bought": [[8, 9], None]})
+    pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
+    columns = tables.Columns(history=("bought",))
+    one, two = read(tmp_path / "in.parquet", columns=columns)
+    assert (one.context, two.context) == ({"bought": ["8", "9"]}, {"bought": None})
+
+
+def test_a_schema_decides_the_kinds_of_csv_columns(tmp_path):
+    path = csv(tmp_path, "items,zip,age,tags,seen\na,10000,3,u|v,b|a\n")
+    kinds = {"zip": "categorical", "tags": "multi_valued", "seen": "history", "gone": "history"}
+    (record,) = read(path, columns=tables.Columns(of_schema=kinds))
+    assert record.context == {
+        "zip": "10000",
+        "age": 3.0,
+        "tags": ["u", "v"],
+        "seen": ["b", "a"],
+    }
+    columns = tables.Columns(numerical=("zip",), of_schema=kinds)
+    assert read(path, columns=columns)[0].context["zip"] == 10000.0
+    with pytest.raises(UserError, match="multi_valued and history both name 'tags'"):
+        tables.Columns(multi_valued=("tags",), history=("tags",)).check_kinds()
+
+
+def test_values_that_a_given_schema_leaves_out_are_counted(tmp_path, capsys):
+    schema, _, _ = make_prepared(tmp_path, rows())
+    one = dataclasses.replace(schema.feature("tags"), max_values=1)
+    features = tuple(one if f.name == "tags" else f for f in schema.features)
+    short = dataclasses.replace(schema, features=features)
+    examples = read(write(tmp_path / "in.jsonl", rows(context={"tags": ["y", "x"]})))
+    prepare.prepare(examples, tmp_path, "short", prepare.Options(), short)
+    assert "'tags' has more than 1 values in 1 records" in capsys.readouterr().err
+    split = prepared.load(str(tmp_path), "short", "test", short)
+    assert split.context["tags"].tolist() == [[one.codes["y"]]]
+
+
+def test_a_part_of_a_column_is_that_part():
+    texts = Texts(pyarrow.chunked_array([["a", "b"], ["c", "d", "e"]]))
+    whole = list("abcde")
+    for part in (
+        slice(1, 4),
+        slice(None),
+        slice(4, 2),
+        slice(-2, None),
+        slice(0, 99),
+        slice(4, 0, -2),
+    ):
+        assert texts[part] == whole[part]
