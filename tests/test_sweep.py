@@ -12,7 +12,8 @@ import pytest
 
 from cbert.errors import UserError
 from cbert.model import contextual_bert
-from cbert.sweep import jobs, points
+from cbert.sweep import jobs, launchers, points, states
+from cbert.sweep.running import Sweep
 from cbert.training import config as config_lib
 from cbert.training import loop
 from configs import base, stylist
@@ -239,6 +240,28 @@ def test_seeds_that_have_begun_go_on_without_new_ones(tmp_path):
         (tmp_path / f"gs-seed{done}" / "checkpoints").mkdir(parents=True)
     queue = jobs.make(made, tmp_path, True, lambda *_: (), lambda _: ())
     assert [job.name for job in queue] == ["gs-seed0, gs-seed1", "gs-seed2"]
+
+
+def test_a_sweep_that_is_stopped_has_not_ended_although_a_run_has_failed(tmp_path):
+    """The first command fails and the second one waits, until Ctrl-C after the failure."""
+    made = [points.Point(f"gs-seed{n}", "gs", {points.SEED: n}) for n in range(3)]
+    waits = {0: "exit 3", 1: "exec sleep 60", 2: "exec sleep 60"}
+
+    def train(group, paths):
+        return "sh", "-c", waits[group[0].overrides[points.SEED]]
+
+    sweep = Sweep(jobs.make(made, tmp_path, False, train, lambda _: ("true",)), 10, "test")
+
+    def interrupt(_):
+        if sweep.failures:
+            raise KeyboardInterrupt
+
+    sweep.run(launchers.Local(2), interrupt)
+    phases = [state.phase for state in sweep.states.values()]
+    assert phases[:2] == [states.FAILED, states.STOPPED]
+    assert not sweep.ended()
+    (why,) = [failure for _, failure in sweep.failures]
+    assert "exit code 3" in why
 
 
 @pytest.mark.soak
