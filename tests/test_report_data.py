@@ -256,6 +256,7 @@ def test_identical_predictions_are_level_and_seeds_decide_what_is_better(tmp_pat
 
 def test_slices_by_hand(tmp_path):
     write_run(tmp_path, "none", 0)
+    assert slices.by_features(report_data.load(tmp_path, "test", "none")) == {}
     write_run(tmp_path, "gs", 0, gain=0.5)
     data = report_data.load(tmp_path, "test", "none")
     gain = statistics.gain(data, "gs")
