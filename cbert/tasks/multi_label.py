@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import optax
 
@@ -37,13 +36,6 @@ class MultiLabel(TextTask):
         """A logit for each label."""
         assert schema.target is not None
         return ClassificationHead(config, len(schema.target.values))
-
-    @classmethod
-    def scored(
-        cls, config: ml_collections.ConfigDict, schema: Schema, length: int
-    ) -> tuple[int, int]:
-        """One position of an example is scored, against the labels."""
-        return 1, len(schema.target.values) if schema.target else 1
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 
 from cbert.data.columns import Split
@@ -35,13 +34,6 @@ class Regression(TextTask):
     def head(cls, config: ModelConfig, schema: Schema, own: None) -> ClassificationHead:
         """One value, from the pooled first position."""
         return ClassificationHead(config, 1)
-
-    @classmethod
-    def scored(
-        cls, config: ml_collections.ConfigDict, schema: Schema, length: int
-    ) -> tuple[int, int]:
-        """One value an example."""
-        return 1, 1
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

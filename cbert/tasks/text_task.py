@@ -134,6 +134,13 @@ class TextTask:
         return text_bert.build(config, method, schema.features, sizes, head, options)
 
     @classmethod
+    def scored(
+        cls, config: ml_collections.ConfigDict, schema: Schema, length: int
+    ) -> tuple[int, int]:
+        """One position of an example is scored, against the labels, or for one value."""
+        return 1, max(len(schema.target.values), 1) if schema.target else 1
+
+    @classmethod
     def check_schema(cls, schema: Schema) -> None:
         """Raises `UserError` where the data are no texts or have another target."""
         if schema.kind != TEXT:
