@@ -242,6 +242,7 @@ def test_seeds_that_have_begun_go_on_without_new_ones(tmp_path):
     assert [job.name for job in queue] == ["gs-seed0, gs-seed1", "gs-seed2"]
 
 
+@pytest.mark.soak
 def test_a_sweep_that_is_stopped_has_not_ended_although_a_run_has_failed(tmp_path):
     """The first command fails and the second one waits, until Ctrl-C after the failure."""
     made = [points.Point(f"gs-seed{n}", "gs", {points.SEED: n}) for n in range(3)]

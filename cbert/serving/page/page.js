@@ -90,6 +90,7 @@ function restore() {
 
 function changed() {
   linkError = undefined;
+  request.abort(); // Or its response would be shown as that of what has just been changed.
   document.body.dataset.state = "waiting";
   predictSoon();
 }
@@ -97,7 +98,6 @@ function changed() {
 const predictSoon = debounce(120, predict);
 
 async function predict() {
-  request.abort();
   request = new AbortController();
   const { signal } = request;
   const given = { context: Object.fromEntries(context) };
