@@ -17,6 +17,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # Workers inherit it.
     )
 
 import functools
+import gc
 import multiprocessing
 import pathlib
 import runpy
@@ -31,6 +32,9 @@ from cbert.data import prepare, prepared, records
 from cbert.data.synthetic import stylist
 from cbert.training import loop
 from configs import base
+
+# Traces make millions of objects, which stay, so collecting often only takes time.
+gc.set_threshold(100_000, 20, 20)
 
 ROOT = pathlib.Path(__file__).parent.parent
 REAL_DATA = ROOT.parent / "shared" / "data"
