@@ -13,7 +13,7 @@ from cbert.sweep import points
 from cbert.training import config as config_lib
 from cbert.training import loop
 from tests import test_benchmark
-from tests.conftest import run, small
+from tests.conftest import refused, run, small
 from tests.models import batch, build, encode
 from tests.outside_methods import METHODS
 
@@ -110,5 +110,7 @@ def test_describe_counts_it_by_a_config_file_of_its_own(tmp_path):
     arguments = "describe", f"--config={file}:{NAME}", "--config.data.dir=/nowhere"
     done = run(*arguments)
     assert int(done.stdout.split()[-1]) == PLAIN + (736 + 1) * 128
+    line = refused("tune", f"--config={file}:{NAME}", f"--workdir={tmp_path}/tune")
+    assert "is written for built-in methods only; use experiments.sweep" in line
     done = run(*arguments, "--config.model.scaled_input.bias=false")
     assert int(done.stdout.split()[-1]) == PLAIN + 736 * 128

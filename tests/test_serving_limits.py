@@ -17,7 +17,7 @@ from starlette.requests import Request
 from cbert.errors import UserError
 from cbert.inference.queries import Query
 from cbert.schema import SET, Schema
-from cbert.serving import app, item_routes, server
+from cbert.serving import app, item_routes, messages, server
 from cbert.serving.batching import Batcher
 from cbert.serving.guard import Guard, host_name
 from cbert.serving.limits import Limits, RefusalError
@@ -108,6 +108,10 @@ def test_no_batch_holds_the_event_loop(served, schema):
     for status, response in assert_never_held(served, [{"queries": names}], "/complete_batch"):
         assert status == 200
         assert [len(one["predictions"][0]) for one in response["completions"]] == [70] * 64
+    unseen = {"colours": [f"x{n}" for n in range(messages.MAX_VALUES)]}
+    for status, response in assert_never_held(served, [{"items": [], "context": unseen}] * 6):
+        assert status == 200
+        assert len(response["unknown_context"]["colours"]) == messages.MAX_VALUES
     exclude = list(schema.items[:9]) * 2000
     for status, response in assert_never_held(served, [{"items": [], "exclude": exclude}]):
         assert status == 200

@@ -104,6 +104,13 @@ def sweep_command(data_dir, workdir, *more):
     )
 
 
+def test_what_seeds_in_one_program_cannot_do_is_refused_before_they_start(data_dir, tmp_path):
+    command = sweep_command(data_dir, tmp_path, "--methods=gs", "--seeds=2", "--vmap_seeds")
+    line = refused(*command, "--set=train.patience=0,2")
+    assert "gs-patience=2-seed0: train.patience ends each seed at its own step" in line
+    assert list(tmp_path.iterdir()) == []
+
+
 def python(module, *arguments):
     return [sys.executable, "-m", f"experiments.{module}", *arguments]
 

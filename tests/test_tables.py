@@ -22,7 +22,7 @@ from tests.test_records import read, write
     ],
 )
 def test_a_quote_that_is_not_closed_takes_no_rows(tmp_path, text, line):
-    with pytest.raises(UserError, match=rf"in.csv:{line}: .*; close the quote, and write"):
+    with pytest.raises(UserError, match=rf"in.csv:{line}: .*, close each quote"):
         read(csv(tmp_path, text))
 
 

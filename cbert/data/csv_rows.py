@@ -53,8 +53,8 @@ def _cells(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
                     yield reader.line_num, cells
         except csv.Error as error:
             raise UserError(
-                f"{path}:{reader.line_num}: {error}; close the quote, and write a quote within "
-                "a quoted cell twice"
+                f"{path}:{reader.line_num}: {error}; quote cells that hold a quote, a comma or "
+                "a line break, close each quote, and write one within a cell twice"
             ) from None
 
 

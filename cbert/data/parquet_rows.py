@@ -30,6 +30,7 @@ def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
         progress.bar(desc="reading", unit=" rows") as bar,
     ):
         names = [name for name in file.schema_arrow.names if not _INDEX.fullmatch(name)]
+        columns = columns.completed(names)
         field_of = field_of_column(columns, names, path)
         check_unique(_context_names(file.schema_arrow, field_of), path)
         line = 0

@@ -262,30 +262,29 @@ def _text(
     return examples, schema, tokens
 
 
-def _warn_of_cut_values(schema: Schema, collection: Collection) -> None:
-    """Counts the records of which a schema that was given takes a part of the values only."""
+def _check_fit(schema: Schema, collection: Collection) -> None:
+    """Raises `UserError` where a schema that was given does not fit the records.
+
+    It warns where the schema leaves values out.
+    """
+    records = iter(collection.everything())
     most = {f.name: f.max_values for f in schema.features if isinstance(f, MultiValued)}
     cut: collections.Counter[str] = collections.Counter()
-    for record in collection.everything() if most else ():
-        values = record.context
-        cut.update(name for name in most if len(set(values.get(name) or ())) > most[name])
-    for name, count in cut.items():
-        warn(
-            f"context {shown(name)} has more than {most[name]} values in {count:,} records; "
-            "the model takes the first ones, by the schema's max_values"
-        )
-
-
-def _check_fit(schema: Schema, collection: Collection) -> None:
-    """Raises `UserError` where a schema that was given does not fit the records."""
-    records = iter(collection.everything())
     while block := list(itertools.islice(records, _BLOCK)):
         try:
             schema.encode_contexts([record.context for record in block])
         except UserError as error:
             raise UserError(f"the schema does not fit: {error}") from None
-    _warn_of_cut_values(schema, collection)
+        for name, largest in most.items():
+            lists = (record.context.get(name) or () for record in block)
+            cut[name] += sum(len(set(values)) > largest for values in lists)
     if schema.kind != TEXT and not any(i in schema.codes for i in collection.overview.items):
         raise UserError(
             "the schema does not fit: none of the data's items is in its vocabulary"
         )
+    for name, count in cut.items():
+        if count:
+            warn(
+                f"context {shown(name)} has more than {most[name]} values in {count:,} "
+                "records; the model takes the first ones, by the schema's max_values"
+            )

@@ -15,7 +15,7 @@ SPLITS = ("train", "validation", "test")
 _FIELDS = frozenset({"id", "group", "split", "weight", "context"})
 FIELDS = _FIELDS | {"items", "reference"}
 FIELDS_OF_TEXT = _FIELDS | set(Text.__slots__)
-MOST_WARNINGS = 10  # Of one record; a later one may have other fields.
+MOST_WARNINGS = 10  # Records of which each has other fields would fill the screen.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,13 +103,18 @@ class Validator:
         )
 
     def _note_unknown(self, row: dict[str, Any], line: int) -> None:
-        """Warns of fields that records do not have, each once."""
+        """Warns of fields that records do not have, each once, and of a few only."""
         known = FIELDS_OF_TEXT if self._kind == schema_lib.TEXT else FIELDS
-        for name in sorted(map(str, row.keys() - known - self._unknown))[:MOST_WARNINGS]:
+        room = MOST_WARNINGS - len(self._unknown)
+        if not room or row.keys() <= known:
+            return
+        for name in sorted({str(name)[:80] for name in row.keys() - known} - self._unknown)[
+            :room
+        ]:
             near = difflib.get_close_matches(name, known, 1)
             advice = f"did you mean {near[0]!r}?" if near else "a feature belongs in 'context'"
             warn(f"line {line}: the field {shown(name)} is ignored; {advice}")
-        self._unknown |= row.keys() - known
+            self._unknown.add(name)
 
     def _items(self, row: dict[str, Any]) -> list[str]:
         items = row.get("items")

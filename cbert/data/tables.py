@@ -30,8 +30,8 @@ class Columns:
       categorical: CSV columns to take as strings although they look like numbers.
       numerical: CSV columns to take as numbers; a cell that is none is refused.
       multi_valued: CSV columns that hold lists of strings.
-      history: Columns that hold lists of items; only in CSV does it matter to read them.
-      of_schema: Features to their kinds by a schema, for CSV columns without a kind here.
+      history: Columns that hold lists of items.
+      of_schema: Features to their kinds by a schema, for columns without a kind here.
       fields: The fields that a record has beside its context, `MAPPED` or `MAPPED_OF_TEXT`.
     """
 

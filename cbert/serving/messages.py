@@ -59,8 +59,8 @@ _K_SCHEMA: dict[str, Any] = {"minimum": 1, "description": "Items to list."}
 _SLOTS_SCHEMA: dict[str, Any] = {"minimum": 0, "description": "Masked positions to append."}
 _short = pydantic.Field(max_length=10_000, fail_fast=True)
 _long = pydantic.Field(max_length=100_000, fail_fast=True)
-batch = pydantic.Field(min_length=1, max_length=MAX_QUERIES, fail_fast=True)
-all_values = pydantic.AfterValidator(check_batch)
+few_queries = pydantic.Field(min_length=1, max_length=MAX_QUERIES, fail_fast=True)
+few_values = pydantic.AfterValidator(check_batch)
 
 
 class Body(pydantic.BaseModel):
@@ -102,7 +102,7 @@ class CompleteBody(QueryBody, ModelBody):
 class CompleteBatchBody(ModelBody):
     """Several queries, completed together."""
 
-    queries: Annotated[list[QueryBody], batch, all_values]
+    queries: Annotated[list[QueryBody], few_queries, few_values]
 
 
 class ScoreBody(ModelBody):

@@ -46,7 +46,7 @@ class PredictBody(ListedQueryBody, messages.ModelBody):
 class PredictBatchBody(messages.ModelBody):
     """Several texts, predicted together."""
 
-    queries: Annotated[list[ListedQueryBody], messages.batch, messages.all_values]
+    queries: Annotated[list[ListedQueryBody], messages.few_queries, messages.few_values]
 
 
 class ExplainTextBody(TextQueryBody, messages.ModelBody):
@@ -72,7 +72,7 @@ class EmbeddedTextBody(messages.Body):
 class EmbedBody(messages.ModelBody):
     """Several texts to embed."""
 
-    queries: Annotated[list[EmbeddedTextBody], messages.batch, messages.all_values]
+    queries: Annotated[list[EmbeddedTextBody], messages.few_queries, messages.few_values]
     pooling: Literal["cls", "mean"] = "cls"
 
 

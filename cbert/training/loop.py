@@ -80,6 +80,7 @@ def train_seeds(
             seed_runs = open_all(stack, run, paths)
             if initializers and not run.steps_taken:
                 run.set_states(states)
+            del states  # Or they would stay in memory beside those that are trained.
             if not _ended(config, seed_runs, run.steps_taken):
                 with console.bar(config, len(seed_runs), run.steps_taken) as bar:
                     _loop(config, run, seed_runs, stop, bar, callbacks)
