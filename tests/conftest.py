@@ -155,7 +155,7 @@ def small(method: str = "gsu", **overrides):
     """The base config, small; overrides are written with `__` for the dot."""
     config = base.get_config(method)
     config.data.name = "small"
-    config.model.update({"dimension": 16, "heads": 2, "layers": 2, "feed_forward": 32})
+    config.model.update({"dimension": 16, "heads": 2, "layers": 1, "feed_forward": 32})
     config.train.update(
         {
             "steps": 6,

@@ -10,7 +10,7 @@ from cbert.model.config import ModelConfig
 from cbert.model.context import NumericalProjection
 from cbert.schema import PAD_ITEM
 from tests.conftest import some
-from tests.models import batch, build, encode, initialized, made
+from tests.models import SMALL, batch, build, encode, initialized, made
 
 
 def with_state_closed(params):
@@ -30,9 +30,9 @@ def test_gs_with_a_closed_state_is_none_up_to_the_extra_norm(schema, train_split
     params = with_state_closed(params)
     plain = build(schema, "none")
     # Scale 1 and bias 0: the extra norm then repeats the one before it.
-    params["blocks_0"]["attention_norm"] = params["blocks_1"]["attention_norm"] = params[
-        "blocks_2"
-    ]["attention_norm"] = {"LayerNorm_0": {"scale": jnp.ones(16), "bias": jnp.zeros(16)}}
+    for layer in range(SMALL.layers):
+        plain_norm = {"LayerNorm_0": {"scale": jnp.ones(16), "bias": jnp.zeros(16)}}
+        params[f"blocks_{layer}"]["attention_norm"] = plain_norm
     bare = {name: value for name, value in params.items() if name != "conditioning"}
     one = encode(model, params, codes, context)
     other = encode(plain, bare, codes, context)
@@ -43,7 +43,7 @@ def test_gsu_with_an_identity_update_is_gs(schema, train_split):
     codes, context = batch(train_split)
     model, params = made(schema, "gsu", update_norm="none")
     eye = jnp.eye(16)
-    for layer in range(2):
+    for layer in range(SMALL.layers - 1):
         # ReLU passes both signs: [I, -I] then [I; -I].
         params["conditioning"][f"fnn_{layer}"] = {
             "hidden": {"kernel": jnp.concatenate([eye, -eye], 1), "bias": jnp.zeros(32)},
@@ -61,7 +61,7 @@ def test_gsu_with_an_empty_update_and_its_residual_is_gs(schema, train_split):
     codes, context = batch(train_split)
     model, params = made(schema, "gsu", update_norm="none", update_residual=True)
     state = params["conditioning"]
-    for layer in range(2):
+    for layer in range(SMALL.layers - 1):
         state[f"fnn_{layer}"]["out"] = jax.tree.map(
             jnp.zeros_like, state[f"fnn_{layer}"]["out"]
         )
@@ -93,7 +93,7 @@ def test_a_learned_norm_of_scale_one_is_the_plain_one_without_biases(schema, tra
     codes, context = batch(train_split)
     model, params = made(schema, "gs", state_norm="scale")
     plain = {"state": params["conditioning"]["state"]}
-    for layer in range(3):
+    for layer in range(SMALL.layers):
         name = f"add_and_norm_{layer}"
         params["conditioning"][name] = {"LayerNorm_0": {"scale": jnp.ones(16)}}
         kernel = params["conditioning"][f"value_{layer}"]["kernel"]

@@ -64,7 +64,7 @@ def test_attention_to_one_token_is_gs(schema, train_split):
     # The null token is far away in a direction that the keys count, so its logit is far down.
     away = jnp.ones(16)
     reading = {"tokens": {"feature_mood": linear}, "null": -1e4 * away[None, None]}
-    for layer in range(3):
+    for layer in range(SMALL.layers):
         value = own[f"value_{layer}"]
         reading[f"attention_{layer}"] = {
             "query": {"kernel": jnp.zeros((16, 16)), "bias": jnp.ones(16)},
@@ -101,7 +101,7 @@ def weights(model, params, codes, context, queries):
         )
     )({"params": params}, codes, context, queries)
     own = kept["intermediates"]["conditioning"]
-    return [own[f"attention_{layer}"][WEIGHTS][0] for layer in range(3)], own
+    return [own[f"attention_{layer}"][WEIGHTS][0] for layer in range(SMALL.layers)], own
 
 
 @pytest.mark.soak

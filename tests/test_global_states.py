@@ -18,7 +18,7 @@ from cbert.schema import MASK_ITEM, PAD_ITEM, Schema
 from cbert.training import config as config_lib
 from tests.conftest import small, some
 from tests.model_costs import assert_traced
-from tests.models import SMALL, batch, build, encode, made
+from tests.models import SMALL, THREE_LAYERS, batch, build, encode, made
 from tests.test_counts import PAPER, SCHEMA
 
 NORMS = ("after", "before", "none")
@@ -56,7 +56,7 @@ def updated(own, layer, g, *others, norm_place="after", residual=False):
 @pytest.mark.parametrize("residual", some([False, True], True))
 def test_every_form_of_the_update_by_hand(schema, norm_place, residual):
     chosen = {"update_norm": norm_place, "update_residual": residual}
-    model, params = made(schema, "gsu", **chosen)
+    model, params = made(schema, "gsu", THREE_LAYERS, **chosen)
     g = np.random.default_rng(0).standard_normal((5, 16)).astype(np.float32)
 
     def update(module):
@@ -109,7 +109,7 @@ def test_the_deep_state_by_hand_is_a_state_of_gs(schema, train_split):
     model, params = made(schema, "gs_deep")
     own = params["conditioning"]
     g = read_by(model, params, context)
-    for layer in range(2):
+    for layer in range(SMALL.layers - 1):
         g = updated(own, layer, g)
 
     def begun(module):
@@ -142,7 +142,7 @@ def test_a_deep_state_has_the_parameters_of_gsu():
 def without_read(params):
     """Parameters of gsu whose FNNs are those of gsu_bi without the rows that read r."""
     own = dict(params["conditioning"])
-    for layer in range(2):
+    for layer in range(SMALL.layers - 1):
         hidden = own[f"fnn_{layer}"]["hidden"]
         kernel = hidden["kernel"]
         params["conditioning"][f"fnn_{layer}"]["hidden"]["kernel"] = kernel.at[16:].set(0)
@@ -215,7 +215,7 @@ def test_the_state_carries_the_items_to_other_items(schema, train_split):
     change = {}
     for method in ("gsu_bi", "gsu"):
         model, params = made(schema, method)
-        for layer in range(3):
+        for layer in range(SMALL.layers):
             attention = params[f"blocks_{layer}"]["attention"]
             attention["out"] = jax.tree.map(jnp.zeros_like, attention["out"])
         one, other = (encode(model, params, each, context)[:, 0] for each in (codes, others))

@@ -93,7 +93,7 @@ def test_with_one_token_it_is_a_value_projection_of_gs():
         "out": {"kernel": jnp.eye(16), "bias": jnp.full(16, -far)},
     }
     gs = {"state": state}
-    for layer in range(3):
+    for layer in range(SMALL.layers):
         read = own[f"attention_{layer}"]
         kernel, bias = (read["key_value"][name][..., 16:] for name in ("kernel", "bias"))
         gs[f"value_{layer}"] = {

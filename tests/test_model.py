@@ -17,7 +17,7 @@ from cbert.model.heads import MaskedItemHead
 from cbert.schema import MASK_ITEM, PAD_ITEM, TokenFeature
 from cbert.tasks.masked_item import MaskedItem
 from tests.conftest import some
-from tests.models import SMALL, batch, encode, made
+from tests.models import SMALL, THREE_LAYERS, batch, encode, made
 
 
 def masked(codes, positions):
@@ -184,7 +184,7 @@ def test_gradients_equal_a_plain_float64_reference(schema, train_split, monkeypa
     positions = np.arange(8) % 4
     targets = codes[np.arange(8), positions]
     codes = masked(codes, positions)
-    model, params = made(schema, "gsu")
+    model, params = made(schema, "gsu", THREE_LAYERS)
 
     def loss(params):
         vectors, *last = model.apply({"params": params}, codes, context, positions[:, None])

@@ -87,7 +87,7 @@ def test_film_that_only_shifts_is_gs(schema, train_split):
             name: jnp.concatenate([jnp.zeros_like(x), x], axis=-1)
             for name, x in own[f"value_{layer}"].items()
         }
-        for layer in range(3)
+        for layer in range(SMALL.layers)
     }
     film = {**params, "conditioning": {"state": own["state"], **modulation}}
     expected = encode(model, params, codes, context)
@@ -111,7 +111,7 @@ def test_film_scales_and_shifts_the_output_of_a_block(schema, train_split, shift
     expected = encode(build(schema, "none"), without(params), codes, context)
     np.testing.assert_allclose(encode(model, params, codes, context), expected, atol=1e-5)
     bias = np.repeat([0.5, 2.0] if shift else [0.5], 16)
-    params["conditioning"]["modulation_2"]["bias"] = bias
+    params["conditioning"][f"modulation_{SMALL.layers - 1}"]["bias"] = bias
     got = encode(model, params, codes, context)
     np.testing.assert_allclose(got, 1.5 * expected + 2 * shift, rtol=1e-5, atol=1e-5)
 
@@ -253,7 +253,7 @@ def test_an_injector_whose_last_factor_is_zero_is_none(schema, train_split):
     codes, context = batch(train_split)
     model, params = made(schema, "injector")
     own = params["conditioning"]
-    for layer in range(3):
+    for layer in range(SMALL.layers):
         own[f"out_{layer}"] = jax.tree.map(jnp.zeros_like, own[f"out_{layer}"])
     expected = encode(build(schema, "none"), without(params), codes, context)
     np.testing.assert_allclose(encode(model, params, codes, context), expected, atol=1e-5)

@@ -125,8 +125,8 @@ def test_parameters_are_those_of_the_papers_count(tmp_path):
     by_label = report_data.load(tmp_path, "test", "none").variants
     d, f, c = 16, 32, 8
     block = 4 * (d * d + d) + 4 * d + (d * f + f) + (f * d + d)
-    assert by_label["none"].parameters == 2 * block + d * d + d
-    assert by_label["np"].parameters == 2 * block + d * d + d + c * d + d
+    assert by_label["none"].parameters == block + d * d + d
+    assert by_label["np"].parameters == block + d * d + d + c * d + d
 
 
 def refusal(directory, base="none", split="test"):
