@@ -42,7 +42,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 REAL_DATA = ROOT.parent / "shared" / "data"
 ARTICLES, SETS = 80, [320, 60, 60]
 # These files take longest, and mostly wait for other processes.
-LONG = ("test_sweep", "test_stopping", "test_commands")
+LONG = ("test_sweep", "test_stopping", "test_commands", "test_tour")
 
 
 # The test files of one group share a fixture that takes long to make, and run in one process.

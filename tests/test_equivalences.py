@@ -1,5 +1,6 @@
 """Devices, dispatches and seeds in one program change no result."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -7,48 +8,46 @@ import sys
 import numpy as np
 import pytest
 
+from cbert.data import prepared
 from cbert.training import run as run_lib
-from tests.conftest import small
+from tests.conftest import ROOT, small
 from tests.steps import flat, steps
 
-DEVICES = """
-import dataclasses, sys, numpy as np
-from tests.conftest import small
-from tests.steps import flat, steps
-from cbert.data import prepared
+FOUR = """
+import sys, jax, numpy as np
 from cbert import parallel
-from cbert.training import run
-import jax
-config = small("gs", data__dir=sys.argv[1], model__layers=1, model__dropout=0.0)
-config.train.update({"masking": "rate", "mask_rate": 0.4})
-config.train.update({"context_dropout": 0.2, "context_replacement": 0.3})
-schema = prepared.load_schema(sys.argv[1], "small")
-train, held_out = (
-    prepared.load(sys.argv[1], "small", split, schema) for split in ("train", "validation")
-)
-weight = np.arange(len(train), dtype=np.float32) % 3
-train = dataclasses.replace(train, example_columns={"weight": weight})
-state, rows = steps(config, schema, 3, run.assemble(config, schema, train, held_out))
-assert parallel.device_count() == int(sys.argv[3])
+from tests.test_equivalences import three_steps
+state, results = three_steps(sys.argv[1])
+assert parallel.device_count() == 4
 for leaf in jax.tree.leaves(state):
     copies = [np.asarray(shard.data) for shard in leaf.addressable_shards]
-    assert len(copies) == parallel.device_count()
+    assert len(copies) == 4
     assert all((copy == copies[0]).all() for copy in copies)
-np.savez(sys.argv[2], loss=[row["loss"] for row in rows], **flat(state.params))
+np.savez(sys.argv[2], **results)
 """
 
 
+def three_steps(data_dir: str):
+    """The state after three steps without dropout, and losses and parameters by name."""
+    config = small("gs", data__dir=data_dir, model__layers=1, model__dropout=0.0)
+    config.train.update({"masking": "rate", "mask_rate": 0.4})
+    config.train.update({"context_dropout": 0.2, "context_replacement": 0.3})
+    schema = prepared.load_schema(data_dir, "small")
+    train, held_out = (
+        prepared.load(data_dir, "small", split, schema) for split in ("train", "validation")
+    )
+    weight = np.arange(len(train), dtype=np.float32) % 3
+    train = dataclasses.replace(train, example_columns={"weight": weight})
+    state, rows = steps(config, schema, 3, run_lib.assemble(config, schema, train, held_out))
+    return state, {"loss": [row["loss"] for row in rows], **flat(state.params)}
+
+
 def test_four_devices_equal_one(data_dir, tmp_path):
-    """The devices have different numbers of masked items, and weights; dropout is 0."""
-    for count in (1, 4):
-        environment = {
-            **os.environ,
-            "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} "
-            f"--xla_force_host_platform_device_count={count}",
-        }
-        arguments = [data_dir, str(tmp_path / f"{count}.npz"), str(count)]
-        subprocess.run([sys.executable, "-c", DEVICES, *arguments], env=environment, check=True)
-    one, four = (np.load(tmp_path / f"{count}.npz") for count in (1, 4))
+    """The devices have different numbers of masked items, and weights."""
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=4"
+    command = [sys.executable, "-c", FOUR, data_dir, str(tmp_path / "four.npz")]
+    subprocess.run(command, env={**os.environ, "XLA_FLAGS": flags}, cwd=ROOT, check=True)
+    one, four = three_steps(data_dir)[1], np.load(tmp_path / "four.npz")
     assert set(one) == set(four)
     for name in one:
         here, there = one[name], four[name]

@@ -196,8 +196,8 @@ def test_a_pretrained_bert_with_a_context_begins_as_itself(tmp_path):
 def test_rates_of_layers_and_of_the_context_by_hand(directory):
     """The first update of AdamW is the learning rate times a sign, so factors show in it."""
     _, schema = load(directory, "label")
-    config = small_text("classification", directory, optimizer__weight_decay=0.0)
-    config.optimizer.clip_norm = 0.0
+    config = small_text("classification", directory, model__layers=2)
+    config.optimizer.update({"weight_decay": 0.0, "clip_norm": 0.0})
     plain_run = run_lib.set_up(config, schema)
     before = steps.flat(plain_run.state.params)
     plain_run.advance(0)

@@ -63,7 +63,7 @@ def small_text(task: str, directory, target: str = "label", method: str = "gs", 
     config = text.get_config(task)
     config.data.update({"name": f"texts_{target}", "dir": str(directory)})
     config.model.update(
-        {"method": method, "dimension": 16, "heads": 2, "layers": 2, "feed_forward": 32}
+        {"method": method, "dimension": 16, "heads": 2, "layers": 1, "feed_forward": 32}
     )
     config.model.update({"dropout": 0.0, "attention_dropout": 0.0})
     config.train.update(
