@@ -50,7 +50,7 @@ SHARED_FIXTURES = {
     **dict.fromkeys(
         (
             *("complete", "export", "features_command", "page", "predict"),
-            *("serving", "serving_limits"),
+            *("serving", "serving_limits", "event_loop"),
         ),
         "a trained model",
     ),

@@ -19,7 +19,7 @@ from cbert.model import conditioning, huggingface
 from cbert.schema import PAD_ITEM
 from cbert.training import config as config_lib
 from tests.conftest import ROOT, run, some
-from tests.test_huggingface import peer
+from tests.test_huggingface_parity import peer
 from tests.text_predictors import TARGETS, VOCABULARY, assemble, save
 
 # This script runs where the model's code cannot be imported.

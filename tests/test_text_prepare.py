@@ -1,21 +1,16 @@
 """Text data sets are prepared and read back as columns."""
 
-import collections
-import gzip
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-from cbert.data import in_memory, prepare, prepared, readers, splits
+from cbert.data import in_memory, prepare, prepared, readers
 from cbert.data.prepare_text import TextOptions
-from cbert.data.records import SPLITS
 from cbert.data.summary import format_summary
 from cbert.errors import UserError
 from cbert.schema import SPECIAL_TOKENS, schema_file
-from tests.conftest import REAL_DATA, ROOT, refused, run
+from tests.conftest import refused
 from tests.test_text_records import write
 
 PIECES = (*SPECIAL_TOKENS, *"abcdefgh", "##x", ".", "who", "rome", "in")
@@ -184,75 +179,6 @@ def test_windows_hold_the_answer_where_they_hold_it_whole(tmp_path):
         make_prepared(tmp_path, rows(label="x"), stride=3, target="none", overwrite=True)
 
 
-def documents(count, length, split="train"):
-    return [
-        {
-            "id": f"{split}{d}-{n}",
-            "group": f"{split}{d}",
-            "text": f"a b c. {d} {n}",
-            "split": split,
-        }
-        for n in range(length)
-        for d in range(count)
-    ]
-
-
-def test_pairs_are_counted_exactly(tmp_path):
-    """Each sentence but the last of a document is a first one; its hash decides its second."""
-    examples = documents(40, 6) + documents(2, 6, "validation")
-    schema, summary, train = make_prepared(tmp_path, examples, pairs="next")
-    assert summary["examples"] == {"train": 200, "validation": 10}
-    assert schema.target.values == ("is_next", "not_next")  # As in BERT, whatever their counts.
-    is_next = sum(
-        splits.uniform(f"next train{d}-{n}") < 0.5 for d in range(40) for n in range(5)
-    )
-    assert schema.target.counts == (is_next, 200 - is_next)
-    assert 80 < is_next < 120
-    others = collections.Counter()
-    for name, text, label in zip(
-        train.ids, map(json.loads, train.texts), train.targets["label"], strict=True
-    ):
-        document, number = (int(part) for part in name.removeprefix("train").split("-"))
-        assert text["text"] == f"a b c. {document} {number}"
-        _, _, _, other, following = text["text_b"].split()
-        assert (label == 0) == (splits.uniform(f"next {name}") < 0.5)
-        if label == 0:
-            assert (int(other), int(following)) == (document, number + 1)
-        else:
-            assert int(other) != document
-            others[other] += 1
-    assert len(others) > 30
-    alone = documents(1, 6) + documents(1, 6, "validation")
-    with pytest.raises(UserError, match="pairs=next needs two documents in each split"):
-        make_prepared(tmp_path, alone, pairs="next", overwrite=True)
-    short = documents(3, 6) + documents(3, 1, "validation")
-    with pytest.raises(UserError, match="the validation split has no pairs, because none of"):
-        make_prepared(tmp_path, short, pairs="next", overwrite=True)
-
-
-def test_packing_joins_sentences_of_a_document_and_a_context(tmp_path):
-    """Fourteen tokens fit; a sentence has four, then eight, with its number unknown six."""
-    examples = documents(2, 5) + documents(2, 1, "validation")
-    for example in examples[:10]:
-        example["context"] = {"party": "x" if example["id"] < "train1-3" else "y"}
-    schema, summary, train = make_prepared(tmp_path, examples, pack=True)
-    packed = {
-        name: json.loads(text)["text"]
-        for name, text in zip(train.ids, train.texts, strict=True)
-    }
-    assert packed == {
-        "train0-0": "a b c. 0 0 a b c. 0 1",
-        "train0-2": "a b c. 0 2 a b c. 0 3",
-        "train0-4": "a b c. 0 4",
-        "train1-0": "a b c. 1 0 a b c. 1 1",
-        "train1-2": "a b c. 1 2",
-        "train1-3": "a b c. 1 3 a b c. 1 4",
-    }
-    assert (summary["longer"], schema.max_items) == (0, 14)
-    with pytest.raises(UserError, match="record '0' has 'label'; pack and pairs take records"):
-        make_prepared(tmp_path, rows(label="x"), pack=True, overwrite=True)
-
-
 def test_a_batch_cuts_every_column_of_tokens(tmp_path):
     examples = rows(words=["a", "bx"], tags=["O", "B"])
     examples[3] |= {"words": list("abcdefg"), "tags": ["O"] * 7}
@@ -312,97 +238,3 @@ def test_flags_of_texts_and_of_items_do_not_mix(tmp_path):
     )
     assert "--max_length=513" in refusal("--kind=text", "--max_length=513")
     assert not (tmp_path / "own").exists()
-
-
-def real(name):
-    path = REAL_DATA / name
-    if not path.exists():
-        pytest.skip(f"the file is not at hand ({path})")
-    return path
-
-
-def prepare_real(folder, name, *flags):
-    """Prepares a real file with BERT's vocabulary; returns its schema."""
-    vocabulary = real("bert-base-uncased-vocab.txt")
-    run(
-        *("prepare", f"--input={real(name)}", "--kind=text", f"--vocabulary={vocabulary}"),
-        *("--name=own", f"--data_dir={folder}", *flags),
-    )
-    return prepared.load_schema(str(folder), "own")
-
-
-def test_restaurant8k(tmp_path):
-    schema = prepare_real(tmp_path, "restaurant8k.jsonl.gz")
-    loaded = [
-        prepared.load(str(tmp_path), "own", s, schema) for s in ("train", "validation", "test")
-    ]
-    assert sum(map(len, loaded)) == 11_636
-    tags = np.concatenate([split.token_columns["tags"].ravel() for split in loaded])
-    counts = np.bincount(tags[tags >= 0])
-    assert dict(zip(schema.target.values, counts.tolist(), strict=True)) == {
-        "O": 68_791,
-        "I-date": 3_929,
-        "I-people": 3_606,
-        "B-people": 3_042,
-        "B-time": 2_661,
-        "B-date": 2_503,
-        "B-last_name": 1_317,
-        "B-first_name": 1_300,
-        "I-time": 830,
-    }
-
-
-@pytest.mark.soak
-def test_sgd(tmp_path):
-    schema = prepare_real(tmp_path, "sgd.jsonl.gz", "--target=label")
-    loaded = {
-        s: prepared.load(str(tmp_path), "own", s, schema)
-        for s in ("train", "validation", "test")
-    }
-    sizes = {split: len(columns) for split, columns in loaded.items()}
-    assert sizes == {"train": 111_878, "validation": 19_384, "test": 24_863}
-    assert sum(sizes.values()) == 156_125
-    assert len({group for columns in loaded.values() for group in columns.groups}) == 17_193
-    assert (len(schema.target.values), schema.target.values[0]) == (27, "INFORM")
-    assert sum(schema.target.counts) == 111_878
-    labels = np.concatenate([columns.targets["label"] for columns in loaded.values()])
-    assert labels.min() == 0
-    assert np.bincount(labels)[0] == 31_333
-    assert sum(int(columns.lengths.sum()) for columns in loaded.values()) == 1_947_381
-
-
-@pytest.mark.soak
-def test_speeches_in_pairs(tmp_path):
-    """Of 69 394 sentences of 240 addresses all but the last of each begin a pair."""
-    schema = prepare_real(tmp_path, "speeches.jsonl.gz", "--pairs=next", "--max_length=64")
-    sizes = [len(prepared.load(str(tmp_path), "own", split, schema)) for split in SPLITS]
-    assert sum(sizes) == 69_394 - 240
-    with gzip.open(real("speeches.jsonl.gz"), "rt") as file:
-        names = [json.loads(line)["id"] for line in file]
-    assert len(names) == 69_394
-    assert sum(schema.target.counts) == sizes[0]
-
-
-def peak_memory(folder, count):
-    """The most memory, in bytes, that preparing so many long texts takes at once."""
-    path = folder / f"{count}.jsonl"
-    words = [f"word{number}" for number in range(500)]
-    with path.open("w") as file:
-        for number in range(count):
-            text = " ".join(words[(number + index * 7) % 500] for index in range(400))
-            file.write(json.dumps({"text": text, "label": "xy"[number % 2]}) + "\n")
-    code = (
-        "import resource, sys; from cbert.data import prepare, readers; "
-        "options = prepare.Options(kind='text'); "
-        "prepare.prepare(readers.read(sys.argv[1], 'text'), sys.argv[2], 'own', options); "
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
-    )
-    command = [sys.executable, "-c", code, str(path), str(folder / str(count))]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return 1024 * int(done.stdout)
-
-
-@pytest.mark.soak
-def test_memory_does_not_grow_with_the_texts(tmp_path):
-    """The 8000 further texts are 25 MB, and their tokens as Python lists 100 MB."""
-    assert peak_memory(tmp_path, 9_000) - peak_memory(tmp_path, 1_000) < 30e6

@@ -13,9 +13,9 @@ from cbert.inference.text_queries import TextQuery
 from cbert.training import config as config_lib
 from tests import fuzz_text_targets, text_predictors
 from tests.conftest import refused, serving, some
+from tests.test_event_loop import assert_never_held
 from tests.test_page import MARKUP, browser, link, settled, watched  # noqa: F401
 from tests.test_serving import ask
-from tests.test_serving_limits import assert_never_held
 
 TEXT = "please [MASK] table 7"
 CONTEXT = {"mood": "warm", "age": 30}

@@ -1,0 +1,79 @@
+"""Sentences of a document are joined to pairs, and packed."""
+
+import collections
+import json
+
+import pytest
+
+from cbert.data import splits
+from cbert.errors import UserError
+from tests.test_text_prepare import make_prepared, rows
+
+
+def documents(count, length, split="train"):
+    return [
+        {
+            "id": f"{split}{d}-{n}",
+            "group": f"{split}{d}",
+            "text": f"a b c. {d} {n}",
+            "split": split,
+        }
+        for n in range(length)
+        for d in range(count)
+    ]
+
+
+def test_pairs_are_counted_exactly(tmp_path):
+    """Each sentence but the last of a document is a first one; its hash decides its second."""
+    examples = documents(40, 6) + documents(2, 6, "validation")
+    schema, summary, train = make_prepared(tmp_path, examples, pairs="next")
+    assert summary["examples"] == {"train": 200, "validation": 10}
+    assert schema.target.values == ("is_next", "not_next")  # As in BERT, whatever their counts.
+    is_next = sum(
+        splits.uniform(f"next train{d}-{n}") < 0.5 for d in range(40) for n in range(5)
+    )
+    assert schema.target.counts == (is_next, 200 - is_next)
+    assert 80 < is_next < 120
+    others = collections.Counter()
+    for name, text, label in zip(
+        train.ids, map(json.loads, train.texts), train.targets["label"], strict=True
+    ):
+        document, number = (int(part) for part in name.removeprefix("train").split("-"))
+        assert text["text"] == f"a b c. {document} {number}"
+        _, _, _, other, following = text["text_b"].split()
+        assert (label == 0) == (splits.uniform(f"next {name}") < 0.5)
+        if label == 0:
+            assert (int(other), int(following)) == (document, number + 1)
+        else:
+            assert int(other) != document
+            others[other] += 1
+    assert len(others) > 30
+    alone = documents(1, 6) + documents(1, 6, "validation")
+    with pytest.raises(UserError, match="pairs=next needs two documents in each split"):
+        make_prepared(tmp_path, alone, pairs="next", overwrite=True)
+    short = documents(3, 6) + documents(3, 1, "validation")
+    with pytest.raises(UserError, match="the validation split has no pairs, because none of"):
+        make_prepared(tmp_path, short, pairs="next", overwrite=True)
+
+
+def test_packing_joins_sentences_of_a_document_and_a_context(tmp_path):
+    """Fourteen tokens fit; a sentence has four, then eight, with its number unknown six."""
+    examples = documents(2, 5) + documents(2, 1, "validation")
+    for example in examples[:10]:
+        example["context"] = {"party": "x" if example["id"] < "train1-3" else "y"}
+    schema, summary, train = make_prepared(tmp_path, examples, pack=True)
+    packed = {
+        name: json.loads(text)["text"]
+        for name, text in zip(train.ids, train.texts, strict=True)
+    }
+    assert packed == {
+        "train0-0": "a b c. 0 0 a b c. 0 1",
+        "train0-2": "a b c. 0 2 a b c. 0 3",
+        "train0-4": "a b c. 0 4",
+        "train1-0": "a b c. 1 0 a b c. 1 1",
+        "train1-2": "a b c. 1 2",
+        "train1-3": "a b c. 1 3 a b c. 1 4",
+    }
+    assert (summary["longer"], schema.max_items) == (0, 14)
+    with pytest.raises(UserError, match="record '0' has 'label'; pack and pairs take records"):
+        make_prepared(tmp_path, rows(label="x"), pack=True, overwrite=True)
