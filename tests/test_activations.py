@@ -113,7 +113,7 @@ def test_the_first_layer_is_the_embedding_and_the_last_one_what_the_head_reads(t
 
 @pytest.mark.soak
 def test_sets_have_activations_and_no_first_position(schema, data_dir):
-    frozen = frozen_model(small("gsu"), schema)
+    frozen = frozen_model(small("gsu", model__layers=2), schema)
     split = prepared.load(data_dir, "small", "test", schema)
     tokens = computed(frozen, split, "tokens", layers=(2,))[2]
     assert [len(rows) for rows in tokens] == split.lengths.tolist()

@@ -86,7 +86,7 @@ def test_untied_logits_are_gates(schema, train_split):
     gates = np.array([0.1, 0.5, 2.0, 9.0], np.float32)  # One a head.
     gated, params = made(schema, "np", PLAIN)
     own = dict(params["conditioning"])
-    own["gates"] = jnp.tile(gates, (3, 1))
+    own["gates"] = jnp.tile(gates, (SMALL.layers, 1))
     expected = encode(gated, with_own(params, own), codes, context)
     logits = jnp.log(gates)[:, None, None]
     untied = {"project": own["project"], "to_tokens": -logits, "to_context": logits}

@@ -116,7 +116,7 @@ def test_its_weights_are_those_it_reads_by(schema, train_split, form):
     queries = np.tile(np.array([0, 2], np.int32), (6, 1))
     kept, own = weights(model, params, codes, context, queries)
     features = len(schema.features)
-    assert [x.shape for x in kept] == [(6, 4, p, features + 1) for p in (8, 8, 2)]
+    assert [x.shape for x in kept] == [(6, 4, p, features + 1) for p in (8, 2)]
     ((tokens, observed),) = own["tokens"]["__call__"]
     null = jnp.broadcast_to(params["conditioning"]["null"], (6, 1, 16))
     tokens = jnp.concatenate([tokens, null], axis=1) * (features + 1) ** 0.5

@@ -111,7 +111,7 @@ def test_equal_logits_are_equal_weights(schema, train_split):
 def tiny(data_dir, tmp_path_factory):
     """The work directory of a short run whose method attends to the features."""
     workdir = tmp_path_factory.mktemp("runs") / "cross"
-    config = small("cross_attention", data__dir=data_dir, train__steps=3)
+    config = small("cross_attention", data__dir=data_dir, train__steps=3, model__layers=2)
     loop.train(config, workdir)
     return workdir
 

@@ -170,7 +170,7 @@ def test_a_low_rank_is_a_product_of_two_matrices(schema, train_split):
     codes, context = batch(train_split)
     low, params = made(schema, "adaln_zero", rank=3)
     own = dict(params["conditioning"])
-    for index in range(4):
+    for index in range(SMALL.layers + 1):
         left, right = own.pop(f"reduced_{index}")["kernel"], own[f"modulation_{index}"]
         own[f"modulation_{index}"] = {**right, "kernel": left @ right["kernel"]}
     expected = encode(low, params, codes, context)

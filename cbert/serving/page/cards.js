@@ -74,7 +74,8 @@ export function makeSearch(form, { add, taken }) {
       if (!offered.length) list.append(element("li", { class: "quiet" }, "No item has this in its name."));
     } catch (error) {
       if (own !== newest) return;
-      list.replaceChildren(element("li", { class: "quiet", role: "alert" }, error.message));
+      const message = element("span", { role: "alert" }, error.message);
+      list.replaceChildren(element("li", { class: "quiet" }, message));
     }
     list.hidden = false;
   });
