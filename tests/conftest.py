@@ -40,6 +40,7 @@ gc.set_threshold(100_000, 20, 20)
 MOST_RESIDENT = 2 * 2**30  # Bytes; two workers then fit into a small machine.
 ROOT = pathlib.Path(__file__).parent.parent
 REAL_DATA = ROOT.parent / "shared" / "data"
+ALLOWED_HOSTS = "--allowed_hosts=cbert.example,Other.Example"
 ARTICLES, SETS = 80, [320, 60, 60]
 # These files take longest, and mostly wait for other processes.
 LONG = ("test_sweep", "test_stopping", "test_commands", "test_tour")
@@ -49,7 +50,7 @@ LONG = ("test_sweep", "test_stopping", "test_commands", "test_tour")
 SHARED_FIXTURES = {
     **dict.fromkeys(
         (
-            *("complete", "export", "features_command", "page", "predict"),
+            *("complete", "export", "features_command", "onnx", "page", "predict"),
             *("serving", "serving_limits", "event_loop"),
         ),
         "a trained model",
@@ -231,7 +232,7 @@ def serving(*flags: str) -> Iterator[tuple[subprocess.Popen, str]]:
 @pytest.fixture(scope="session")
 def served(trained) -> Iterator[str]:
     """The address of a server that compares that run with itself; it must end quietly."""
-    flags = ("--read_seconds=2", "--write_seconds=2", "--response_seconds=120")
+    flags = ("--read_seconds=2", "--write_seconds=2", "--response_seconds=120", ALLOWED_HOSTS)
     with serving(f"--workdir={trained}", f"--compare={trained}", *flags) as (process, address):
         yield address
         process.terminate()

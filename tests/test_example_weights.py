@@ -60,7 +60,7 @@ def one_step(config, schema, split, rows, weights=None):
 
 
 @pytest.mark.parametrize("accumulate", some([1, 2], 1))
-@pytest.mark.parametrize("task", some(TARGETS, "masked_item", "classification"))
+@pytest.mark.parametrize("task", some(TARGETS, "masked_item"))
 def test_a_weight_is_how_often_an_example_counts(task, accumulate, data_dir, tmp_path):
     sizes = {"model__layers": 1, "train__batch_size": 4, "optimizer__clip_norm": 0.0}
     sizes["train__accumulate"] = accumulate

@@ -144,18 +144,17 @@ def test_foreign_hosts_origins_and_types_are_refused(served):
         assert (status, headers["Location"]) == (404, None)
 
 
-def test_hosts_that_are_allowed(trained):
-    names = "--allowed_hosts=cbert.example,Other.Example"
-    with serving(f"--workdir={trained}", names) as (_, address):
-        for headers in (
-            {"Host": "cbert.example"},
-            {"Host": "other.example:8000", "Origin": "https://other.example"},
-            {"Origin": "https://cbert.example"},
-            {"Host": "localhost"},
-        ):
-            assert ask(address, "/health", **headers)[0] == 200, headers
-        assert ask(address, "/health", Host="evil.example")[0] == 403
-        assert ask(address, "/health", Origin="https://evil.example")[0] == 403
+def test_hosts_that_are_allowed(served):
+    """The server is started with `ALLOWED_HOSTS`."""
+    for headers in (
+        {"Host": "cbert.example"},
+        {"Host": "other.example:8000", "Origin": "https://other.example"},
+        {"Origin": "https://cbert.example"},
+        {"Host": "localhost"},
+    ):
+        assert ask(served, "/health", **headers)[0] == 200, headers
+    assert ask(served, "/health", Host="evil.example")[0] == 403
+    assert ask(served, "/health", Origin="https://evil.example")[0] == 403
     for name in ("cbert.example:8000", "http://cbert.example", "cbert.example/a", "a@b"):
         with pytest.raises(UserError, match="without a port"):
             host_name(name)
