@@ -1,6 +1,7 @@
 """Small prepared data and small models, made once a session."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import tempfile
@@ -16,7 +17,6 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # Workers inherit it.
         + " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
     )
 
-import functools
 import gc
 import multiprocessing
 import pathlib
@@ -42,6 +42,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 REAL_DATA = ROOT.parent / "shared" / "data"
 ALLOWED_HOSTS = "--allowed_hosts=cbert.example,Other.Example"
 ARTICLES, SETS = 80, [320, 60, 60]
+# One or two of each kind: all twelve would make every model's programs twice as large.
+FEATURES = ("age", "gender", "colours", "occasion")
 # These files take longest, and mostly wait for other processes.
 LONG = ("test_sweep", "test_stopping", "test_commands", "test_tour")
 
@@ -176,13 +178,24 @@ def small(method: str = "gsu", **overrides):
 
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory) -> str:
-    """A prepared stylist data set called `small`."""
+    """A prepared stylist data set called `small`, with some of its features."""
     directory = tmp_path_factory.mktemp("data")
     validator = records.Validator()
-    outfits = (validator(row, n) for n, row in enumerate(stylist.outfits(ARTICLES, SETS), 1))
-    schema = functools.partial(stylist.schema, ARTICLES)
-    prepare.prepare(outfits, directory, "small", prepare.Options(), schema)
+    rows = enumerate(stylist.outfits(ARTICLES, SETS), 1)
+    outfits = (validator(_with_few_features(row), number) for number, row in rows)
+    prepare.prepare(outfits, directory, "small", prepare.Options(), _schema)
     return str(directory)
+
+
+def _with_few_features(row: dict) -> dict:
+    context = row["context"]
+    return {**row, "context": {name: context[name] for name in FEATURES if name in context}}
+
+
+def _schema(training):
+    schema = stylist.schema(ARTICLES, training)
+    kept = tuple(feature for feature in schema.features if feature.name in FEATURES)
+    return dataclasses.replace(schema, features=kept)
 
 
 @pytest.fixture(scope="session")

@@ -46,7 +46,7 @@ def test_the_estimate_of_the_state_is_its_real_size(schema, data_dir):
 
 def test_whatever_is_largest_counts_beside_the_state(schema):
     def largest(**overrides):
-        config = small(**{"model__layers": 1, "model__feed_forward": 4, **overrides})
+        config = small(**{"train__batch_size": 8, "eval__batch_size": 8, **overrides})
         return memory.estimate(config, schema, 10, 1)[-1]
 
     assert largest().part == "gradients"
@@ -55,7 +55,7 @@ def test_whatever_is_largest_counts_beside_the_state(schema):
     assert evaluated.size == 4 * 10 * 16 * -(-10_000_000 // parallel.local_device_count())
     sampled = largest(train__sampled_items=10_000_000)
     assert sampled.fields == ("train.batch_size", "train.sampled_items")
-    assert sampled.size == 4 * (32 // parallel.device_count()) * 10_000_000
+    assert sampled.size == 4 * (8 // parallel.device_count()) * 10_000_000
 
 
 @pytest.mark.parametrize(
