@@ -27,7 +27,8 @@ def main(results: str, benchmark: str, picture: str) -> None:
     timed = json.loads(pathlib.Path(benchmark).read_text(encoding="utf-8"))["methods"]
     seconds = {one["method"]: one["time_over_none"] for one in timed} | {CONTROL: 1.0}
     figure, panels = pyplot.subplots(1, 2, figsize=(11, 7), sharey=True, layout="constrained")
-    values = {row["name"]: row for row in rows if row["kind"] == "variant"}
+    # A variant's name is its method, and after a space what else it changes.
+    values = {row["name"].split()[0]: row for row in rows if row["kind"] == "variant"}
     parameters = {name: int(row["parameters"]) / 1000 for name, row in values.items()}
     draw(panels[0], values, parameters, "thousand parameters")
     draw(panels[1], values, seconds, "time of a training step over none's")
