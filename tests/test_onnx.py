@@ -78,7 +78,9 @@ CASES = [*((name, [16]) for name in NAMES), ("gsu", [16, 20])]
 @pytest.mark.parametrize("case", some(CASES, ("np", [16])))
 def test_the_logits_of_the_predictor(case, tmp_path):
     method, lengths = case
-    predictor = predictor_of(SEQUENCE, lengths[-1], method, model__positions=True)
+    # With one block no state would be updated.
+    sizes = {"model__positions": True, "model__layers": 2}
+    predictor = predictor_of(SEQUENCE, lengths[-1], method, **sizes)
     onnx_export.write(predictor, tmp_path / "onnx", {})
     assert sorted(path.name for path in (tmp_path / "onnx").iterdir()) == [
         "card.json",

@@ -128,7 +128,9 @@ def test_what_is_masked_is_not_seen(directory):
 
 @pytest.mark.parametrize("method", some(conditioning.NAMES, "none", "gsu"))
 def test_every_method_trains_on_masked_tokens(directory, method):
-    config = small_text("masked_language", directory, method=method, train__steps=10)
+    # With one block no state would be updated.
+    sizes = {"train__steps": 10, "model__layers": 2}
+    config = small_text("masked_language", directory, method=method, **sizes)
     _, schema = load(directory, "label")
     _, rows = steps.steps(config, schema, 10)
     losses = [row["loss"] / row["loss_count"] for row in rows]
