@@ -24,10 +24,8 @@ import pyarrow.parquet
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.linear_model import LogisticRegression
 
-TRAINING, HELD_OUT = (
-    24_000,
-    3_000,
-)  # Turns to fit and to choose the penalty with, evenly spaced.
+TRAINING = 24_000  # Turns to fit with, evenly spaced.
+HELD_OUT = 3_000  # Turns to choose the penalty with, evenly spaced.
 INVERSE_PENALTIES = (1.0, 10.0)
 COLUMNS = 2**16  # Names of inputs are hashed to so many.
 SMALLEST = 1e-12  # Where the probability of a label is rounded to 0.
