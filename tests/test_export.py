@@ -16,7 +16,10 @@ from cbert.evaluation import evaluate, evaluation_files
 from cbert.evaluation.evaluate import EvaluationOptions
 from cbert.inference import card, exported_functions, huggingface_export, stablehlo
 from cbert.inference.queries import Query
-from tests.conftest import ROOT
+from cbert.model import contextual_bert
+from cbert.model.conditioning import NAMES
+from tests.conftest import ROOT, some
+from tests.models import batch, build
 
 # This script runs where the model's code cannot be imported.
 WITHOUT_THE_MODEL = """
@@ -90,6 +93,21 @@ def test_any_batch_size(predictor, exported):
     pairs = zip(other.complete_batch(queries), predictor.complete_batch(queries), strict=True)
     for one, expected in pairs:
         assert_close(one.to_dict(), expected.to_dict())
+
+
+@pytest.mark.parametrize("method", some(NAMES, "cross_attention", "history"))
+def test_every_method_takes_rows_that_are_a_symbol(method, schema, train_split):
+    model = build(schema, method)
+    (rows,) = jax.export.symbolic_shape("rows")
+    codes, context = batch(train_split)
+    arguments = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct((rows, *x.shape[1:]), x.dtype),
+        (codes, context, codes[:, :1]),
+    )
+    vectors, *_ = jax.eval_shape(
+        model.apply, {"params": contextual_bert.shapes(model)}, *arguments
+    )
+    assert vectors.shape == (rows, 1, 16)
 
 
 def test_the_card(exported, trained, predictor):

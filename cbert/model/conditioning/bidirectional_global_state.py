@@ -75,7 +75,7 @@ class BidirectionalGlobalState(GlobalStateUpdate):
         if self.options.context:
             return super().begin(x, mask, context)
         start = self.start.astype(self.config.dtype)
-        return x, mask, jnp.broadcast_to(start, (len(x), start.shape[1]))
+        return x, mask, jnp.broadcast_to(start, (x.shape[0], start.shape[1]))
 
     def update(self, layer: int, x: Array, mask: Array, state: Any) -> Any:
         read = self._pool(layer, x, mask, state) * x.shape[-1] ** -0.5

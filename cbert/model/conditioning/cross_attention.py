@@ -44,7 +44,7 @@ class CrossAttention(Method):
     def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, Any]:
         """The state is the tokens `[B, F + 1, D]` and which are shown, `bool [B, F + 1]`."""
         tokens, observed = self.tokens(context)
-        null = jnp.broadcast_to(self.null, (len(tokens), 1, tokens.shape[2]))
+        null = jnp.broadcast_to(self.null, (tokens.shape[0], 1, tokens.shape[2]))
         tokens = jnp.concatenate([tokens, null.astype(tokens.dtype)], axis=1)
         # Attention begins as their mean, which is then as large as one embedding.
         tokens = tokens * tokens.shape[1] ** 0.5

@@ -79,7 +79,7 @@ class ContextTokens(nn.Module):
             masks.append(mask)
         empty = jnp.concatenate(masks, axis=1).sum(axis=1, keepdims=True) == 0
         stand_in = self.param("empty", embedding_init(self.config, size), (1, 1, size))
-        tokens.append(jnp.broadcast_to(stand_in, (len(empty), 1, size)))
+        tokens.append(jnp.broadcast_to(stand_in, (empty.shape[0], 1, size)))
         x = jnp.concatenate([one.astype(self.config.dtype) for one in tokens], axis=1)
         return x, jnp.concatenate([*masks, empty], axis=1)
 
