@@ -155,7 +155,9 @@ def check(config: ml_collections.ConfigDict, sections: Sections) -> None:
     values = flat(config.to_dict())
     for name, declaration in declarations(sections).items():
         if complaint := declaration.complaint(values[name]):
-            raise UserError(f"{name} is {shown(values[name])}; it must be {complaint}")
+            near = difflib.get_close_matches(str(values[name]), declaration.choice_names(), 1)
+            hint = f"did you mean {near[0]}? It" if near else "it"
+            raise UserError(f"{name} is {shown(values[name])}; {hint} must be {complaint}")
 
 
 def check_names(config: ml_collections.ConfigDict, sections: Sections) -> None:

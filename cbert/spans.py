@@ -39,8 +39,8 @@ def _parts(tag: str) -> tuple[bool, str]:
     """Whether the tag begins a span in any case, and the span's type, empty outside."""
     if tag == OUTSIDE:
         return False, ""
-    prefix, dash, name = tag.partition("-")
-    if dash and prefix in ("B", "I"):
+    prefix, _, name = tag.partition("-")
+    if prefix in ("B", "I"):
         return prefix == "B", name or "_"
     return False, tag
 

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -22,6 +23,14 @@ _ADVICE = {
     errno.EROFS: "the file system is read-only; choose another directory",
     errno.EACCES: "this may not be read or written; change its permissions",
     errno.EPERM: "this may not be read or written; change its permissions",
+}
+
+# What absl and Python say of a flag, and what a person would.
+_PLAIN = {
+    r"flag --(\w+)=None: .* must have a value other than None\.": r"--\1 is missing; "
+    r"give --\1=VALUE, which --help explains",
+    r"invalid literal for int\(\) with base 10: '.*'": "give a whole number",
+    "could not convert string to float: '.*'": "give a number",
 }
 
 
@@ -63,6 +72,23 @@ def whole_numbers(flag: flags.FlagHolder) -> list[int]:
     return [int(text) for text in texts]
 
 
+def pairs(flag: flags.FlagHolder) -> dict[str, str]:
+    """The names and values of a flag that takes name:value,name:value.
+
+    Raises:
+      UserError: one is no such pair, or a name is there twice.
+    """
+    found: dict[str, str] = {}
+    for pair in flag.value:
+        name, _, value = pair.partition(":")
+        if not name or not value:
+            raise UserError(f"--{flag.name} has {pair!r}; write name:value,name:value")
+        if name in found:
+            raise UserError(f"--{flag.name} names {name!r} twice")
+        found[name] = value
+    return found
+
+
 def _main_thread_only(report: Callable) -> Callable:
     """Makes a hook ignore other threads; TensorStore's repeat the errors that a save raises."""
 
@@ -88,14 +114,23 @@ def _parse(arguments: list[str]) -> list[str]:
     """Parses flags and config overrides; a mistake in either ends in one line."""
     try:
         return flags.FLAGS(arguments)
+    except SystemExit:  # absl has printed the help that was asked for, and would end with 1.
+        sys.exit(0)
     except flags.UnrecognizedFlagError as error:
         if error.flagname.startswith("config."):
             fail(f"--{error.flagname} overrides a config; give --config=FILE before it")
         fail(error)
     except (flags.Error, UserError) as error:
-        fail(error)
+        fail(_plain(str(error)))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         fail(f"a --config override was refused: {error.args[0] if error.args else error}")
+
+
+def _plain(error: str) -> str:
+    """The error of a flag without Python's own words."""
+    for words, plain in _PLAIN.items():
+        error = re.sub(words, plain, error)
+    return error
 
 
 def fail(error: object) -> NoReturn:

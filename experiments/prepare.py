@@ -220,7 +220,7 @@ def _check_kind(kind: str) -> None:
 
 def _columns(schema: Schema | None) -> tables.Columns:
     columns = tables.Columns(
-        _pairs(_COLUMNS),
+        command.pairs(_COLUMNS),
         _SEPARATOR.value,
         tuple(_CATEGORICAL.value),
         tuple(_NUMERICAL.value),
@@ -260,20 +260,8 @@ def _write_lines(path: pathlib.Path, rows: Iterator[dict[str, Any]]) -> None:
             file.write(json.dumps(row) + "\n")
 
 
-def _pairs(flag: flags.FlagHolder) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for pair in flag.value:
-        name, _, value = pair.partition(":")
-        if not name or not value:
-            raise UserError(f"--{flag.name} has {pair!r}; write name:value,name:value")
-        if name in pairs:
-            raise UserError(f"--{flag.name} names {name!r} twice")
-        pairs[name] = value
-    return pairs
-
-
 def _widths() -> dict[str, int]:
-    pairs = _pairs(_WIDTHS)
+    pairs = command.pairs(_WIDTHS)
     for name, width in pairs.items():
         if not width.isdecimal() or len(width) > 9:
             raise UserError(f"--widths gives {name!r} {width!r:.60}; give a whole number")

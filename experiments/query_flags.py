@@ -6,18 +6,24 @@ from typing import Any
 from absl import flags
 
 import cbert
+from cbert.data.tables import Columns
 from cbert.errors import UserError, printable
 from cbert.inference import query_file
 from cbert.inference.predictor import Predictor
 from cbert.inference.queries import Query
 from cbert.inference.text_predictor import TextPredictor
 from cbert.inference.text_queries import TextQuery
+from experiments import command
 
 WORKDIR = flags.DEFINE_string("workdir", None, "The run's directory.", required=True)
 CHECKPOINT = flags.DEFINE_string("checkpoint", "best", "best, last or a step.")
 CONTEXT = flags.DEFINE_string("context", "{}", "JSON object: feature name to value.")
 JSON = flags.DEFINE_bool("json", False, "Print one line of JSON instead of a table.")
 INPUT = flags.DEFINE_string("input", None, "Queries, or records: .jsonl, .csv or .parquet.")
+COLUMNS = flags.DEFINE_list(
+    "columns", [], "CSV and Parquet: field:column, such as items:foods, as for prepare."
+)
+SEPARATOR = flags.DEFINE_string("separator", "|", "CSV: between the values of a list.")
 OUTPUT = flags.DEFINE_string("output", None, "JSON Lines of their results.")
 SKIP_BAD_ROWS = flags.DEFINE_integer(
     "skip_bad_rows", 0, "How many lines of the input may be left out.", lower_bound=0
@@ -56,8 +62,9 @@ def predict_file(predictor: Predictor | TextPredictor, defaults: Query | TextQue
     """Predicts the file of --input, and prints how many of its queries there were."""
     assert INPUT.value is not None
     assert OUTPUT.value is not None
+    columns = Columns(command.pairs(COLUMNS), SEPARATOR.value)
     count, skipped = query_file.predict(
-        predictor, INPUT.value, OUTPUT.value, defaults, SKIP_BAD_ROWS.value
+        predictor, INPUT.value, OUTPUT.value, defaults, SKIP_BAD_ROWS.value, columns
     )
     for line in skipped:
         print(f"skipped {line}")

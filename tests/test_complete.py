@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from cbert.data import tables
 from cbert.errors import UserError
 from cbert.inference import query_file
 from cbert.inference.queries import Query
@@ -101,6 +102,28 @@ def test_bad_lines_are_named_or_skipped(predictor, tmp_path):
     assert (count, len(skipped)) == (2, 7)
     assert skipped[0].startswith(f"{source}:2: not JSON")
     assert [json.loads(line)["line"] for line in target.read_text().splitlines()] == [1, 9]
+
+
+def test_columns_of_other_names_and_a_cell_that_is_no_number(predictor, tmp_path):
+    name = predictor.schema.items[3]
+    source, target = tmp_path / "queries.csv", tmp_path / "completions.jsonl"
+    columns = tables.Columns({"items": "basket"}, separator=";")
+    source.write_text(f'basket,age\n"{name};kilt",30\n"{name}",\n')
+
+    def refusal(columns):
+        with pytest.raises(UserError) as error:
+            query_file.predict(predictor, source, target, Query([]), columns=columns)
+        return str(error.value)
+
+    assert query_file.predict(predictor, source, target, Query([]), columns=columns) == (2, [])
+    one, other = (json.loads(line) for line in target.read_text().splitlines())
+    assert one["unknown_items"] == ["kilt"]
+    assert ("age" in one["missing_context"], "age" in other["missing_context"]) == (False, True)
+    source.write_text(f'basket,age\n"{name}",30\n"{name}",old\n')
+    assert "csv:3: 'age' is 'old', not a number; empty means missing" in refusal(columns)
+    assert "no column 'items', only 'basket', 'age'; map one with" in refusal(None)
+    source.write_text("")
+    assert "the file is empty; give a header and rows below it" in refusal(None)
 
 
 def test_files_that_cannot_be_used(predictor, tmp_path):

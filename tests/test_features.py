@@ -16,6 +16,7 @@ from cbert.data.infer_schema import SchemaAccumulator
 from cbert.errors import UserError
 from cbert.model.context import NumericalProjection, feature_embedding
 from cbert.schema import KINDS, History, Numerical, Schema, Vector, schema_file
+from cbert.schema.numerical import NumberList
 from cbert.schema.slices import by_range
 from cbert.schema.vector import BLOCK
 from tests.conftest import lines, refused, run
@@ -43,6 +44,20 @@ FLAT = {
         }
     ],
 }
+
+
+def test_a_number_far_from_the_others_is_pointed_out(capsys):
+    """Beside 1e10 the other numbers' bins are equal in float32."""
+    numbers = NumberList("size", 8)
+    for value in [*np.linspace(0, 1, 200), 1e10]:
+        numbers.observe(value)
+    assert len(numbers.finish().edges) == 15
+    assert "'size': 1e+10 is so far from the other numbers" in capsys.readouterr().err
+    near = NumberList("size", 8)
+    for value in [*np.linspace(0, 1, 200), 1e3]:
+        near.observe(value)
+    near.finish()
+    assert not capsys.readouterr().err
 
 
 def test_a_flat_schema_loads_and_its_other_fields_are_checked():

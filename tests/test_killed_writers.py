@@ -71,7 +71,7 @@ def test_a_data_set_that_was_moved_aside_comes_back(tmp_path):
     left = tmp_path / "own" / ".writing-killed"
     left.mkdir()
     (tmp_path / "own" / "1.0.0").rename(left / "1.0.0.replaced")
-    with pytest.raises(UserError, match="exists; allow overwrite"):
+    with pytest.raises(UserError, match="exists; give another name"):
         prepare.prepare(records, tmp_path, "own", prepare.Options())
     assert len(prepared.split_names(str(tmp_path), "own")) == 3
     assert not left.exists()

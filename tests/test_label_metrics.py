@@ -68,6 +68,7 @@ def test_metrics_of_two_kinds_are_measured_together():
         ("B-x I-y I-y O", {("x", 0, 0), ("y", 1, 2)}),
         ("O B-first-name I-first-name", {("first-name", 1, 2)}),
         ("x x y", {("x", 0, 1), ("y", 2, 2)}),
+        ("B I O B B", {("_", 0, 1), ("_", 3, 3), ("_", 4, 4)}),
     ],
 )
 def test_spans_by_hand(tags, expected):
@@ -91,7 +92,7 @@ def test_spans_are_those_of_seqeval():
     get_entities = pytest.importorskip("seqeval.metrics.sequence_labeling").get_entities
     random = np.random.default_rng(0)
     for _ in range(500):
-        tags = random.choice(["O", "B-x", "I-x", "B-y", "I-y"], size=8).tolist()
+        tags = random.choice(["O", "B-x", "I-x", "B-y", "I-y", "B", "I"], size=8).tolist()
         assert spans.spans(tags) == set(get_entities(tags)), tags
 
 

@@ -14,7 +14,7 @@ from cbert.model.conditioning import NAMES
 from cbert.model.config import ModelConfig
 from cbert.model.cross_entropy import cross_entropy
 from cbert.model.heads import MaskedItemHead
-from cbert.schema import MASK_ITEM, PAD_ITEM, TokenFeature
+from cbert.schema import MASK_ITEM, PAD_ITEM, TokenFeature, Vector
 from cbert.tasks.masked_item import MaskedItem
 from tests.conftest import some
 from tests.models import SMALL, THREE_LAYERS, batch, encode, made
@@ -104,6 +104,16 @@ def test_the_context_is_used_by_all_but_none(schema, train_split, method):
     two = encode(model, params, codes, other)
     difference = np.abs(one - two).max()
     assert difference == 0 if method == "none" else difference > 1e-3
+
+
+@pytest.mark.parametrize("method", some(NAMES, "adaln_zero", "injector"))
+def test_the_farthest_numbers_give_finite_outputs(schema, train_split, method):
+    numbers = Vector("numbers", 8, dimension=3)
+    model, params = made(dataclasses.replace(schema, features=(numbers,)), method)
+    codes, _ = batch(train_split)
+    rows = numbers.encode([[1e11, -1e11, 1e11]] * 6, schema.codes)
+    assert rows[0].tolist() == [1, 1e4, -1e4, 1e4]
+    assert np.isfinite(encode(model, params, codes, {"numbers": rows})).all()
 
 
 def plain_loss(params, codes, context, positions, targets, features):

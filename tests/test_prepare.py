@@ -170,7 +170,7 @@ def test_one_process_writes_a_data_set_and_clears_what_a_killed_one_left(tmp_pat
         views = {"train": RecordView(store, np.array([0]))}
         with files.Lock(tmp_path / "own", "--name"), pytest.raises(UserError, match=here):
             builder.write(tmp_path, "own", views, schema, overwrite=True)
-        with pytest.raises(UserError, match="exists; allow overwrite"):
+        with pytest.raises(UserError, match="exists; give another name"):
             builder.write(tmp_path, "own", views, schema)
 
 

@@ -117,7 +117,7 @@ def test_bad_rows_can_be_skipped_and_are_reported(tmp_path):
     done = run("prepare", *flags, "--name=two", "--skip_bad_rows=2")
     assert f"skipped {path}:31: not JSON" in done.stdout
     assert f"skipped {path}:32: 'items' is empty" in done.stdout
-    assert "exists; allow overwrite" in refused(
+    assert "exists; give another name" in refused(
         "prepare", *flags, "--name=two", "--skip_bad_rows=2"
     )
     run("prepare", *flags, "--name=two", "--skip_bad_rows=2", "--overwrite")
@@ -167,7 +167,9 @@ def test_configs_are_refused_before_anything_is_compiled(tmp_path, data_dir):
     assert refusal("--config.train.step=3") == f"{nope}\n"
     assert "did you mean train." in refusal("--config.train.nope=1")
     assert "did you mean optimizer.learning_rate?" in refusal("--config.learning_rate", "1")
-    assert "invalid literal for int" in refusal("--config.train.steps=many")
+    assert "--config.train.steps=many: give a whole number" in refusal(
+        "--config.train.steps=many"
+    )
     assert "train.steps is 0; it must be at least 1" in refusal("--config.train.steps=0")
     assert "model.dropout is 1.0" in refusal("--config.model.dropout=1")
     assert "learning_rate is nan" in refusal("--config.optimizer.learning_rate=nan")

@@ -114,6 +114,15 @@ def test_tags_stand_at_the_first_piece_of_each_word(tmp_path):
     assert summary["target"]["unknown"] == 1
 
 
+def test_numbers_that_float32_cannot_tell_apart_are_refused(tmp_path):
+    examples = rows(label=1.7e9)
+    for number, example in enumerate(examples):
+        example["label"] += number
+    with pytest.raises(UserError, match=r"around 1.7e\+09 with a deviation of \d.* subtract"):
+        make_prepared(tmp_path, examples)
+    assert not (tmp_path / "own").exists()
+
+
 def test_several_targets_ask_for_a_choice(tmp_path):
     examples = rows(words=["a"], tags=["O"], label="x")
     examples[2] |= {"tags": ["B"], "label": "y"}

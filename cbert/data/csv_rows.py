@@ -63,6 +63,8 @@ def rows(
 ) -> Iterator[tuple[int, Callable[[], dict[str, Any]]]]:
     """The rows of a CSV file; it is read twice, first to see which columns are numbers."""
     _, header = next(_cells(path), (0, []))
+    if not header:
+        raise UserError(f"{path}: the file is empty; give a header and rows below it")
     if len(header) == 1 and (";" in header[0] or "\t" in header[0]):
         raise UserError(
             f"{path}: the header is one cell, {shown(header[0])}; separate the cells of the "
@@ -83,7 +85,8 @@ def _check_header(field_of: dict[str, str], columns: Columns, path: pathlib.Path
     needed = ("items",) if "items" in columns.fields else ("text", "words")
     if not set(needed) & set(field_of.values()):
         raise UserError(
-            f"{path}: no column {needed[0]!r}; map one with columns={needed[0]}:COLUMN"
+            f"{path}: no column {needed[0]!r}, only {', '.join(map(shown, field_of))}; map one "
+            f"with --columns={needed[0]}:COLUMN"
         )
     features = [name for name, field in field_of.items() if field in ("context", "label")]
     for name, kind in columns.kinds.items():

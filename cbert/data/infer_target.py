@@ -9,6 +9,7 @@ from cbert.schema.target import LABEL, LABELS, NUMBER, TAGS, TARGET_KINDS
 from cbert.schema.vector import Moments
 
 FEW_NUMBERS = 20  # So many whole numbers are often the codes of classes.
+MOST_DEVIATIONS = 1e5  # From zero; farther away float32 is too coarse.
 NONE = "none"  # The choice of no target although the records have one.
 
 
@@ -57,6 +58,12 @@ class TargetAccumulator:
             )
         if kind == NUMBER:
             moments = self._numbers.finish()
+            if abs(moments.mean) > MOST_DEVIATIONS * moments.scale:
+                raise UserError(
+                    f"the labels lie around {moments.mean:g} with a deviation of "
+                    f"{moments.scale:g}, too near each other for float32; subtract a constant "
+                    "from them"
+                )
             self._advise()
             return Target(kind, mean=moments.mean, scale=moments.scale)
         counts: dict[str, int] = dict(self._values.get(kind, {}))

@@ -73,7 +73,7 @@ def read(
         yield record
     if empty:
         needed = "a string 'text'" if kind == schema_lib.TEXT else "a list 'items'"
-        raise UserError(f"{path}: no records; give one JSON object a line with {needed}")
+        raise UserError(f"{path}: no records; give at least one, with {needed}")
 
 
 def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Any]]:

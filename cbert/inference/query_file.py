@@ -9,6 +9,7 @@ from typing import Any
 
 from cbert import files
 from cbert.data import readers, tables
+from cbert.data.tables import Columns
 from cbert.errors import UserError
 from cbert.inference.predictor import Predictor
 from cbert.inference.program import BATCH_SIZES
@@ -29,6 +30,7 @@ def predict(
     target: str | pathlib.Path,
     defaults: Query | TextQuery,
     skip_bad_rows: int = 0,
+    columns: Columns | None = None,
 ) -> tuple[int, list[str]]:
     """Writes one result a query, in order; the file appears whole or not at all.
 
@@ -39,6 +41,8 @@ def predict(
       defaults: The values of the fields that a line does not give, a `TextQuery` for a
         predictor of texts.
       skip_bad_rows: How many wrong lines may be left out.
+      columns: How the columns of a table map to the fields; None where their names are equal.
+        The model's schema decides the kinds of features.
 
     Returns:
       The number of results, and for each line left out its mistake.
@@ -59,7 +63,7 @@ def predict(
     def write_all(path: pathlib.Path) -> None:
         nonlocal count
         with path.open("w", encoding="utf-8") as file:
-            queries = _queries(predictor, source, defaults, bad_rows)
+            queries = _queries(predictor, source, defaults, bad_rows, columns or Columns())
             while block := list(itertools.islice(queries, TEXT_BLOCK if of_texts else BLOCK)):
                 heads, encoded = zip(*block, strict=True)
                 for head, result in zip(heads, compute(encoded), strict=True):
@@ -67,7 +71,7 @@ def predict(
                 count += len(block)
         if not count:
             wanted = " or ".join(map(repr, _required(defaults)))
-            raise UserError(f"{source}: no queries; give one JSON object a line with {wanted}")
+            raise UserError(f"{source}: no queries; give at least one, with {wanted}")
 
     files.replace(target, write_all)
     return count, bad_rows.messages
@@ -90,10 +94,15 @@ def _queries(
     source: pathlib.Path,
     defaults: Query | TextQuery,
     bad_rows: readers.BadRows,
+    columns: Columns,
 ) -> Iterator[tuple[dict[str, Any], Any]]:
     """Encoded queries, each with the line and the id that its result begins with."""
     of_texts = isinstance(defaults, TextQuery)
-    columns = readers.Columns(fields=tables.MAPPED_OF_TEXT if of_texts else tables.MAPPED)
+    columns = dataclasses.replace(
+        columns,
+        fields=tables.MAPPED_OF_TEXT if of_texts else tables.MAPPED,
+        of_schema={feature.name: feature.kind for feature in predictor.schema.features},
+    )
     for line, row in readers.rows(source, columns):
         try:
             row = row() if callable(row) else row

@@ -15,14 +15,18 @@ from cbert.schema.values import is_finite
 
 V = TypeVar("V", float, list[float])
 
-FARTHEST = 1e12  # A model may square so many deviations and sum them in float32.
+FARTHEST = 1e12  # In deviations; a number farther from the mean is refused.
+# One farther than this is encoded as this far: methods multiply it up to four times over, and
+# the softmax of much larger logits is not finite in float32.
+LIMIT = 1e4
 
 
 @dataclasses.dataclass(frozen=True)
 class NumberFeature(Feature[V]):
     """A number or a vector; rows are `float32 [M, 1 + entries]`.
 
-    A row is 1 and the standardised numbers, or all zero where the feature is missing.
+    A row is 1 and the standardised numbers, none beyond `LIMIT`, or all zero where the feature
+    is missing.
 
     Attributes:
       mean: The mean of its numbers over the training split.
@@ -56,5 +60,5 @@ class NumberFeature(Feature[V]):
                 f"context feature {shown(self.name)} is {values[far][0]:g}, too large; check "
                 "its unit"
             )
-        rows[observed, 1:] = standardised
+        rows[observed, 1:] = standardised.clip(-LIMIT, LIMIT)
         return rows

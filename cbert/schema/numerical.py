@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from cbert.errors import UserError
+from cbert.errors import UserError, warn
 from cbert.schema.numbers import NumberFeature
 from cbert.schema.slices import by_range
 from cbert.schema.values import check_finite, is_finite
@@ -114,4 +114,11 @@ class NumberList:
         scale = float(values.std()) if values.min() < values.max() else 1.0
         quantiles = np.unique(np.quantile(values, np.arange(1, BINS) / BINS))
         edges = tuple(float(edge) for edge in quantiles if edge > values.min())
-        return Numerical(self._name, self._width, float(values.mean()), scale, edges)
+        feature = Numerical(self._name, self._width, float(values.mean()), scale, edges)
+        if len(np.unique(np.array(feature.standardised_edges, np.float32))) < len(edges):
+            far = values[np.abs(values - np.median(values)).argmax()]
+            warn(
+                f"{feature.label}: {far:g} is so far from the other numbers that some of them "
+                "cannot be told apart; leave it out where it stands for a missing number"
+            )
+        return feature

@@ -62,7 +62,8 @@ def _means(progress: Progress) -> dict[str, float]:
         if name == "skipped":
             row[name] = total
         elif f"{name}_count" in sums:
-            row[name] = total / max(sums[f"{name}_count"], 1.0)
+            count = sums[f"{name}_count"]
+            row[name] = total / count if count else 0.0
         else:
             row[name] = total / sums["steps"]
     return row

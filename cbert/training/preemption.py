@@ -76,6 +76,9 @@ class Stop:
                 if received[0] in SIGNALS:
                     break
         if received and not self._answered.wait(SECONDS):
-            text = "stopped before a step was done; the same command goes on\n"
+            text = (
+                f"stopped without saving, because a step, a validation or compiling took more "
+                f"than {SECONDS:g} s; the same command goes on from the last checkpoint\n"
+            )
             os.write(2, text.encode())
             os._exit(0)
