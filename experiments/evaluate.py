@@ -39,7 +39,7 @@ _MASKING = flags.DEFINE_enum(
     EVAL_MASKINGS,
     "Mask each item of an example in turn, or one; by default as the run's config says.",
 )
-_BY = flags.DEFINE_string("by", "", "A context feature: print a table by its values, too.")
+_BY = flags.DEFINE_string("by", "", "One context feature: print a table by its values, too.")
 _FEATURE_IMPORTANCE = flags.DEFINE_bool(
     "feature_importance",
     False,

@@ -44,8 +44,8 @@ def check(method: str, name: str) -> None:
     if shown_by(method) != name:
         having = [each for each in conditioning.METHODS if shown_by(each) == name]
         raise UserError(
-            f"the method {method} has no {name} to show; these have: {', '.join(having)}; the "
-            "importance of features can be measured with every method"
+            f"the method {method} has no {name} to show; these have: {', '.join(having)}; "
+            "experiments.evaluate --feature_importance is for every method"
         )
 
 

@@ -73,8 +73,8 @@ def _check_exact(model: TextBert, flat: dict[Path, Any]) -> None:
             )
     if method.uses_context and not _is_closed(config, method.zero_is_plain, flat):
         raise UserError(
-            f"with {method.__name__} a context changes what the model computes, and BERT of "
-            "transformers reads no context; write a model of the method none"
+            "a context changes what the model computes, and BERT of transformers reads none; "
+            "write a model of the method none"
         )
 
 
