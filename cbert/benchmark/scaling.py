@@ -17,6 +17,15 @@ CURVES = {
     "seeds": (1, 2, 4),
     "devices": (1, 2),
 }
+TITLES = {
+    "items": "items",
+    "batch": "examples a batch",
+    "length": "items a set",
+    "context": "width of the context",
+    "seeds": "seeds in one program",
+    "devices": "devices",
+}
+PLOTTED = {"step_ms": "ms a step", "peak_memory_mb": "peak memory, MB"}
 MEASURED = ("examples_per_second", "step_ms", "peak_memory_mb")
 
 
@@ -82,16 +91,21 @@ def check_plot(path: str) -> None:
 def plot(curves: dict[str, list[dict[str, Any]]], path: str) -> None:
     """Plots the time a step and the memory along each size; needs the extra `bench`."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, StrMethodFormatter
 
-    figure = Figure(figsize=(10, 6), layout="constrained")
-    for axes, (name, points) in zip(figure.subplots(2, 3).flat, curves.items(), strict=True):
-        values = [point["value"] for point in points]
-        axes.plot(values, [point["step_ms"] for point in points], "o-", label="ms a step")
-        memory = [point["peak_memory_mb"] for point in points]
-        axes.plot(values, memory, "s--", label="peak memory, MB")
-        axes.set(xscale="log", yscale="log", xlabel=name)
-        axes.set_xticks(values, [f"{value:,}" for value in values])
-        axes.minorticks_off()
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize="small")
+    figure = Figure(figsize=(14, 6), layout="constrained")
+    rows = figure.subplots(len(PLOTTED), len(curves), sharex="col", sharey="row", squeeze=False)
+    for row, (measured, title) in zip(rows, PLOTTED.items(), strict=True):
+        for axes, points in zip(row, curves.values(), strict=True):
+            values = [point["value"] for point in points]
+            axes.plot(values, [point[measured] for point in points], "o-")
+            axes.set(xscale="log", yscale="log")
+            axes.set_xticks(values, [f"{value:,}" for value in values], fontsize="small")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+            axes.grid(alpha=0.3)
+            axes.minorticks_off()
+        row[0].set_ylabel(title)
+    for axes, name in zip(rows[-1], curves, strict=True):
+        axes.set_xlabel(TITLES[name])
     figure.savefig(path, dpi=120)
