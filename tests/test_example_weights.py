@@ -1,8 +1,10 @@
 """Weights of examples: a weight of 2 is the example twice, and a weight of 0 is its absence."""
 
 import dataclasses
+import types
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pyarrow
@@ -17,6 +19,8 @@ from cbert.errors import UserError
 from cbert.schema import PAD_ITEM
 from cbert.training import run as run_lib
 from cbert.training import state as state_lib
+from cbert.training.metric_accumulator import MetricAccumulator
+from cbert.training.state import Progress
 from tests import text_data
 from tests.conftest import lines, small, some
 from tests.steps import flat
@@ -76,6 +80,16 @@ def test_a_weight_is_how_often_an_example_counts(task, accumulate, data_dir, tmp
         for name, value in metrics.items():
             assert weighted_metrics[name] == pytest.approx(value, rel=1e-5), name
     assert metrics["gradient_norm"] > 1e-3
+
+
+def test_the_logged_loss_is_a_mean_where_weights_are_small():
+    progress = Progress()
+    accumulator = MetricAccumulator(None, [types.SimpleNamespace(progress=progress)], 0)
+    for loss in (4.0, 6.0):
+        sums = {"loss": loss * 1e-4, "loss_count": 1e-4}
+        accumulator.add({name: jnp.array([value]) for name, value in sums.items()}, 1)
+    assert accumulator.close() == [{"loss": pytest.approx(5.0)}]
+    assert progress.sums == {}
 
 
 def rows_of(weights):
