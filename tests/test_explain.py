@@ -225,7 +225,7 @@ def test_gradient_norms_by_part(data_dir, schema, train_split):
 
 
 def test_a_method_without_attention_is_refused():
-    line = "the method gsu has no attention to show; these have: np, prefix, .*, history; exp"
+    line = "the method gsu has no attention to show; these have: np, prefix, .*, history; fea"
     with pytest.raises(UserError, match=line):
         sown.check("gsu", "attention")
     with pytest.raises(UserError, match="has no gates to show; these have: mag, late_gate"):

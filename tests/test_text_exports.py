@@ -228,6 +228,6 @@ def test_transformers_opens_an_exported_folder(task, tmp_path):
 
 
 def test_a_folder_of_transformers_is_refused_where_it_cannot_be_exact(tmp_path):
-    with pytest.raises(UserError, match="BERT of transformers reads no context"):
+    with pytest.raises(UserError, match="BERT of transformers reads none"):
         huggingface_export.write(assemble("classification"), tmp_path / "hf")
     assert not (tmp_path / "hf").exists()

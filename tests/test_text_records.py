@@ -69,7 +69,7 @@ def test_words_tags_lists_numbers_and_answers_in_csv(tmp_path):
     with pytest.raises(UserError, match=r"in.csv:2: 'answer_start' is 'x'"):
         read(path)
     path.write_text("texts,label\nIn Rome,x\n")
-    mistake = "no column 'text', only 'texts', 'label'; map one with --columns=text:COLUMN"
+    mistake = "no column 'text', only 'texts', 'label'; map one with columns=text:COLUMN"
     with pytest.raises(UserError, match=mistake):
         read(path)
 
@@ -140,7 +140,7 @@ def test_labels_are_of_one_kind_and_null_is_none(tmp_path):
 
 def test_texts_among_items_are_told_of_their_kind(tmp_path):
     path = write(tmp_path / "in.jsonl", {"text": "a"})
-    with pytest.raises(UserError, match="the records hold texts, so give --kind=text"):
+    with pytest.raises(UserError, match="the records hold texts, so give kind=text"):
         list(readers.read(path))
     (tmp_path / "in.jsonl").write_text("\n")
     with pytest.raises(UserError, match="give at least one, with a string 'text'"):

@@ -86,7 +86,7 @@ def _check_header(field_of: dict[str, str], columns: Columns, path: pathlib.Path
     if not set(needed) & set(field_of.values()):
         raise UserError(
             f"{path}: no column {needed[0]!r}, only {', '.join(map(shown, field_of))}; map one "
-            f"with --columns={needed[0]}:COLUMN"
+            f"with columns={needed[0]}:COLUMN"
         )
     features = [name for name, field in field_of.items() if field in ("context", "label")]
     for name, kind in columns.kinds.items():

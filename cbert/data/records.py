@@ -119,7 +119,7 @@ class Validator:
     def _items(self, row: dict[str, Any]) -> list[str]:
         items = row.get("items")
         if items is None and ("text" in row or "words" in row):
-            raise RowError("no 'items'; the records hold texts, so give --kind=text")
+            raise RowError("no 'items'; the records hold texts, so give kind=text")
         if items is None:
             raise RowError("no 'items'; give a list of strings")
         if not isinstance(items, list):

@@ -45,7 +45,7 @@ def check(method: str, name: str) -> None:
         having = [each for each in conditioning.METHODS if shown_by(each) == name]
         raise UserError(
             f"the method {method} has no {name} to show; these have: {', '.join(having)}; "
-            "experiments.evaluate --feature_importance is for every method"
+            "feature_importance of evaluate is for every method"
         )
 
 

@@ -146,7 +146,7 @@ class TextTask:
         if schema.kind != TEXT:
             raise UserError(
                 f"task.name is {cls.name!r}, but the data are not texts; use masked_item, or "
-                "prepare the data with --kind=text"
+                "prepare the data with kind=text"
             )
         kind = schema.target.kind if schema.target else None
         if cls.target and kind != cls.target:
