@@ -114,8 +114,9 @@ def _parse(arguments: list[str]) -> list[str]:
     """Parses flags and config overrides; a mistake in either ends in one line."""
     try:
         return flags.FLAGS(arguments)
-    except SystemExit:  # absl has printed the help that was asked for, and would end with 1.
-        sys.exit(0)
+    except SystemExit as error:
+        # absl ends with 1 after it has printed the help that was asked for.
+        sys.exit(0 if error.code == 1 else error.code)
     except flags.UnrecognizedFlagError as error:
         if error.flagname.startswith("config."):
             fail(f"--{error.flagname} overrides a config; give --config=FILE before it")

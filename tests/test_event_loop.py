@@ -148,7 +148,7 @@ def test_bodies_in_chunks_are_refused_at_once(served):
     waits = []
     for _ in range(5):
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            pending = [pool.submit(send) for _ in range(6)]
+            pending = [pool.submit(send) for _ in range(3)]
             waits.append(longest_wait(served, [{"items": []}])[0])
             for future in pending:
                 try:
