@@ -6,7 +6,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from cbert.data import prepare, prepared, readers, records, tables
+from cbert.data import parquet_rows, prepare, prepared, readers, records, tables
 from cbert.data.columns import Texts
 from cbert.data.overview import Overview
 from cbert.errors import UserError
@@ -76,6 +76,12 @@ def test_histories_of_whole_numbers_name_items(tmp_path):
     columns = tables.Columns(history=("bought",))
     one, two = read(tmp_path / "in.parquet", columns=columns)
     assert (one.context, two.context) == ({"bought": ["8", "9"]}, {"bought": None})
+    table = pyarrow.table({"items": [[7]], "context": [{"bought": [8, 9], "sizes": [1, 2]}]})
+    pyarrow.parquet.write_table(table, tmp_path / "struct.parquet")
+    of_schema = tables.Columns(of_schema={"bought": "history"})
+    for kinds in (columns, of_schema):
+        ((_, row),) = parquet_rows.rows(tmp_path / "struct.parquet", kinds)
+        assert row["context"] == {"bought": ["8", "9"], "sizes": [1, 2]}
 
 
 def test_a_schema_decides_the_kinds_of_csv_columns(tmp_path):

@@ -30,9 +30,10 @@ def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
         progress.bar(desc="reading", unit=" rows") as bar,
     ):
         names = [name for name in file.schema_arrow.names if not _INDEX.fullmatch(name)]
-        columns = columns.completed(names)
         field_of = field_of_column(columns, names, path)
-        check_unique(_context_names(file.schema_arrow, field_of), path)
+        features = _context_names(file.schema_arrow, field_of)
+        check_unique(features, path)
+        columns = columns.completed(features)
         line = 0
         for batch in file.iter_batches(_ROWS, columns=names):
             for row in _objects(_with_text_for_times(batch), path, line):
@@ -113,14 +114,19 @@ def _record(
     row: dict[str, Any], field_of: dict[str, str], histories: Collection[str]
 ) -> dict[str, Any]:
     record: dict[str, Any] = {"context": {}}
+    context = record["context"]
     for name, value in row.items():
-        if isinstance(value, list) and (field_of[name] == "items" or name in histories):
-            # Items that a table holds as whole numbers are names, as ids and groups are.
-            value = [str(v) if type(v) is int else v for v in value]
         if field_of[name] != "context":
-            record[field_of[name]] = value
+            record[field_of[name]] = _names(value) if field_of[name] == "items" else value
         elif name == "context" and isinstance(value, dict | None):
-            record["context"].update(value or {})
+            context.update(value or {})
         else:
-            record["context"][name] = value
-    return record
+            context[name] = value
+    return record | {
+        "context": {n: _names(v) if n in histories else v for n, v in context.items()}
+    }
+
+
+def _names(items: Any) -> Any:
+    """Items that a table holds as whole numbers are names, as ids and groups are."""
+    return [str(v) if type(v) is int else v for v in items] if type(items) is list else items
