@@ -41,7 +41,7 @@ def main() -> None:
     predictor = cbert.load(_WORKDIR.value, _CHECKPOINT.value)
     facts = card.facts(predictor, _WORKDIR.value, _INTENDED_USE.value)
     if _FORMAT.value == huggingface_export.HUGGINGFACE:
-        huggingface_export.write(predictor, _OUTPUT.value)
+        huggingface_export.write(predictor, _OUTPUT.value, facts)
         advice = f"read it with transformers, from_pretrained({_OUTPUT.value!r})"
     elif _FORMAT.value == export_directory.ONNX:
         onnx_export.write(predictor, _OUTPUT.value, facts)

@@ -191,5 +191,5 @@ def test_an_export_is_whole_or_not_there(predictor, tmp_path):
     with pytest.raises(TypeError):
         stablehlo.write(predictor, tmp_path / "new", {"not": {"JSON"}})
     with pytest.raises(UserError, match="completes sets, and transformers has none such"):
-        huggingface_export.write(predictor, tmp_path / "hf")
+        huggingface_export.write(predictor, tmp_path / "hf", {})
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

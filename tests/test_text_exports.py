@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 from cbert.errors import UserError
-from cbert.inference import huggingface_export, onnx_export, stablehlo
+from cbert.inference import card, huggingface_export, onnx_export, stablehlo
 from cbert.inference.context import columns
 from cbert.inference.text_program import TextRows
 from cbert.inference.text_queries import TextQuery
@@ -109,7 +109,16 @@ def test_onnx_gives_the_outputs_of_the_predictor(case, tmp_path):
 
 def test_a_folder_of_transformers_holds_the_model_and_its_vocabulary(tmp_path):
     predictor = assemble("regression", "none", model__start_as_plain=False)
-    huggingface_export.write(predictor, tmp_path / "hf")
+    result = {"data": "", "masking": "", "queries": 9, "groups": 3, "standard_errors": ""}
+    error = {"mean": 2.5, "standard_error": 0.25}
+    result |= {"step": predictor.step, "results": {"model": {"mean_absolute_error": error}}}
+    (tmp_path / "eval").mkdir()
+    (tmp_path / "eval" / "test.json").write_text(json.dumps(result))
+    facts = card.facts(predictor, tmp_path, "Rating tables.")
+    huggingface_export.write(predictor, tmp_path / "hf", facts)
+    page = (tmp_path / "hf" / "README.md").read_text().split("\n")
+    assert page[5:8] == ["# hf", "", "Rating tables."]
+    assert "| test | mean_absolute_error | 2.5000 | 0.2500 |" in page
     read = huggingface.read(tmp_path / "hf")
     params = predictor.program.params
     for name in ("query", "out"):
@@ -158,7 +167,7 @@ TOKENIZER = {
 @pytest.mark.parametrize("task", some(TARGETS, "classification"))
 def test_a_folder_of_transformers_read_back_is_the_model(task, tmp_path):
     predictor = assemble(task, "none", context_features=False, model__start_as_plain=False)
-    huggingface_export.write(predictor, tmp_path / "hf")
+    huggingface_export.write(predictor, tmp_path / "hf", card.facts(predictor, tmp_path))
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert {name: config[name] for name in CONFIG} == CONFIG
     options = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
@@ -228,6 +237,7 @@ def test_transformers_opens_an_exported_folder(task, tmp_path):
 
 
 def test_a_folder_of_transformers_is_refused_where_it_cannot_be_exact(tmp_path):
+    predictor = assemble("classification")
     with pytest.raises(UserError, match="BERT of transformers reads none"):
-        huggingface_export.write(assemble("classification"), tmp_path / "hf")
+        huggingface_export.write(predictor, tmp_path / "hf", card.facts(predictor, tmp_path))
     assert not (tmp_path / "hf").exists()

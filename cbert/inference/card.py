@@ -44,9 +44,45 @@ def facts(
     }
 
 
+def as_markdown(facts: dict[str, Any], name: str) -> str:
+    """The facts as a page, such as Hugging Face shows of a folder that has a `README.md`."""
+    data = facts["data"]
+    features = ", ".join(f"{feature} ({kind})" for feature, kind in data["features"].items())
+    lines = [
+        *("---", "library_name: transformers", "tags: [bert]", "---", "", f"# {name}", ""),
+        *(f"{facts['intended_use']}", ""),
+        f"Trained with cbert on the data set {data['name']}, by the method {facts['method']}. "
+        f"Its vocabulary has {data['items']} entries, and it reads {data['max_items']} tokens.",
+        *(["", f"Context features: {features}."] if features else []),
+        *("", "## Metrics", ""),
+        *_metric_rows(facts["metrics"]),
+        *("", "## Limits", ""),
+        *(f"- {limit}" for limit in facts["limits"]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _metric_rows(metrics: dict[str, Any]) -> list[str]:
+    """A table of the metrics of each split, or a sentence that there are none."""
+    rows = [
+        f"| {split} | {metric} | {_cell(value['mean'])} | {_cell(value['standard_error'])} |"
+        for split, measured in metrics.items()
+        for metric, value in measured.items()
+        if metric not in _SETTINGS
+    ]
+    if not rows:
+        return ["No results of this step were measured."]
+    head = ["| split | metric | mean | standard error |", "|---|---|---:|---:|"]
+    return [*head, *rows]
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
 def _use(predictor: Predictor | TextPredictor) -> str:
     if isinstance(predictor, TextPredictor):
-        return f"Texts for the task {predictor.task}, with the context features in schema.json"
+        return f"Texts for the task {predictor.task}, with the context features named here"
     return (
         f"Completing {predictor.schema.kind}s of the items in schema.json, given the context "
         "features named there"
@@ -93,8 +129,8 @@ def _item_limits(schema: Schema) -> list[str]:
 
 def _text_limits(schema: Schema) -> list[str]:
     return [
-        f"It reads the first {schema.max_items} tokens of a text, by the vocabulary in "
-        "schema.json, and nothing beyond them.",
+        f"It reads the first {schema.max_items} tokens of a text, by its own "
+        "vocabulary, and nothing beyond them.",
     ]
 
 

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from cbert.errors import UserError, shown
+from cbert.inference import card
 from cbert.inference.predictor import Predictor
 from cbert.inference.text_predictor import TextPredictor
 from cbert.model.huggingface import writer
@@ -21,8 +22,10 @@ from cbert.training import config as config_lib
 HUGGINGFACE = "hf"
 
 
-def write(predictor: Predictor | TextPredictor, directory: str | pathlib.Path) -> None:
-    """Writes weights, config and vocabulary; the directory appears whole or not at all.
+def write(
+    predictor: Predictor | TextPredictor, directory: str | pathlib.Path, facts: dict[str, Any]
+) -> None:
+    """Writes weights, config, vocabulary and card; the directory appears whole or not at all.
 
     A regression model gives the number in the records' units: the target's mean and scale are
     in its last layer.
@@ -30,6 +33,7 @@ def write(predictor: Predictor | TextPredictor, directory: str | pathlib.Path) -
     Args:
       predictor: From `cbert.load`.
       directory: A new directory.
+      facts: The facts for the card, from `card.facts`.
 
     Raises:
       UserError: the directory exists, the model is not one of texts, `transformers` has no BERT
@@ -54,7 +58,9 @@ def write(predictor: Predictor | TextPredictor, directory: str | pathlib.Path) -
         params["classifier"] = _in_units(params["classifier"], schema)
     labels = target.values if target and hasattr(model.head, "labels") else ()
     with tempfile.TemporaryDirectory() as folder:
-        files = _tokenizer_files(schema, pathlib.Path(folder))
+        page = pathlib.Path(folder) / "README.md"
+        page.write_text(card.as_markdown(facts, directory.name), encoding="utf-8")
+        files = [page, *_tokenizer_files(schema, pathlib.Path(folder))]
         writer.write(directory, model, params, labels, files, settings)
 
 

@@ -26,7 +26,7 @@ def write(
     model: TextBert,
     params: Params,
     labels: Sequence[str] = (),
-    tokenizer_files: Sequence[pathlib.Path] = (),
+    files: Sequence[pathlib.Path] = (),
     settings: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes a folder, whole or not at all.
@@ -36,7 +36,7 @@ def write(
       model: The model.
       params: Its parameters; they are written as float32.
       labels: The names of a classifier's labels, by default `LABEL_0` and so on.
-      tokenizer_files: Files of the vocabulary that are copied beside it.
+      files: Files that are copied beside it, such as those of the vocabulary.
       settings: Further fields of `config.json`.
 
     Raises:
@@ -55,7 +55,7 @@ def write(
         whole.mkdir()
         (whole / folder_files.CONFIG).write_text(json.dumps(config, indent=2) + "\n")
         safetensors.numpy.save_file(tensors, whole / folder_files.SAFETENSORS, {"format": "pt"})
-        for source in tokenizer_files:
+        for source in files:
             shutil.copyfile(source, whole / source.name)
         whole.replace(folder)
 
