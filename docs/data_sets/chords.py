@@ -3,7 +3,7 @@
     pip install music21
     python docs/data_sets/chords.py chords.jsonl.gz
     python -m experiments.prepare --input=chords.jsonl.gz --min_count=5 \\
-      --categorical=key_signature,voices --name=chords
+      --name=chords
 
 The items are pitches, from the lowest to the highest. The context is the composer, the key
 signature, the metre, the beat, the place in the piece, the number of voices, and the notes that
