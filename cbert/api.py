@@ -74,7 +74,7 @@ def prepare(
       UserError: the records do not make a data set; nothing is written.
     """
     options = options or Options()
-    read = in_python.read(records, options.kind)
+    read = in_python.read(records, options.kind, options.kinds)
     directory, summary = prepare_lib.prepare(read, data_dir, name, options)
     config, _, _ = suggest.write(data_dir, name, summary)
     return PreparedData(directory, config, summary)

@@ -59,6 +59,7 @@ def best_span(
       First and last token `int32 [B]`, and their sum, very low where there is no passage.
     """
     length, xp = first.shape[1], jnp if isinstance(first, jax.Array) else np
+    longest = min(longest, length)
     first, last = (xp.where(passage, scores, -1e9) for scores in (first, last))
     padded = xp.pad(last, ((0, 0), (0, longest)), constant_values=-1e9)
     sums = xp.stack(

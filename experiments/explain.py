@@ -57,7 +57,8 @@ def main() -> None:
     config, schema = config_lib.load(workdir), schema_file.load(workdir / "schema.json")
     if _WHAT.value in sown.SHOWN:
         sown.check(config.model.method, _WHAT.value)
-    if query_flags.INPUT.value is not None or query_flags.OUTPUT.value is not None:
+    of_files = query_flags.INPUT, query_flags.OUTPUT, query_flags.COLUMNS, query_flags.SEPARATOR
+    if any(flag.present for flag in of_files):
         raise UserError("there is no file of queries here; give --items=JSON or --text=TEXT")
     if _ITEMS.value is None and _TEXT.value is None:
         of_a_query = (_BLOCK, _TEXT_B, query_flags.CONTEXT, query_flags.SKIP_BAD_ROWS)

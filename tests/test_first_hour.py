@@ -10,7 +10,7 @@ import pytest
 import cbert
 from cbert import tasks
 from cbert.data import columns, prepared
-from cbert.evaluation import baselines, diagnosis, evaluate, evaluation_files, text_baselines
+from cbert.evaluation import baselines, diagnosis, evaluate, evaluation_files, task_baselines
 from cbert.sweep import halving
 from cbert.tasks import prediction
 from cbert.tasks.metric import Metric
@@ -79,7 +79,7 @@ def test_baselines_answer_what_the_validations_asked(trained, tmp_path, schema, 
     task = tasks.create(small(), config_lib.build_model(small(), schema), schema)
     load = baselines.loader(data_dir, "small", schema)
     queries = task.queries(split, "one")
-    answers = text_baselines.predictions(task, load, schema, split, queries)
+    answers = task_baselines.predictions(task, load, schema, split, queries)
     answered = prediction.metrics(task, answers[name], queries)
     assert stated == f"{answered['cross_entropy']:.4f}"
     assert f"({stated})" not in diagnosis.of_run(trained)

@@ -106,6 +106,12 @@ def test_only_a_fresh_run_reads_them(directory, pretrained, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "resuming" in printed
     assert "initialised from" not in printed
+    # A process that was killed in its first save left no checkpoint, so the run begins anew.
+    (tmp_path / "run" / "finished.json").unlink()
+    for path in (tmp_path / "run" / "checkpoints").iterdir():
+        path.rename(path.with_name(f"{path.name}.orbax-checkpoint-tmp"))
+    loop.train(config, tmp_path / "run")
+    assert capsys.readouterr().out.count("initialised from") == 1
 
 
 @pytest.mark.parametrize(

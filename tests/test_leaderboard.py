@@ -11,7 +11,7 @@ import pytest
 
 from cbert.data import prepared
 from cbert.errors import UserError
-from cbert.evaluation import evaluation_files, leaderboard, text_baselines
+from cbert.evaluation import evaluation_files, leaderboard, task_baselines
 from cbert.evaluation.evaluation import MODEL, Evaluation
 from cbert.evaluation.leaderboard import Benchmark
 from tests.conftest import ROOT, run
@@ -64,7 +64,7 @@ def _evaluated(name, directory, folder):
     def load(split):
         return prepared.load(directory[data], data, split, asked.schema)
 
-    baselines = text_baselines.predictions(asked.task, load, asked.schema, asked.split, queries)
+    baselines = task_baselines.predictions(asked.task, load, asked.schema, asked.split, queries)
     predictions = [one for label, one in baselines.items() if "given context" in label][-1]
     evaluation = dataclasses.replace(asked, queries=queries, predictions={MODEL: predictions})
     evaluation_files.write(evaluation, evaluation_files.summary(evaluation), folder)

@@ -87,6 +87,9 @@ def test_a_data_frame_gives_the_records_of_its_rows():
     assert record.items == ["a"]
     assert record.context == {"n": 3, "v": [1.0, 1.0]}
     assert type(record.context["n"]) is int
+    bought = pandas.DataFrame({"items": [["a"]], "bought": [[8, 9]]})
+    (record,) = in_python.read(bought, "set", {"bought": "history"})
+    assert record.context == {"bought": ["8", "9"]}
 
 
 @pytest.mark.parametrize(
@@ -117,6 +120,15 @@ def test_records_that_are_refused(records, message, tmp_path):
         ({"max_items": 0}, "max_items is 0"),
         ({"widths": {"age": "8"}}, "the width of 'age' is '8'"),
         ({"split_weights": ("80", "10", "10")}, "split_weights is 80,10,10"),
+        ({"text": cbert.TextOptions(pack=True)}, "pack, pairs and stride are for texts"),
+        (
+            {"kind": "text", "text": cbert.TextOptions(stride=-1)},
+            "stride is -1; it must be at least",
+        ),
+        (
+            {"kind": "text", "text": cbert.TextOptions(pairs="nxt")},
+            "pairs is 'nxt'; it must be 'nex",
+        ),
     ],
 )
 def test_options_that_are_refused(options, message, tmp_path):

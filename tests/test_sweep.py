@@ -242,11 +242,15 @@ def test_why_a_command_failed(code, output, expected):
 
 
 def test_seeds_that_have_begun_go_on_without_new_ones(tmp_path):
-    made = [points.Point(f"gs-seed{n}", "gs", {points.SEED: n}) for n in range(3)]
-    for done in (0, 1):
-        (tmp_path / f"gs-seed{done}" / "checkpoints").mkdir(parents=True)
+    made = [points.Point(f"gs-seed{n}", "gs", {points.SEED: n}) for n in range(6)]
+    for seed in range(4):
+        (tmp_path / f"gs-seed{seed}" / "checkpoints" / "10").mkdir(parents=True)
+    for seed in (0, 1):
+        (tmp_path / f"gs-seed{seed}" / "finished.json").write_text("{}")
+    (tmp_path / "gs-seed4" / "checkpoints" / "10.orbax-checkpoint-tmp").mkdir(parents=True)
     queue = jobs.make(made, tmp_path, True, lambda *_: (), lambda _: ())
-    assert [job.name for job in queue] == ["gs-seed0, gs-seed1", "gs-seed2"]
+    names = ["gs-seed0, gs-seed1", "gs-seed2, gs-seed3", "gs-seed4, gs-seed5"]
+    assert [job.name for job in queue] == names
 
 
 @pytest.mark.soak

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cbert.evaluation import target_baselines
+from cbert.evaluation import task_baselines
 from cbert.evaluation.given_context import indicator
 from cbert.evaluation.target_baselines import FrequentTags
 from cbert.tasks.multi_label import MultiLabel
@@ -30,7 +30,7 @@ def predicted(task_class, directory, target):
     def other(name):
         return load(directory, target, name)[0]
 
-    baselines = target_baselines.predictions(task, other, schema, split, queries)
+    baselines = task_baselines.predictions(task, other, schema, split, queries)
     weights = queries.weights / queries.weights.sum()
     values = {
         name: {

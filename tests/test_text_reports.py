@@ -10,7 +10,7 @@ import scipy.stats
 
 from cbert import tasks
 from cbert.errors import UserError
-from cbert.evaluation import compare, evaluation_files, metrics, text_baselines
+from cbert.evaluation import compare, evaluation_files, metrics, task_baselines
 from cbert.evaluation.evaluation import MODEL, Evaluation
 from cbert.report import report_data, statistics, writers
 from cbert.schema import schema_file
@@ -70,7 +70,7 @@ def write_run(folder, directory, name, method, seed, gain=0.0):
 
     predictions = {
         MODEL: noise(task, split, queries, [seed, *map(ord, method)], gain),
-        **text_baselines.predictions(task, other, schema, split, queries),
+        **task_baselines.predictions(task, other, schema, split, queries),
     }
     settings = {
         **{"split": "test", "masking": "one" if task.masks else "", "checkpoint": "best"},

@@ -116,6 +116,7 @@ def test_every_mistake_is_one_sentence(address):
         ("/predict_batch", {"queries": [{"text": TEXT}] * 65}, "give at most 64"),
         ("/embed", {"queries": [{"text": "a" * 9_000}] * 12}, "have 108,000 characters; give"),
         ("/embed", {"queries": []}, "queries is empty; give at least 1"),
+        ("/embed", {"queries": [{"text": "a"}, {"text": ""}]}, "queries.1"),
         ("/embed", {"queries": [{"text": "a"}], "pooling": "max"}, "pooling must be 'cls' or"),
         ("/explain", {"text": "please"}, "the text has no [MASK]"),
     ):

@@ -14,6 +14,7 @@ import numpy as np
 
 from cbert import parallel
 from cbert.benchmark import workload
+from cbert.data.columns import selected
 from cbert.tasks import masked_item, prediction
 
 
@@ -126,7 +127,7 @@ class EvaluationRounds:
     """Rounds of evaluation: one query about each example, such as the rank of a masked item."""
 
     def __init__(self, training: TrainingRounds, count: int) -> None:
-        self._split = workload.first_examples(training.split, count)
+        self._split = selected(training.split, range(min(count, len(training.split))))
         self._queries = training.run.task.queries(self._split, masked_item.ONE)
         self._columns = parallel.replicate(self._split.columns)
         self._run, self._batch = training.run, training.config.train.batch_size

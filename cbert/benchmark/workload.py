@@ -10,7 +10,7 @@ import numpy as np
 
 from cbert.benchmark import text_workload
 from cbert.data import prepared
-from cbert.data.columns import Split
+from cbert.data.columns import Split, selected
 from cbert.data.random_streams import stream
 from cbert.model import conditioning, cost
 from cbert.schema import PAD_ITEM, SET, Categorical, Feature, Schema
@@ -97,25 +97,6 @@ def make_split(config: ml_collections.ConfigDict, sizes: Sizes, schema: Schema) 
     return Split(names, names, ["{}"] * count, items, context, None)
 
 
-def first_examples(split: Split, count: int) -> Split:
-    """The first examples of a split, as one."""
-
-    def cut(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {name: column[:count] for name, column in columns.items()}
-
-    return Split(
-        ids=split.ids[:count],
-        groups=split.groups[:count],
-        contexts=split.contexts[:count],
-        items=split.items[:count],
-        context=cut(split.context),
-        reference=None,
-        token_columns=cut(split.token_columns),
-        targets=cut(split.targets),
-        texts=split.texts[:count],
-    )
-
-
 def make_run(
     config: ml_collections.ConfigDict, sizes: Sizes, seeds: int = 1
 ) -> tuple[Run, Split, Schema]:
@@ -123,7 +104,7 @@ def make_run(
     config_lib.check(config)
     schema = make_schema(config, sizes)
     split = make_split(config, sizes, schema)
-    validation = first_examples(split, min(len(split), config.train.batch_size))
+    validation = selected(split, range(min(len(split), config.train.batch_size)))
     return assemble(config, schema, split, validation, range(seeds)), split, schema
 
 
@@ -150,5 +131,5 @@ def operations(config: ml_collections.ConfigDict, schema: Schema, length: float)
     model = config_lib.build_model(config, schema)
     read, candidates = task_class(config).scored(config, schema, round(length))
     scored = config.train.sampled_items or candidates
-    scoring = read * config.model.dimension * scored
+    scoring = read * (config.model.item_dimension or config.model.dimension) * scored
     return 3 * 2 * (cost.multiply_adds(model, length, read) + scoring)

@@ -12,9 +12,10 @@ from cbert.data.records import Record, Validator
 from cbert.data.row_errors import RowError
 from cbert.errors import UserError, one_line, shown
 from cbert.schema import TEXT
+from cbert.schema.history import History
 
 
-def read(source: Any, kind: str) -> Iterator[Record]:
+def read(source: Any, kind: str, kinds: Mapping[str, str] | None = None) -> Iterator[Record]:
     """Yields validated records.
 
     Args:
@@ -22,12 +23,13 @@ def read(source: Any, kind: str) -> Iterator[Record]:
         DataFrame, whose other columns are features of the context. Numbers and arrays of NumPy
         are taken as Python's.
       kind: `set`, `sequence` or `text`.
+      kinds: Kind by feature, where it was given.
 
     Raises:
       UserError: a record is not valid; it names its number, counted from 1, and the fix.
     """
     validator, number = Validator(kind), 0
-    for number, row in enumerate(_rows(source, kind), 1):
+    for number, row in enumerate(_rows(source, kind, kinds or {}), 1):
         try:
             record = validator(_plain(row), number)
         except RowError as error:
@@ -37,9 +39,10 @@ def read(source: Any, kind: str) -> Iterator[Record]:
         raise UserError("there are no records; give at least one")
 
 
-def _rows(source: Any, kind: str) -> Iterable[Any]:
+def _rows(source: Any, kind: str, kinds: Mapping[str, str]) -> Iterable[Any]:
     if hasattr(source, "columns") and hasattr(source, "itertuples"):
-        columns = tables.Columns()
+        histories = tuple(name for name, own in kinds.items() if own == History.kind)
+        columns = tables.Columns(history=histories)
         if kind == TEXT:
             columns = dataclasses.replace(columns, fields=tables.MAPPED_OF_TEXT)
         try:

@@ -122,6 +122,9 @@ def _record(
             context.update(value or {})
         else:
             context[name] = value
+    start = record.pop("answer_start", None)
+    if isinstance(record.get("answer"), str) and start is not None:
+        record["answer"] = {"text": record["answer"], "start": start}
     return record | {
         "context": {n: _names(v) if n in histories else v for n, v in context.items()}
     }

@@ -66,6 +66,8 @@ class Options:
         splits.check_weights(self.split_weights)
         self.text.check()
         _check_choice("kind", self.kind, (schema_lib.SET, schema_lib.SEQUENCE, TEXT))
+        if self.kind != TEXT and (self.text.pack or self.text.pairs or self.text.stride):
+            raise UserError(f"pack, pairs and stride are for texts; the kind is {self.kind!r}")
         _check_choice("longer", self.longer, LONGER)
         for name, kind in self.kinds.items():
             _check_choice(f"the kind of {shown(name)}", kind, tuple(schema_lib.KINDS))

@@ -12,8 +12,9 @@ from cbert.data.infer_target import TargetAccumulator
 from cbert.data.record_store import RecordView
 from cbert.data.records import SPLITS, Record, text_of
 from cbert.data.text import Tokenizer
-from cbert.errors import UserError
+from cbert.errors import UserError, shown
 from cbert.schema import TEXT, Schema, TokenizerOptions, schema_file
+from cbert.schema.target import IS_NEXT, NOT_NEXT
 from cbert.schema.tokenizer import LEAST_LENGTH, MOST_LENGTH
 
 TRAIN = "train"  # The vocabulary that is trained on the training split.
@@ -51,6 +52,10 @@ class TextOptions:
                 f"max_length is {self.max_length}; it must be from {LEAST_LENGTH} to "
                 f"{MOST_LENGTH}"
             )
+        if self.pairs not in ("", NEXT):
+            raise UserError(f"pairs is {shown(self.pairs)}; it must be {NEXT!r} or empty")
+        if self.stride < 0:
+            raise UserError(f"stride is {self.stride}; it must be at least 0")
         if self.stride and (self.pack or self.pairs):
             raise UserError("stride cuts passages with answers; it goes without pack and pairs")
 
@@ -133,7 +138,7 @@ def infer(
     Raises:
       UserError: the data do not make a schema.
     """
-    order = (text_examples.IS_NEXT, text_examples.NOT_NEXT) if options.pairs else ()
+    order = (IS_NEXT, NOT_NEXT) if options.pairs else ()
     target = TargetAccumulator(options.target, order)
     for split, records in collection.by_split().items():
         for record in records:

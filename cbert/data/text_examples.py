@@ -16,8 +16,8 @@ from cbert.data.record_store import RecordView
 from cbert.data.records import Record, text_of
 from cbert.data.text import Tokenizer
 from cbert.errors import UserError, shown
+from cbert.schema.target import IS_NEXT, NOT_NEXT
 
-IS_NEXT, NOT_NEXT = "is_next", "not_next"
 _BLOCK = 1024  # Records that are tokenised at once.
 
 

@@ -3,7 +3,6 @@
 Legend: Q queries, V items.
 """
 
-import functools
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -13,8 +12,6 @@ from cbert.data.columns import Split
 from cbert.evaluation.co_occurrence import CoOccurrence
 from cbert.evaluation.given_context import GivenContext
 from cbert.schema import Schema
-from cbert.tasks.base import Queries, Task
-from cbert.tasks.masked_item import MaskedItem
 from cbert.tasks.masked_queries import ItemQueries
 from cbert.tasks.prediction import Predictions
 from cbert.tasks.ranking import log_fractions
@@ -47,36 +44,10 @@ def loader(data_dir: str, name: str, schema: Schema) -> Load:
     return load
 
 
-@functools.singledispatch
-def predictions(
-    task: Task,
-    load: Load,
-    schema: Schema,
-    split: Split,
-    queries: Queries,
+def of_items(
+    load: Load, schema: Schema, split: Split, queries: ItemQueries
 ) -> dict[str, Predictions]:
-    """The predictions of each baseline of a task; a task without baselines has none.
-
-    Args:
-      task: The task, whose class decides.
-      load: Another split by its name, None where there is none.
-      schema: The schema.
-      split: The split that is evaluated.
-      queries: The queries about it.
-    """
-    del task, load, schema, split, queries
-    return {}
-
-
-@predictions.register
-def _(
-    task: MaskedItem,
-    load: Load,
-    schema: Schema,
-    split: Split,
-    queries: ItemQueries,
-) -> dict[str, Predictions]:
-    del task
+    """Popularity, the same given the context, co-occurrence, and what is possible at best."""
     ranked = {POPULARITY: predict_popularity(schema, queries)}
     train, validation = load("train"), load("validation")
     if train is not None:

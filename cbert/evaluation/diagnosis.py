@@ -8,7 +8,7 @@ import numpy as np
 
 from cbert import tasks
 from cbert.data.columns import evenly_spaced
-from cbert.evaluation import text_baselines
+from cbert.evaluation import task_baselines
 from cbert.evaluation.baselines import OPTIMA, loader
 from cbert.evaluation.evaluation import MODEL, Evaluation
 from cbert.evaluation.metrics import mean_and_error
@@ -46,7 +46,7 @@ def of_run(workdir: str | pathlib.Path) -> str:
     validation = evenly_spaced(whole, config.train.eval_examples)
     queries = task.queries(validation, ONE)
     others = {}
-    for name, predictions in text_baselines.predictions(
+    for name, predictions in task_baselines.predictions(
         task, load, schema, validation, queries
     ).items():
         known = prediction.metrics(task, predictions, queries)

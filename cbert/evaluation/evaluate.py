@@ -10,7 +10,7 @@ from cbert import parallel, tasks
 from cbert.data import builder, columns, prepared
 from cbert.data.columns import Split
 from cbert.errors import UserError
-from cbert.evaluation import breakdown, feature_importance, text_baselines
+from cbert.evaluation import breakdown, feature_importance, task_baselines
 from cbert.evaluation.baselines import loader
 from cbert.evaluation.evaluation import MODEL, Evaluation
 from cbert.evaluation.restore import restore
@@ -113,7 +113,7 @@ def _query(
         split = prepared.load(data_dir, name, settings["split"], schema)
         queries = task.queries(split, masking)
         load = loader(data_dir, name, schema)
-        predictions = text_baselines.predictions(task, load, schema, split, queries)
+        predictions = task_baselines.predictions(task, load, schema, split, queries)
         _LAST_QUERIES.clear()
         _LAST_QUERIES[asked_for] = split, queries, predictions
     return _LAST_QUERIES[asked_for]

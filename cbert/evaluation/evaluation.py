@@ -4,6 +4,7 @@ Legend: Q queries.
 """
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -45,14 +46,26 @@ class Evaluation:
     name: str
     feature_importance: dict[str, Any] | None = None
 
-    @property
+    @functools.cached_property
     def groups(self) -> np.ndarray:
         """`int [Q]`, equal where the group is."""
         return metrics.group_codes(self.split.groups)[self.queries.rows]
 
     def values(self, predictor: str = MODEL) -> dict[str, np.ndarray]:
         """Every metric that is a mean over queries, of every query."""
-        return self.task.metric_values(self.predictions[predictor], self.queries)
+        return self._measured(predictor)[0]
+
+    def _measured(self, predictor: str) -> tuple[dict[str, np.ndarray], metrics.CorpusMetrics]:
+        """The metrics of every query, and those that are no means; made once, for slices."""
+        if predictor not in self._known:
+            made = self.predictions[predictor], self.queries
+            values, corpus = self.task.metric_values(*made), self.task.corpus_metrics(*made)
+            self._known[predictor] = values, corpus
+        return self._known[predictor]
+
+    @functools.cached_property
+    def _known(self) -> dict[str, Any]:
+        return {}
 
     def summarize(
         self, predictor: str = MODEL, inside: np.ndarray | None = None
@@ -65,9 +78,9 @@ class Evaluation:
         """
         groups, weights = self.groups, self.queries.weights
         inside = np.ones(len(groups), bool) if inside is None else inside
-        values = {name: column[inside] for name, column in self.values(predictor).items()}
-        means = metrics.summarize(values, groups[inside], list(values), weights[inside])
-        corpus = self.task.corpus_metrics(self.predictions[predictor], self.queries)
+        values, corpus = self._measured(predictor)
+        values = {name: column[inside] for name, column in values.items()}
+        means = metrics.summarize(values, groups[inside], weights[inside])
         known = {**means, **metrics.summarize_corpus(corpus, groups, inside)}
         names = [metric.name for metric in self.task.metrics]
         return {name: known[name] for name in names if name in known}

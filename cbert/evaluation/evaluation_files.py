@@ -79,7 +79,7 @@ def _known_importance(path: pathlib.Path, result: dict[str, Any]) -> dict[str, A
     except (OSError, ValueError):
         return {}
     same = ("step", "split", "masking", "checkpoint", "data", "queries", "groups")
-    if any(known.get(name) != result[name] for name in same):
+    if not isinstance(known, dict) or any(known.get(name) != result[name] for name in same):
         return {}
     name = "feature_importance"
     return {name: known[name]} if name in known else {}

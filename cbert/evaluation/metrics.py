@@ -88,13 +88,12 @@ def every(
 def summarize(
     values: dict[str, np.ndarray],
     groups: np.ndarray,
-    names: Sequence[str],
     weights: np.ndarray | None = None,
 ) -> dict[str, dict[str, float | None]]:
-    """The mean and the standard error of the named metrics."""
+    """The mean and the standard error of each metric."""
     summary = {}
-    for name in names:
-        mean, error = mean_and_error(values[name], groups, weights)
+    for name, column in values.items():
+        mean, error = mean_and_error(column, groups, weights)
         summary[name] = {"mean": mean, "standard_error": error}
     return summary
 

@@ -187,7 +187,7 @@ def _scores(predicted: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> di
     correct = (predicted == labels).astype(np.float64)
     corpus = macro_f1(labels, predicted)
     return {
-        **metrics.summarize({"accuracy": correct}, groups, ["accuracy"]),
+        **metrics.summarize({"accuracy": correct}, groups),
         **metrics.summarize_corpus(corpus, groups, np.ones(len(groups), bool)),
     }
 

@@ -11,19 +11,13 @@ import scipy.sparse
 
 from cbert.data.columns import Split
 from cbert.data.text_records import Text
-from cbert.evaluation.baselines import Load, predictions
+from cbert.evaluation.baselines import Load
 from cbert.evaluation.given_context import SMOOTHINGS, GivenContext, indicator
 from cbert.schema import Schema
 from cbert.tasks.masked_queries import ItemQueries, eligible
-from cbert.tasks.multi_label import MultiLabel
 from cbert.tasks.prediction import Predictions
 from cbert.tasks.ranking import log_fractions
-from cbert.tasks.regression import Regression
-from cbert.tasks.span import Span
-from cbert.tasks.tagging import Tagging
 from cbert.tasks.text_task import ExampleQueries
-
-__all__ = ["predictions"]
 
 FREQUENT_TAG, FREQUENT_TAG_GIVEN_CONTEXT = "frequent tag", "frequent tag given context"
 NO_ANSWER, FIRST_TOKENS = "no answer", "first tokens"
@@ -32,9 +26,8 @@ LABEL_FREQUENCY = "label frequency"
 _AT_ONCE = 2**14  # Words or examples whose rows are held at once.
 
 
-@predictions.register
-def _(
-    task: Tagging, load: Load, schema: Schema, split: Split, queries: ExampleQueries
+def of_tags(
+    load: Load, schema: Schema, split: Split, queries: ExampleQueries
 ) -> dict[str, Predictions]:
     train, validation = load("train"), load("validation")
     if train is None or schema.target is None:
@@ -130,9 +123,8 @@ class FrequentTags:
         return np.log((counts + prior) / (counts.sum(axis=1, keepdims=True) + 1))
 
 
-@predictions.register
-def _(
-    task: Span, load: Load, schema: Schema, split: Split, queries: ExampleQueries
+def of_spans(
+    load: Load, schema: Schema, split: Split, queries: ExampleQueries
 ) -> dict[str, Predictions]:
     """None, and the first tokens of a passage, as many as the median answer has."""
     zeros = np.zeros(len(queries), np.int32)
@@ -154,9 +146,8 @@ def _(
     return spans
 
 
-@predictions.register
-def _(
-    task: Regression, load: Load, schema: Schema, split: Split, queries: ExampleQueries
+def of_numbers(
+    load: Load, schema: Schema, split: Split, queries: ExampleQueries
 ) -> dict[str, Predictions]:
     """The mean, and a ridge regression on the values of the context's features."""
     train, validation = load("train"), load("validation")
@@ -215,9 +206,8 @@ def _errors(features: list, split: Split, weights: np.ndarray, mean: float) -> f
     return float(((predicted - split.targets["number"][rows]) ** 2).mean())
 
 
-@predictions.register
-def _(
-    task: MultiLabel, load: Load, schema: Schema, split: Split, queries: ExampleQueries
+def of_label_lists(
+    load: Load, schema: Schema, split: Split, queries: ExampleQueries
 ) -> dict[str, Predictions]:
     """Each label with the frequency that it has in the training split."""
     train = load("train")

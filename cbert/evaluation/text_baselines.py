@@ -1,4 +1,4 @@
-"""Baselines of the tasks of texts, registered beside those of items.
+"""Baselines of masked tokens and of classification.
 
 Legend: Q queries, V tokens of the vocabulary, T labels.
 """
@@ -11,16 +11,11 @@ import scipy.sparse
 from cbert.data.columns import Split
 from cbert.evaluation.baselines import Load, by_column, predict_fractions
 from cbert.evaluation.given_context import TUNING_EXAMPLES, GivenContext
-from cbert.evaluation.target_baselines import predictions
 from cbert.schema import PAD_ITEM, Schema
-from cbert.tasks.classification import Classification
-from cbert.tasks.masked_language import MaskedLanguage
 from cbert.tasks.masked_queries import EACH, ONE, ItemQueries, query_tokens
 from cbert.tasks.prediction import Predictions
 from cbert.tasks.ranking import log_fractions
 from cbert.tasks.text_task import ExampleQueries
-
-__all__ = ["predictions"]
 
 UNIGRAM, UNIGRAM_GIVEN_CONTEXT = "unigram", "unigram given context"
 BIGRAM = "bigram interpolated"
@@ -29,9 +24,8 @@ INTERPOLATIONS = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
 _AT_ONCE = 256  # Queries whose probabilities of all tokens are held at once.
 
 
-@predictions.register
-def _(
-    task: MaskedLanguage, load: Load, schema: Schema, split: Split, queries: ItemQueries
+def of_tokens(
+    load: Load, schema: Schema, split: Split, queries: ItemQueries
 ) -> dict[str, Predictions]:
     train, validation = load("train"), load("validation")
     if train is None:
@@ -50,9 +44,8 @@ def _(
     return by_column(ranked)
 
 
-@predictions.register
-def _(
-    task: Classification, load: Load, schema: Schema, split: Split, queries: ExampleQueries
+def of_labels(
+    load: Load, schema: Schema, split: Split, queries: ExampleQueries
 ) -> dict[str, Predictions]:
     train, validation = load("train"), load("validation")
     if train is None or schema.target is None:

@@ -7,7 +7,7 @@ import ml_collections
 from cbert import progress
 from cbert.schema import Schema
 
-WITHOUT_CONTEXT = "none"
+PLAIN = "none"
 
 
 class BasePredictor:
@@ -41,9 +41,7 @@ class BasePredictor:
         """Whether the method conditions on the context."""
         model = self.config.model
         # The option `context` of a method's own section may turn the context off.
-        reads = self.method != WITHOUT_CONTEXT and model.get(self.method, {}).get(
-            "context", True
-        )
+        reads = self.method != PLAIN and model.get(self.method, {}).get("context", True)
         return reads and not model.constant_context
 
     @property

@@ -43,9 +43,12 @@ class TextPredictor(BasePredictor):
         options = self.config.task.masked_language
         return self.task == MASKED_LANGUAGE and options.next_sentence
 
-    def check(self, query: TextQuery) -> EncodedText:
-        """Tokenises a query for `predict_checked`; raises `UserError` where `predict` would."""
-        return self._checker.query(query)
+    def check(self, query: TextQuery, predicted: bool = True) -> EncodedText:
+        """Tokenises a query for `predict_checked`; raises `UserError` where `predict` would.
+
+        For `embed_checked`, `predicted` is False: there need not be anything to predict.
+        """
+        return self._checker.query(query, predicted)
 
     def predict(
         self,
@@ -98,18 +101,22 @@ class TextPredictor(BasePredictor):
           pooling: `cls`, the output at `[CLS]`, or `mean`, the mean over all tokens,
             `[CLS]` and `[SEP]` included.
         """
+        columns = [_as_many(texts, "contexts", contexts), _as_many(texts, "texts_b", texts_b)]
+        encoded = [
+            self.check(TextQuery(text, context, text_b), predicted=False)
+            for text, context, text_b in zip(texts, *columns, strict=True)
+        ]
+        return self.embed_checked(encoded, pooling)
+
+    def embed_checked(self, queries: Sequence[EncodedText], pooling: str = CLS) -> np.ndarray:
+        """Embeds queries that `check` has encoded, `float32 [N, D]`; see `embed`."""
         poolings = self.program.functions.embeddings
         if pooling not in poolings:
             known = " or ".join(poolings)
             raise UserError(f"pooling is {shown(pooling)}; it must be {known}")
-        columns = [_as_many(texts, "contexts", contexts), _as_many(texts, "texts_b", texts_b)]
-        encoded = [
-            self._checker.query(TextQuery(text, context, text_b), predicted=False)
-            for text, context, text_b in zip(texts, *columns, strict=True)
-        ]
-        if not encoded:
+        if not queries:
             return np.zeros((0, self.config.model.dimension), np.float32)
-        return self.program.embed(self._rows(encoded), pooling)
+        return self.program.embed(self._rows(queries), pooling)
 
     def explain(self, query: TextQuery) -> TextExplanation:
         """Computes how each feature of the context changes the first prediction."""

@@ -24,9 +24,8 @@ from cbert.inference.text_queries import (
 )
 from cbert.inference.text_readers import First, Queries, Reader, common
 from cbert.schema import Schema
+from cbert.schema.target import IS_NEXT
 from cbert.spans import OUTSIDE, best_span, spans
-
-FOLLOWS = "is_next"
 
 
 class MaskedLanguageReader:
@@ -68,7 +67,7 @@ class MaskedLanguageReader:
     def first(self, query: EncodedText, outputs: Sequence[Outputs]) -> First:
         if not len(query.positions):
             logits = np.stack([output["next_sentence"] for output in outputs])
-            return First(FOLLOWS, text_readers.log_odds(logits, 0))
+            return First(IS_NEXT, text_readers.log_odds(logits, 0))
         vectors = np.stack([output["vectors"][0] for output in outputs])
         _, tokens = self._program.rank_tokens(vectors[:1], 1)
         repeated = np.repeat(tokens[0], len(vectors))

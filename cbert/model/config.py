@@ -71,8 +71,8 @@ class ModelConfig:
     )
     start_as_plain: bool = field(
         False,
-        "whether a context begins without effect, so that before the first step the outputs are "
-        "those without it, to rounding: for a context added to pretrained weights",
+        "whether a context begins without effect, so that before the first step the outputs "
+        "are those without it, to rounding: for a context added to pretrained weights",
     )
     numerical: str = field(
         "bins",

@@ -13,6 +13,8 @@ from cbert.schema.values import LARGEST_SIZE, check_names, is_finite
 
 LABEL, LABELS, TAGS, NUMBER, ANSWER = "label", "labels", "tags", "number", "answer"
 TARGET_KINDS = (LABEL, LABELS, TAGS, NUMBER, ANSWER)
+# The labels of next-sentence prediction: the second text follows the first, or is a random one.
+IS_NEXT, NOT_NEXT = "is_next", "not_next"
 UNKNOWN_LABEL = -1  # The code of a label or a tag that is missing or not in `values`.
 
 

@@ -68,6 +68,10 @@ class EmbeddedTextBody(messages.Body):
         """How many characters each text has."""
         return [len(self.text), len(self.text_b or "")]
 
+    def query(self) -> TextQuery:
+        """The same as the predictor's query."""
+        return TextQuery(self.text, self.context, self.text_b)
+
 
 class EmbedBody(messages.ModelBody):
     """Several texts to embed."""

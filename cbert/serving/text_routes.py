@@ -1,5 +1,6 @@
 """The routes of a model of texts."""
 
+import functools
 import typing
 from collections.abc import Sequence
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pydantic
 from fastapi import FastAPI, Request, Response
 
+from cbert.inference.text_checks import EncodedText
 from cbert.inference.text_predictor import TextPredictor
 from cbert.inference.text_queries import TextExplanation, TextPrediction, TextQuery
 from cbert.serving import messages, text_messages, worker
@@ -44,15 +46,14 @@ def add(app: FastAPI, service: Service[TextPredictor]) -> None:
     async def embed(request: Request, body: text_messages.EmbedBody) -> Response:
         """The last block's output at `[CLS]`, or the mean over all tokens, for each text."""
         _check_characters(body.queries, service.limits)
-        embed_one = service.model(body.model).embed
+        predictor = service.model(body.model)
+        check = functools.partial(predictor.check, predicted=False)
+        encoded = await service.check(check, [query.query() for query in body.queries])
 
-        def compute(queries: list[text_messages.EmbeddedTextBody]) -> list[Any]:
-            return [
-                embed_one([one.text], [one.context], [one.text_b], body.pooling)[0].tolist()
-                for one in queries
-            ]
+        def compute(queries: list[EncodedText]) -> list[Any]:
+            return [predictor.embed_checked([q], body.pooling)[0].tolist() for q in queries]
 
-        vectors = await service.compute(request, compute, body.queries)
+        vectors = await service.compute(request, compute, encoded)
         listed = text_messages.Embeddings.model_construct(embeddings=vectors)
         return await _response(text_messages.Embeddings, listed)
 

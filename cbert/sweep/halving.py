@@ -85,7 +85,7 @@ def score(workdir: pathlib.Path, metric: Metric) -> float | None:
     try:
         result = json.loads(files.read_text(workdir / "eval" / f"{SPLIT}.json"))
         return float(result["results"]["model"][metric.name]["mean"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

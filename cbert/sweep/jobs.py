@@ -72,9 +72,11 @@ def make(
     by_seed = sorted(points, key=lambda point: int(point.overrides[SEED]))
     groups = [[point] for point in by_seed]
     if vmap_seeds:
-        # Seeds that have begun go on together; new ones would take them back to step 0.
-        def program(point: Point) -> tuple[str, bool]:
-            return point.variant, (directory / point.name / workdir.CHECKPOINTS).exists()
+        # Seeds that have begun go on together; others would take them back to step 0.
+        def program(point: Point) -> tuple[str, bool, bool]:
+            path = directory / point.name
+            ended = workdir.finished(path) is not None
+            return point.variant, workdir.has_checkpoints(path), ended
 
         groups = [list(seeds) for _, seeds in itertools.groupby(points, program)]
     jobs = []

@@ -28,7 +28,7 @@ from cbert.model.heads import PretrainingHead
 from cbert.model.layers import takes_fast
 from cbert.model.text_bert import TextBert
 from cbert.schema import Schema
-from cbert.schema.target import LABEL
+from cbert.schema.target import IS_NEXT, LABEL, NOT_NEXT
 from cbert.schema.tokenizer import MASK
 from cbert.tasks.base import Batch, Examples, Metrics, weighted
 from cbert.tasks.label_metrics import fraction
@@ -37,7 +37,6 @@ from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.tasks.text_task import TextTask
 
 Array = jax.Array
-IS_NEXT, NOT_NEXT = "is_next", "not_next"
 _NEXT_SENTENCE = Metric("next_sentence_accuracy", "max", "NSP accuracy", percent=True)
 
 

@@ -77,10 +77,11 @@ class Initializer:
             joined, not_found, unused = _join(fresh, self._known, self._changed, self._tables)
         used = len(jax.tree.leaves(joined)) - len(not_found)
         print(f"initialised from {self._source}: {used} parameters", flush=True)
+        unmatched_names = {*not_found, *unused}
         lines = [
             rows.line()
             for path, (rows, _) in self._tables.items()
-            if "/".join(path) not in not_found
+            if "/".join(path) not in unmatched_names
         ]
         for line in dict.fromkeys(lines):
             print(line, flush=True)

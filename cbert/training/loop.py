@@ -65,7 +65,7 @@ def train_seeds(
         workdir_lib.check(one, schema, path)
     # A resumed run goes without these files. Else a mistake in them shows before the
     # compilation, and before the work directory belongs to this config.
-    resumes = any(workdir_lib.has_checkpoints(path) for path in paths)
+    resumes = all(workdir_lib.has_checkpoints(path) for path in paths)
     initializers = [] if resumes else initialize.read(config, schema)
     with contextlib.ExitStack() as stack:
         stack.enter_context(console.only_first_prints())
@@ -78,6 +78,9 @@ def train_seeds(
                 workdir_lib.initialise_workdir(one, schema, path)
         with parallel.error_context():
             seed_runs = open_all(stack, run, paths)
+            if resumes and not run.steps_taken:  # The seeds have no checkpoint in common.
+                initializers = initialize.read(config, schema)
+                states = initialize.initialised(run, initializers)
             if initializers and not run.steps_taken:
                 run.set_states(states)
             del states  # Or they would stay in memory beside those that are trained.

@@ -78,7 +78,8 @@ def _remove_left_by_the_dead(workdir: pathlib.Path) -> None:
 
 def has_checkpoints(workdir: pathlib.Path) -> bool:
     """Whether the directory holds a checkpoint, damaged or not."""
-    return any((workdir / CHECKPOINTS).glob("[1-9]*"))
+    # What a killed process had not saved whole has a suffix.
+    return any(path.name.isdecimal() for path in (workdir / CHECKPOINTS).glob("[1-9]*"))
 
 
 def finish(workdir: pathlib.Path, result: dict[str, Any]) -> None:

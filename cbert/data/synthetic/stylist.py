@@ -96,9 +96,10 @@ def outfits(
         drawn: Iterator[list[dict[str, Any]]] = map(draw, batches)
         if sum(split_sizes) >= MANY:  # Every batch has its own seed: any process may draw it.
             context = multiprocessing.get_context("spawn")
+            # Processes start when the first batches are asked for.
+            stack.enter_context(_one_thread_a_process())
             pool = stack.enter_context(futures.ProcessPoolExecutor(mp_context=context))
-            with _one_thread_a_process():
-                drawn = _drawn_ahead(pool, draw, batches)
+            drawn = _drawn_ahead(pool, draw, batches)
         for rows in _completed(_process(articles, seed, interactions), seed, drawn):
             bar.update(len(rows))
             yield from rows

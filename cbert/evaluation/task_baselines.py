@@ -1,0 +1,37 @@
+"""The baselines of each task."""
+
+from collections.abc import Callable
+
+from cbert.data.columns import Split
+from cbert.evaluation import baselines, target_baselines, text_baselines
+from cbert.evaluation.baselines import Load
+from cbert.schema import Schema
+from cbert.tasks.base import Queries, Task
+from cbert.tasks.prediction import Predictions
+
+# The name of a task to the function that makes its baselines' predictions.
+BASELINES: dict[str, Callable[..., dict[str, Predictions]]] = {
+    "masked_item": baselines.of_items,
+    "masked_language": text_baselines.of_tokens,
+    "classification": text_baselines.of_labels,
+    "multi_label": target_baselines.of_label_lists,
+    "regression": target_baselines.of_numbers,
+    "tagging": target_baselines.of_tags,
+    "span": target_baselines.of_spans,
+}
+
+
+def predictions(
+    task: Task, load: Load, schema: Schema, split: Split, queries: Queries
+) -> dict[str, Predictions]:
+    """The predictions of each baseline of a task; a task of one's own has none.
+
+    Args:
+      task: The task.
+      load: Another split by its name, None where there is none.
+      schema: The schema.
+      split: The split that is evaluated.
+      queries: The queries about it.
+    """
+    made = BASELINES.get(task.name)
+    return made(load, schema, split, queries) if made else {}
