@@ -8,9 +8,10 @@ import os
 import pathlib
 import socket
 import stat
+import tempfile
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from cbert.errors import UserError
@@ -116,6 +117,17 @@ def replace_directory(target: pathlib.Path, written: pathlib.Path) -> None:
         except BaseException:
             os.rename(aside, target)
             raise
+
+
+@contextlib.contextmanager
+def whole_directory(target: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A directory to write into, which takes the place of `target` once it is whole."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".writing-") as temporary:
+        written = pathlib.Path(temporary) / target.name
+        written.mkdir()
+        yield written
+        replace_directory(target, written)
 
 
 def restore_directory(target: pathlib.Path, written: pathlib.Path) -> None:

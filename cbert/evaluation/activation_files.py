@@ -6,7 +6,6 @@ Legend: M examples of a split, L positions, D model dimension.
 import contextlib
 import json
 import pathlib
-import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,7 +57,6 @@ def write(
     """
     check_directory(directory)
     activations.check(frozen, pooling)
-    directory.parent.mkdir(parents=True, exist_ok=True)
     description = {
         **frozen.description,
         "layers": layers,
@@ -67,14 +65,11 @@ def write(
         "dimension": frozen.model.encoder.config.dimension,
         "splits": {name: len(split) for name, split in splits.items()},
     }
-    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".writing-") as temporary:
-        written = pathlib.Path(temporary) / directory.name
-        written.mkdir()
+    with files.whole_directory(directory) as written:
         for name, split in splits.items():
             _write_split(written, name, frozen, split, description, batch_size)
         text = json.dumps(description, indent=1, ensure_ascii=False)
         files.write_text(written / DESCRIPTION, text + "\n")
-        files.replace_directory(directory, written)
 
 
 def _write_split(

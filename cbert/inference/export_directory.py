@@ -6,13 +6,13 @@ Legend: R rows, L positions, K entries of a feature's coded rows.
 import hashlib
 import json
 import pathlib
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from cbert import files
 from cbert.errors import UserError
 from cbert.inference.base import BasePredictor
 from cbert.schema import Schema, schema_file
@@ -43,14 +43,10 @@ def write(
     directory = pathlib.Path(directory).expanduser()
     if directory.exists():
         raise UserError(f"{directory} exists; give a new directory")
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".writing-") as temporary:
-        written = pathlib.Path(temporary) / directory.name
-        written.mkdir()
+    with files.whole_directory(directory) as written:
         write_program(written)
         schema_file.save(predictor.schema, written / SCHEMA)
         _write_card(predictor, written, facts)
-        written.rename(directory)
 
 
 def _write_card(

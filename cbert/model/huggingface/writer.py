@@ -3,7 +3,6 @@
 import json
 import pathlib
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import safetensors.numpy
 from flax import traverse_util
 
 from cbert.errors import UserError
+from cbert.files import whole_directory
 from cbert.model.config import ModelConfig
 from cbert.model.contextual_bert import Params
 from cbert.model.heads import PretrainingHead
@@ -49,15 +49,11 @@ def write(
         raise UserError(f"{folder} is there already; give a new folder")
     config = {**_config(model, labels), **(settings or {})}
     tensors = _tensors(model, flat)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as made:
-        whole = pathlib.Path(made) / folder.name
-        whole.mkdir()
+    with whole_directory(folder) as whole:
         (whole / folder_files.CONFIG).write_text(json.dumps(config, indent=2) + "\n")
         safetensors.numpy.save_file(tensors, whole / folder_files.SAFETENSORS, {"format": "pt"})
         for source in files:
             shutil.copyfile(source, whole / source.name)
-        whole.replace(folder)
 
 
 def _check_exact(model: TextBert, flat: dict[Path, Any]) -> None:
