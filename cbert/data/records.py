@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from cbert import schema as schema_lib
-from cbert.data.hashing import hash64
+from cbert.data.hashing import HashSet, hash64
 from cbert.data.row_errors import RowError, check_text
 from cbert.data.text_records import Text, target_kinds, validated
 from cbert.errors import UserError, shown, warn
@@ -56,7 +56,7 @@ class Validator:
 
     def __init__(self, kind: str = schema_lib.SET) -> None:
         self._kind = kind
-        self._ids: set[int] = set()  # Hashes, for the names would fill memory.
+        self._ids = HashSet()  # The names would fill memory.
         self._unknown: set[str] = set()
         self._features: dict[str, tuple[str, int, int]] = {}
         self._label: tuple[str, int] | None = None  # The kind of labels, and a line with one.
