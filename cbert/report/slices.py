@@ -97,9 +97,10 @@ def feature_importance(data: ReportData) -> Importance:
         measured = [
             one["feature_importance"] for one in evaluations if "feature_importance" in one
         ]
+        groups = [one["groups"] for one in evaluations if "feature_importance" in one]
         for perturbation in PERTURBATIONS:
             features = {
-                name: _mean([one[name][perturbation] for one in measured])
+                name: _mean([one[name][perturbation] for one in measured], groups)
                 for name in (measured[0] if measured else ())
                 if all(one[name][perturbation] for one in measured)
             }
@@ -108,8 +109,10 @@ def feature_importance(data: ReportData) -> Importance:
     return importance
 
 
-def _mean(measured: list[dict[str, float]]) -> Mean:
+def _mean(measured: list[dict[str, float]], groups: list[int]) -> Mean:
     """The mean over seeds; a single seed keeps its own error over groups."""
     if len(measured) > 1:
         return statistics.over_seeds([one["mean"] for one in measured])
-    return Mean(measured[0]["mean"], measured[0]["standard_error"], statistics.GROUPS, 1)
+    return Mean(
+        measured[0]["mean"], measured[0]["standard_error"], statistics.GROUPS, groups[0]
+    )
