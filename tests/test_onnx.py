@@ -116,7 +116,7 @@ def test_activations_are_float32_whatever_the_run_has(tmp_path):
 
 def test_the_lines_of_the_docs_run_without_jax(tmp_path):
     predictor = predictor_of(SET, 8)
-    onnx_export.write(predictor, tmp_path / "exported" / "gsu", {})
+    onnx_export.write(predictor, tmp_path / "exported" / "meals", {})
     section = (ROOT / "docs" / "serving.md").read_text().split("### Without JAX\n")[1]
     (code,) = re.findall(r"```python\n(.*?)```", section.split("\n## ")[0], re.DOTALL)
     blocked = "".join(f"sys.modules[{name!r}] = " for name in ("jax", "jaxlib", "flax"))
