@@ -66,12 +66,11 @@ def test_words_tags_lists_numbers_and_answers_in_csv(tmp_path):
     assert one.text.answer == {"text": "Rome", "start": 3}
     assert other.text.answer is None
     table = pyarrow.table({"text": ["In Rome", "No"], "answer": ["Rome", None]})
-    table = table.append_column("answer_start", [[3, None]])
-    pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
-    assert [row.text.answer for row in read(tmp_path / "in.parquet")] == [
-        {"text": "Rome", "start": 3},
-        None,
-    ]
+    for starts in ([3, None], [3.0, None]):
+        whole = table.append_column("answer_start", [starts])
+        pyarrow.parquet.write_table(whole, tmp_path / "in.parquet")
+        answers = [row.text.answer for row in read(tmp_path / "in.parquet")]
+        assert answers == [{"text": "Rome", "start": 3}, None]
     path.write_text("text,answer,answer_start\nIn Rome,Rome,x\n")
     with pytest.raises(UserError, match=r"in.csv:2: 'answer_start' is 'x'"):
         read(path)

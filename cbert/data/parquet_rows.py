@@ -123,6 +123,8 @@ def _record(
         else:
             context[name] = value
     start = record.pop("answer_start", None)
+    if isinstance(start, float) and start.is_integer():
+        start = int(start)  # So pandas writes a column in which some are missing.
     if isinstance(record.get("answer"), str) and start is not None:
         record["answer"] = {"text": record["answer"], "start": start}
     return record | {

@@ -82,7 +82,8 @@ def _cell(value: float | None) -> str:
 
 def _use(predictor: Predictor | TextPredictor) -> str:
     if isinstance(predictor, TextPredictor):
-        return f"Texts for the task {predictor.task}, with the context features named here"
+        given = ", with the context features named here" if predictor.schema.features else ""
+        return f"Texts for the task {predictor.task}{given}"
     return (
         f"Completing {predictor.schema.kind}s of the items in schema.json, given the context "
         "features named there"
