@@ -127,6 +127,7 @@ def test_a_config_is_suggested_that_trains(tmp_path, kind, context, argument):
     assert config.train.patience
     assert config.train.steps == 20 * config.train.eval_every
     assert config.model.positions == (kind != "set")
+    assert config.model.transform_activation == ("gelu" if kind == "text" else "linear")
     assert config.model.method == ("gs" if context else "none")
     without_paths = data.config.read_text().replace(str(tmp_path), "")
     assert max(map(len, without_paths.splitlines())) < 100
