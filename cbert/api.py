@@ -14,7 +14,7 @@ import jax
 import ml_collections
 import numpy as np
 
-from cbert import parallel
+from cbert import files, parallel
 from cbert.data import in_memory, in_python, prepared
 from cbert.data import prepare as prepare_lib
 from cbert.data.columns import Split
@@ -155,7 +155,7 @@ class Experiment:
         if not step:
             raise UserError("the state is the one before the first step; take a step first")
         workdir_lib.check(self.config, self.schema, path)
-        with workdir_lib.files.Lock(path, "work directory"):
+        with files.Lock(path, "work directory"):
             workdir_lib.initialise_workdir(self.config, self.schema, path)
             with Checkpoints(path) as checkpoints:
                 saved = state_lib.to_saved(state)

@@ -186,7 +186,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 def read(config: ml_collections.ConfigDict, name: str, section: type[T]) -> T:
     """A section's values out of a checked config; `name` is the section's dotted name."""
-    for part in name.split(".") if name else []:
+    for part in name.split("."):
         config = config[part]
     names = section_fields(section)  # type: ignore[arg-type] # A class is hashable.
     return section(**{name: config[name] for name in names})

@@ -9,9 +9,8 @@ import pathlib
 import socket
 import stat
 import tempfile
-import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from cbert.errors import UserError
@@ -22,6 +21,7 @@ except ImportError:  # Windows lacks it, so nothing is locked there.
     fcntl = None  # type: ignore[assignment]
 
 LOCK = "lock"
+WRITING = ".writing-"  # How the directory begins in which another one is written.
 _RENAME_EXCHANGE = 2  # A flag of Linux's renameat2.
 _AT_CURRENT_DIRECTORY = -100
 
@@ -68,7 +68,7 @@ def replace(path: pathlib.Path, write_to: Callable[[pathlib.Path], Any]) -> None
         raise UserError(f"{path} is not a file; give another path")
     temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")  # one a process
     try:
-        _remove_left_by_a_kill(target)
+        remove_left_by_kills(target.parent.glob(f"{glob.escape(target.name)}.*.tmp"))
         with temporary.open("wb") as owned:
             _try_lock(owned.fileno())  # It is held until the rename, as a sign of life.
             write_to(temporary)
@@ -93,12 +93,15 @@ def _try_lock(file: int) -> bool:
     return True
 
 
-def _remove_left_by_a_kill(target: pathlib.Path) -> None:
-    """Removes the temporary files of processes that ended before they could rename them."""
-    for left in target.parent.glob(f"{glob.escape(target.name)}.*.tmp"):
-        with contextlib.suppress(OSError), left.open("rb") as file:
+def remove_left_by_kills(paths: Iterable[pathlib.Path]) -> None:
+    """Removes those temporary files of `replace` whose writers ended before they renamed them.
+
+    A writer holds a lock on its file, wherever it runs, so a file that is being written stays.
+    """
+    for path in paths:
+        with contextlib.suppress(OSError), path.open("rb") as file:
             if fcntl and _try_lock(file.fileno()):
-                left.unlink()
+                path.unlink()
 
 
 def replace_directory(target: pathlib.Path, written: pathlib.Path) -> None:
@@ -123,7 +126,7 @@ def replace_directory(target: pathlib.Path, written: pathlib.Path) -> None:
 def whole_directory(target: pathlib.Path) -> Iterator[pathlib.Path]:
     """A directory to write into, which takes the place of `target` once it is whole."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".writing-") as temporary:
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=WRITING) as temporary:
         written = pathlib.Path(temporary) / target.name
         written.mkdir()
         yield written
@@ -196,10 +199,5 @@ class Lock:
         self._file.flush()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: types.TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()

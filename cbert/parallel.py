@@ -17,7 +17,7 @@ from jax import lax
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from cbert.errors import UserError
+from cbert.errors import UserError, one_line
 
 AXIS = "devices"
 
@@ -55,7 +55,7 @@ def connect(coordinator: str = "", processes: int = 0, process: int = 0) -> None
     try:
         jax.distributed.initialize(heartbeat_timeout_seconds=HEARTBEAT_SECONDS, **given)
     except (RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error)[:200]
         raise UserError(
             f"the processes of this run did not find each other ({reason})"
         ) from None

@@ -10,8 +10,8 @@ from ml_collections import config_flags
 from cbert.config import check_name, declarations, overrides_help
 from cbert.errors import UserError
 from cbert.model import conditioning
-from cbert.training import config as config_lib
 from cbert.training import config_file
+from cbert.training.config_sections import sections
 
 # A command's --help lists its own flags, so this one belongs to the module that defines it.
 flags.disclaim_key_flags()
@@ -19,8 +19,7 @@ flags.disclaim_key_flags()
 
 def define(default: str | None = None) -> flags.FlagHolder[ml_collections.ConfigDict]:
     """Defines --config; its --help lists every field."""
-    sections = config_lib.sections()
-    help_text = f"configs/NAME.py:METHOD. Fields:\n{overrides_help(sections, 'config')}"
+    help_text = f"configs/NAME.py:METHOD. Fields:\n{overrides_help(sections(), 'config')}"
     holder = config_flags.DEFINE_config_file("config", None, help_text)
     flags.FLAGS["config"].parser = _Parser()
     if default is not None:
@@ -47,6 +46,6 @@ class _Parser(flags.ArgumentParser):
 
 def _check_override(name: str) -> None:
     try:
-        check_name(name, declarations(config_lib.sections()))
+        check_name(name, declarations(sections()))
     except UserError as error:
         raise UserError(f"--config.{name}: {error}") from None

@@ -20,6 +20,7 @@ from cbert.evaluation.compare import align
 from cbert.model import contextual_bert, cost
 from cbert.schema import Schema
 from cbert.training import config as config_lib
+from cbert.training.config_sections import sections
 from experiments import command, config_flag
 
 _CONFIG = config_flag.define()
@@ -40,7 +41,7 @@ anything is compiled. This page is written by `python -m experiments.describe --
 def main() -> None:
     """Prints the page of fields, or counts parameters, of which only shapes are made."""
     if _FIELDS.value:
-        print(_FIELDS_HEAD + "\n" + reference(config_lib.sections()), end="")
+        print(_FIELDS_HEAD + "\n" + reference(sections()), end="")
         return
     config = _CONFIG.value
     if config is None:

@@ -58,32 +58,35 @@ def main() -> None:
         _BY.value,
         _FEATURE_IMPORTANCE.value,
     )
-    evaluations, results, summaries = [], {}, {}
+    if not _WORKDIR.value:
+        raise UserError("--workdir is empty; give a run's directory")
+    evaluations, summaries = {}, {}
     compare.check_tasks(_WORKDIR.value)
     for workdir in dict.fromkeys(_WORKDIR.value):
         evaluation = evaluate_lib.evaluate(workdir, options)
         summary = evaluation_files.summary(evaluation, options.by)
         evaluation_files.write(evaluation, summary, workdir)
-        evaluations.append(evaluation)
-        summaries[workdir] = summary
-        name = evaluation.method if len(_WORKDIR.value) == 1 else workdir
-        results[name] = summary["results"][MODEL]
-    if not evaluations:
-        raise UserError("--workdir is empty; give a run's directory")
-    _print(options, evaluations, results, summaries)
+        evaluations[workdir], summaries[workdir] = evaluation, summary
+    _print(options, evaluations, summaries)
 
 
 def _print(
     options: evaluate_lib.EvaluationOptions,
-    evaluations: list[Evaluation],
-    results: dict[str, Any],
+    evaluations: dict[str, Evaluation],
     summaries: dict[str, dict[str, Any]],
 ) -> None:
-    """Prints the runs side by side, or one run by slices, and what was asked for beside it."""
-    evaluation, summary = evaluations[-1], list(summaries.values())[-1]
+    """Prints the runs side by side, or one run by slices, and what was asked for beside it.
+
+    Both are by work directory, and the runs have the same queries, or are refused.
+    """
+    names = list(evaluations)
+    evaluation, summary = evaluations[names[-1]], summaries[names[-1]]
     # Runs that cannot be compared are refused before anything is printed.
-    paired = compare.format_paired(list(results), evaluations) if len(results) > 1 else ""
+    paired = compare.format_paired(names, list(evaluations.values())) if len(names) > 1 else ""
     metrics = evaluation.task.metrics
+    results = {name: summaries[name]["results"][MODEL] for name in names}
+    if len(names) == 1:
+        results = {evaluation.method: results[names[0]]}
     baseline_results = {
         name: result for name, result in summary["results"].items() if name != MODEL
     }
@@ -94,7 +97,7 @@ def _print(
         "; ± standard error over groups\n"
     )
     print(compare.format_results({**results, **baseline_results}, metrics))
-    for line in diagnosis.losses(evaluation, summary) if len(results) == 1 else []:
+    for line in diagnosis.losses(evaluation, summary) if len(names) == 1 else []:
         print(f"\nnote: {line}")
     if paired:
         print("\n" + paired)
@@ -104,23 +107,28 @@ def _print(
             title = name.replace("_", " ")
             print("\n" + compare.format_slices(summary[f"by_{name}"], title, metrics))
     if options.by:
-        for workdir, summary in summaries.items():
+        for workdir in names:
             print(f"\n{printable(workdir)}")
-            print(compare.format_slices(summary[f"by_{options.by}"], options.by, metrics))
+            slices = summaries[workdir][f"by_{options.by}"]
+            print(compare.format_slices(slices, options.by, metrics))
     if options.feature_importance:
         print("\nfeature importance, one query an example; ± over groups")
-        for workdir, summary in summaries.items():
+        for workdir in names:
             print(f"\n{printable(workdir)}")
-            print(compare.format_feature_importance(summary["feature_importance"], metrics[0]))
+            importance = summaries[workdir]["feature_importance"]
+            print(compare.format_feature_importance(importance, metrics[0]))
     if baselines.WITHOUT_CONTEXT in baseline_results:
-        without, optimal = (
-            baseline_results[name]["cross_entropy"]["mean"] for name in baselines.OPTIMA
-        )
-        shares = []
-        for name, result in results.items():
-            own = result["cross_entropy"]["mean"]
-            shares.append([name, f"{compare.share_of_worth(own, without, optimal):.1%}"])
-        print("\n" + compare.align([["", "share of the context's worth"], *shares]))
+        print("\n" + _shares(results, baseline_results))
+
+
+def _shares(results: dict[str, Any], baseline_results: dict[str, Any]) -> str:
+    """A table of how much of what the context is worth each run has made use of."""
+    optima = [baseline_results[name]["cross_entropy"]["mean"] for name in baselines.OPTIMA]
+    shares = []
+    for name, result in results.items():
+        share = compare.share_of_worth(result["cross_entropy"]["mean"], *optima)
+        shares.append([name, f"{share:.1%}"])
+    return compare.align([["", "share of the context's worth"], *shares])
 
 
 if __name__ == "__main__":

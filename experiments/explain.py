@@ -28,8 +28,9 @@ from cbert.inference.queries import Query
 from cbert.inference.text_predictor import TextPredictor
 from cbert.inference.text_queries import TextQuery
 from cbert.report import heat_map, plot_helpers
-from cbert.schema import Schema, schema_file
+from cbert.schema import Schema
 from cbert.training import config as config_lib
+from cbert.training import workdir as workdir_lib
 from experiments import command, query_flags
 from experiments.query_flags import parsed
 
@@ -54,7 +55,7 @@ _BLOCK = flags.DEFINE_integer(
 def main() -> None:
     """Shows the means over a split, or the attention of one query."""
     workdir = pathlib.Path(query_flags.WORKDIR.value).expanduser()
-    config, schema = config_lib.load(workdir), schema_file.load(workdir / "schema.json")
+    config, schema = workdir_lib.read(workdir)
     if _WHAT.value in sown.SHOWN:
         sown.check(config.model.method, _WHAT.value)
     of_files = query_flags.INPUT, query_flags.OUTPUT, query_flags.COLUMNS, query_flags.SEPARATOR

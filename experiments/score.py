@@ -112,9 +112,9 @@ def _row(
     summaries = _summaries(estimates)
     cells = [compare.cell(metric, summaries) for metric in metrics]
     low, high = estimates[metrics[0].name].interval()
-    digits = metrics[0].digits
+    scale, digits = metrics[0].scale, metrics[0].digits
     head.insert(1, "95 % interval")
-    cells.insert(1, f"{low:.{digits}f} to {high:.{digits}f}")
+    cells.insert(1, f"{scale * low:.{digits}f} to {scale * high:.{digits}f}")
     rows = [["", "± over", *head], ["---", "---", *["---:"] * len(head)]]
     rows.append([markdown_text(entry), over, *cells])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)

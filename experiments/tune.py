@@ -20,6 +20,7 @@ import ml_collections
 from absl import flags
 
 from cbert import files, tasks
+from cbert.config import flat, short_names
 from cbert.data import prepared
 from cbert.errors import UserError
 from cbert.evaluation.compare import align
@@ -99,7 +100,7 @@ def _run(points: list[Point], workdir: pathlib.Path) -> bool:
 
 def _table(config: ml_collections.ConfigDict, rungs: list[Scores], metric: Metric) -> str:
     """A line for each trial: its settings, and its score on each rung."""
-    names = config_lib.short_names(halving.draw(config, 0))
+    names = short_names(halving.draw(config, 0))
     rows = [["trial", *names.values(), *(f"rung {rung}" for rung in range(len(rungs)))]]
 
     def cell(scores: Scores, trial: int) -> str:
@@ -120,10 +121,10 @@ def _write(config: ml_collections.ConfigDict, workdir: pathlib.Path, trial: int)
     chosen = config.copy_and_resolve_references().unlock()
     chosen.update_from_flattened_dict(halving.draw(config, trial))
     method, path = chosen.model.method, workdir / "config.py"
-    defaults = config_lib.flat(base.get_config(method).to_dict())
+    defaults = flat(base.get_config(method).to_dict())
     fields: dict[str, tuple[Any, str]] = {
         name: (value, "")
-        for name, value in config_lib.flat(chosen.to_dict()).items()
+        for name, value in flat(chosen.to_dict()).items()
         if value != defaults[name]
     }
     title = f"{chosen.data.name}: the best of {_TRIALS.value} trials, number {trial}."

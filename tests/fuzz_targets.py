@@ -17,6 +17,7 @@ import pyarrow
 import pyarrow.parquet
 
 import cbert
+from cbert import config as config_fields
 from cbert.data import examples, infer_schema, readers, splits, summary
 from cbert.data.infer_schema import SchemaAccumulator
 from cbert.data.overview import Overview
@@ -164,7 +165,7 @@ def configs(folder: pathlib.Path) -> Iterator[Callable]:
             config_lib.build_model(loaded, SCHEMA)
             masking_of(loaded)
             UserError(config_lib.differences(loaded, config))
-            config_lib.save(loaded, folder / "config.json")
+            config_fields.save(loaded, folder / "config.json")
             assert config_lib.load(folder).to_dict() == loaded.to_dict()
         elif draw < 0.8:
             try:

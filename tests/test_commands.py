@@ -10,7 +10,7 @@ import shutil
 import pytest
 
 from cbert import config as config_lib
-from cbert.training import config as training_config
+from cbert.training.config_sections import sections
 from experiments.__main__ import commands
 from tests.conftest import lines, refused, run
 
@@ -24,7 +24,7 @@ def test_help(command):
 def test_help_lists_every_field(command):
     text = run(command, "--help", check=0).stdout
     listed = re.findall(r"^    --config\.([\w.]+)=", text, re.M)
-    assert listed == list(config_lib.declarations(training_config.sections()))
+    assert listed == list(config_lib.declarations(sections()))
 
 
 @pytest.fixture(scope="module")

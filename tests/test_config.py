@@ -6,7 +6,7 @@ import ml_collections
 import pytest
 
 from cbert import config as declarations
-from cbert.config import field
+from cbert.config import field, flat
 from cbert.errors import UserError
 from cbert.training import config as config_lib
 from tests.conftest import ROOT, run, small
@@ -104,6 +104,6 @@ def test_both_names_of_a_method_are_one_config():
 def test_fields_that_change_no_result_do_not_differ():
     one, other = small(), small(data__dir="elsewhere", train__steps_per_dispatch=2)
     assert config_lib.differences(one, other) == []
-    left_out = config_lib.flat(one.to_dict()).keys() - config_lib.fields(one).keys()
+    left_out = flat(one.to_dict()).keys() - config_lib.fields(one).keys()
     assert {"data.dir", "train.steps_per_dispatch"} <= left_out
     assert not left_out & {"seed", "train.steps", "data.name", "model.dimension"}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from cbert import files
+from cbert.config import flat
 from cbert.data import builder, prepare, prepared, readers
 from cbert.evaluation import evaluate, evaluation_files
 from cbert.training import config as config_lib
@@ -100,10 +101,7 @@ def test_train_and_evaluate(disk, trained, schema):
     size = sum(map(len, contents(trained / "checkpoints" / "6").values()))
     flags = (
         "--config=configs/base.py:gsu",
-        *(
-            f"--config.{name}={value}"
-            for name, value in config_lib.flat(config.to_dict()).items()
-        ),
+        *(f"--config.{name}={value}" for name, value in flat(config.to_dict()).items()),
     )
     # One and a half checkpoints fit, in blocks of 4 KiB a file.
     filler = fill(disk, leave=2 * size + 300_000)

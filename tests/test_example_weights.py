@@ -87,9 +87,17 @@ def test_the_logged_loss_is_a_mean_where_weights_are_small():
     accumulator = MetricAccumulator(None, [types.SimpleNamespace(progress=progress)], 0)
     for loss in (4.0, 6.0):
         sums = {"loss": loss * 1e-4, "loss_count": 1e-4}
-        accumulator.add({name: jnp.array([value]) for name, value in sums.items()}, 1)
+        accumulator.add({name: jnp.array([value]) for name, value in sums.items()})
     assert accumulator.close() == [{"loss": pytest.approx(5.0)}]
     assert progress.sums == {}
+
+
+def test_steps_that_were_all_skipped_have_no_mean_loss():
+    progress = Progress()
+    accumulator = MetricAccumulator(None, [types.SimpleNamespace(progress=progress)], 0)
+    sums = {"loss": [0.0, 0.0], "loss_count": [0.0, 0.0], "skipped": [1.0, 1.0]}
+    accumulator.add({name: jnp.array(values) for name, values in sums.items()})
+    assert accumulator.close() == [{"skipped": 2.0}]
 
 
 def rows_of(weights):

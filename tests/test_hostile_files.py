@@ -130,6 +130,7 @@ def test_parquet_dates_and_times_are_text(tmp_path):
         day=day,
         far=far,
         days=pyarrow.array([[0], None], pyarrow.list_(pyarrow.date32())),
+        large=pyarrow.array([[0], None], pyarrow.large_list(pyarrow.date32())),
         context=pyarrow.StructArray.from_arrays(
             [pyarrow.array([datetime.time(1), None], pyarrow.time64("us"))], ["hour"]
         ),
@@ -138,10 +139,11 @@ def test_parquet_dates_and_times_are_text(tmp_path):
     assert one.context["at"] == "1970-01-01 00:00:00.000000001"
     assert one.context["day"] == "2024-02-29"
     assert one.context["far"] == "29349-01-26"
+    assert one.context["large"] == one.context["days"] == ["1970-01-01"]
     assert one.context["days"] == ["1970-01-01"]
     assert one.context["hour"] == "01:00:00.000000"
     assert other.context == {
-        **dict.fromkeys(("at", "days", "hour")),
+        **dict.fromkeys(("at", "days", "hour", "large")),
         "day": "0001-01-01",
         "far": "1970-01-01",
     }

@@ -21,6 +21,22 @@ def test_parameters_of_a_deep_model_are_counted_without_building_it(schema, meth
     assert memory.parameter_count(config, schema) == sum(sizes.values())
 
 
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1000, "1 kB"),
+        (999_499, "999 kB"),
+        (999_500, "1 MB"),
+        (25_340_000_000, "25.3 GB"),
+        (10**22, "1e+04 EB"),
+    ],
+)
+def test_sizes_are_readable(size, text):
+    assert memory.readable(size) == text
+
+
 def test_the_estimate_of_several_seeds(schema):
     config = small(train__batch_size=6400, eval__batch_size=1, model__layers=2)
     needs = memory.estimate(config, schema, 10, 3)

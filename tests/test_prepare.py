@@ -1,5 +1,6 @@
 """Preparing a file: room, splits, columns, and the lock."""
 
+import contextlib
 import gzip
 import hashlib
 import os
@@ -165,7 +166,7 @@ def test_one_process_writes_a_data_set_and_clears_what_a_killed_one_left(tmp_pat
     assert {path.name for path in (tmp_path / "own").iterdir()} == {"1.0.0", "lock"}
     here = f"is in use by process {os.getpid()} on .*; wait for it or use another name"
     schema = prepared.load_schema(str(tmp_path), "own")
-    with RecordStore(tmp_path) as store:
+    with contextlib.closing(RecordStore(tmp_path)) as store:
         store.append(records[0], "train")
         views = {"train": RecordView(store, np.array([0]))}
         with files.Lock(tmp_path / "own", "--name"), pytest.raises(UserError, match=here):

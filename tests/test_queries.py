@@ -1,15 +1,19 @@
 """Every mistake in a query is refused in one line."""
 
 import dataclasses
+import functools
 
 import pytest
 
 from cbert.errors import UserError
 from cbert.inference.queries import Query
 
+# A list in a list in a list, deeper than Python's own representation of it can go.
+DEEP = functools.reduce(lambda inside, _: [inside], range(3000), [])
 BAD_QUERIES = {
     "not a list": (Query("shirt"), "items must be a list of strings, not 'shirt'"),
     "item not a string": (Query(["a", 3]), "item 3 is not a string"),
+    "item of lists": (Query([DEEP]), "item [[[[...]]]] is not a string"),
     "half a surrogate": (Query(["\ud800"]), "is not valid Unicode"),
     "repeat": (Query(["a", "a"]), "item 'a' occurs twice in a set"),
     "nothing masked": (Query([], slots=0), "slots is 0 and no item is None"),

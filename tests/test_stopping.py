@@ -1,5 +1,6 @@
 """Runs that are told to stop, killed, or started twice; real processes and real signals."""
 
+import fcntl
 import json
 import os
 import random
@@ -111,6 +112,8 @@ def test_killed_and_told_to_stop_it_goes_on(data_dir, tmp_path, unbroken):
         (workdir / f"{name}.{process.pid}.tmp").write_text("a half")
     alive = workdir / "eval" / f"test.json.{os.getpid()}.tmp"
     alive.write_text("a half")
+    written = alive.open()
+    fcntl.flock(written, fcntl.LOCK_EX)  # As its writer does, which may run elsewhere.
     for number in (signal.SIGTERM, signal.SIGINT):
         process = start(data_dir, workdir)
         wait_for_steps(process)
@@ -126,6 +129,7 @@ def test_killed_and_told_to_stop_it_goes_on(data_dir, tmp_path, unbroken):
     assert process.returncode == 0, output
     assert_same(workdir, unbroken)
     assert list(workdir.rglob("*.tmp")) == [alive]
+    written.close()
 
 
 def test_tensorboard_hides_what_a_killed_process_wrote_later(tmp_path):

@@ -8,6 +8,7 @@ import pyarrow.parquet
 import pytest
 import scipy.stats
 
+from cbert import config as config_fields
 from cbert import tasks
 from cbert.errors import UserError
 from cbert.evaluation import compare, evaluation_files, metrics, task_baselines
@@ -83,7 +84,7 @@ def write_run(folder, directory, name, method, seed, gain=0.0):
     path.mkdir(parents=True)
     summary = evaluation_files.summary(evaluation)
     evaluation_files.write(evaluation, summary, path)
-    config_lib.save(config, path / "config.json")
+    config_fields.save(config, path / "config.json")
     schema_file.save(schema, path / "schema.json")
     deciding = task.metrics[0].name
     rows = [{"step": n, "split": "validation", deciding: 4 - 0.1 * n} for n in STEPS]

@@ -7,7 +7,6 @@ those that TFDS gives, but the examples come one by one from where they wait on 
 import pathlib
 import re
 import shutil
-import tempfile
 
 import numpy as np
 import tensorflow_datasets as tfds
@@ -21,7 +20,6 @@ from cbert.errors import UserError
 from cbert.schema import TEXT, Schema, schema_file
 
 VERSION = "1.0.0"
-_WRITING = ".writing-"
 # Every record can be read alone; the default compression takes three times as long for 8 %.
 _FORM = "group_size:1,snappy"
 AS_GIVEN = "Records as they were given, split by group."
@@ -69,13 +67,11 @@ def write(
     folder = directory(data_dir, name).parent
     with files.Lock(folder, "name"):
         target = directory(data_dir, name)
-        for left_by_a_kill in folder.glob(f"{_WRITING}*"):
+        for left_by_a_kill in folder.glob(f"{files.WRITING}*"):
             files.restore_directory(target, left_by_a_kill / VERSION)
             shutil.rmtree(left_by_a_kill, ignore_errors=True)
         check_new(data_dir, name, overwrite)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=_WRITING) as temporary:
-            written = pathlib.Path(temporary) / VERSION
-            written.mkdir()
+        with files.whole_directory(target) as written:
             infos = [_write_split(written, name, *split) for split in splits.items()]
             tfds.folder_dataset.write_metadata(
                 data_dir=written,
@@ -86,7 +82,6 @@ def write(
                 check_data=False,
             )
             schema_file.save(schema, written / "schema.json")
-            files.replace_directory(target, written)
     return target
 
 

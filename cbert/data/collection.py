@@ -1,7 +1,6 @@
 """The records of a data set while it is prepared: on disk, with a few numbers of each."""
 
 import pathlib
-import types
 
 import numpy as np
 
@@ -21,13 +20,8 @@ class Collection:
     def __enter__(self) -> "Collection":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: types.TracebackType | None,
-    ) -> None:
-        self._store.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._store.close()
 
     def __len__(self) -> int:
         return len(self._store)

@@ -78,6 +78,8 @@ def _text_for_times(kind: pyarrow.DataType) -> pyarrow.DataType:
         return pyarrow.string()
     if pyarrow.types.is_list(kind):
         return pyarrow.list_(kind.value_field.with_type(_text_for_times(kind.value_type)))
+    if pyarrow.types.is_large_list(kind):
+        return pyarrow.large_list(kind.value_field.with_type(_text_for_times(kind.value_type)))
     if pyarrow.types.is_struct(kind):
         return pyarrow.struct([f.with_type(_text_for_times(f.type)) for f in kind])
     return kind

@@ -5,7 +5,6 @@ import dataclasses
 import os
 import pathlib
 import tempfile
-import types
 from collections.abc import Iterator
 
 import numpy as np
@@ -31,15 +30,8 @@ class RecordStore:
         self._hashers: dict[str, hashing.Hasher] = {}
         self._is_flushed = True
 
-    def __enter__(self) -> "RecordStore":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: types.TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Removes the records."""
         self._file.close()
 
     def __len__(self) -> int:

@@ -12,7 +12,7 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
 from cbert.schema import Schema, TokenizerOptions
-from cbert.schema.tokenizer import CLS, MASK, PAD, SEP, UNKNOWN
+from cbert.schema.tokenizer import CLS, MASK, SEP, UNKNOWN
 
 LONGEST_WORD = 100  # Characters; BERT takes a longer word as unknown.
 _BLOCK = 2**20  # Characters that are cut into pieces at once.
@@ -87,7 +87,7 @@ class Tokenizer:
         if masks:
             self._inner.add_special_tokens([MASK])
         codes = schema.codes
-        self.pad, self.unknown, self.mask = codes[PAD], codes[UNKNOWN], codes[MASK]
+        self.unknown, self.mask = codes[UNKNOWN], codes[MASK]
         self.cls, self.sep = codes[CLS], codes[SEP]
         self.max_length = schema.max_items
 

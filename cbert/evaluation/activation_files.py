@@ -87,12 +87,12 @@ def _write_split(
         of_tokens = pooling == activations.TOKENS
         shape = int(split.lengths.sum()) if of_tokens else len(split), description["dimension"]
         arrays = {layer: _new_array(array_path(folder, name, layer), shape) for layer in layers}
-    table = frozen.schema.target.kind if frozen.schema.target else ""
+    kind = frozen.schema.target.kind if frozen.schema.target else ""
     first = 0
     with contextlib.ExitStack() as stack:
         writer = None
         for rows, values in activations.shards(frozen, split, layers, pooling, batch_size):
-            columns = _examples(split, rows, table)
+            columns = _examples(split, rows, kind)
             if arrays is None:
                 columns |= {_column(layer): _nested(values[layer]) for layer in layers}
             else:

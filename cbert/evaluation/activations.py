@@ -20,12 +20,14 @@ from cbert.data.in_memory import take
 from cbert.data.padding import padded_batches
 from cbert.errors import UserError
 from cbert.model import contextual_bert, huggingface, text_bert
+from cbert.model.context import mean_pool
 from cbert.model.encoder import HIDDEN_STATES
 from cbert.model.heads import HiddenStatesHead
-from cbert.schema import PAD_ITEM, TEXT, Schema, schema_file
+from cbert.schema import PAD_ITEM, TEXT, Schema
 from cbert.tasks.prediction import length_batches
 from cbert.training import checkpoint, initialize
 from cbert.training import config as config_lib
+from cbert.training import workdir as workdir_lib
 
 CLS, MEAN, TOKENS = "cls", "mean", "tokens"
 POOLINGS = (CLS, MEAN, TOKENS)
@@ -73,8 +75,7 @@ class FrozenModel:
 def of_run(workdir: str | pathlib.Path, which: str = checkpoint.BEST) -> FrozenModel:
     """The model of a run; `which` is `best`, `last` or a step."""
     workdir = pathlib.Path(workdir).expanduser()
-    config = config_lib.load(workdir)
-    schema = schema_file.load(workdir / "schema.json")
+    config, schema = workdir_lib.read(workdir)
     model = config_lib.build_model(config, schema)
     shapes = parallel.replicated(contextual_bert.shapes(model))
     with checkpoint.Checkpoints(workdir, read_only=True) as checkpoints:
@@ -196,7 +197,7 @@ def _pooled(x: jax.Array, mask: jax.Array, pooling: str) -> jax.Array:
     if pooling == CLS:
         return x[:, 0]
     if pooling == MEAN:
-        return (x * mask[..., None]).sum(axis=1) / mask.sum(axis=1, keepdims=True)
+        return mean_pool(x, mask)
     return x
 
 

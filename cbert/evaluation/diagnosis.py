@@ -12,11 +12,11 @@ from cbert.evaluation import task_baselines
 from cbert.evaluation.baselines import OPTIMA, loader
 from cbert.evaluation.evaluation import MODEL, Evaluation
 from cbert.evaluation.metrics import mean_and_error
-from cbert.schema import schema_file
 from cbert.tasks import prediction
 from cbert.tasks.masked_queries import ONE
 from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
+from cbert.training import workdir as workdir_lib
 from cbert.training import writer
 
 # A change counts from this fraction of what the run has gained since its first validation, or
@@ -31,8 +31,7 @@ def of_run(workdir: str | pathlib.Path) -> str:
       UserError: the work directory or the data are not what they must be.
     """
     workdir = pathlib.Path(workdir).expanduser()
-    config = config_lib.load(workdir)
-    schema = schema_file.load(workdir / "schema.json")
+    config, schema = workdir_lib.read(workdir)
     task = tasks.create(config, config_lib.build_model(config, schema), schema)
     metric = task.metrics[0]
     rows = writer.read(workdir / "metrics.jsonl")
@@ -63,8 +62,7 @@ def course(measured: Sequence[tuple[int, float]], metric: Metric) -> str:
       metric: The metric; it says which direction is better.
     """
     steps = [step for step, _ in measured]
-    sign = 1.0 if metric.best == "min" else -1.0
-    losses = sign * np.array([value for _, value in measured])
+    losses = metric.sign * np.array([value for _, value in measured])
     if len(losses) < 3:
         return "fewer than three validations, too few to say how it went"
     best = int(losses.argmin())
@@ -86,12 +84,11 @@ def standing(
     measured: Sequence[tuple[int, float]], metric: Metric, others: Mapping[str, float]
 ) -> str:
     """The best value beside that of the strongest baseline."""
-    pick = min if metric.best == "min" else max
-    best = pick(value for _, value in measured)
+    best = min((value for _, value in measured), key=lambda value: metric.sign * value)
     own = f"{metric.heading} {metric.text(best)}"
     if not others:
         return own
-    strongest = pick(others, key=lambda name: others[name])
+    strongest = min(others, key=lambda name: metric.sign * others[name])
     word = "ahead of" if metric.improves(best, others[strongest]) else "behind"
     return f"{own}, {word} {strongest} ({metric.text(others[strongest])})"
 
@@ -125,8 +122,7 @@ def _slices(evaluation: Evaluation, baseline: str) -> list[str]:
     own, other = evaluation.values(), evaluation.values(baseline)
     if metric.name not in own or metric.name not in other:
         return []
-    sign = 1.0 if metric.best == "min" else -1.0
-    behind = sign * (own[metric.name] - other[metric.name])
+    behind = metric.sign * (own[metric.name] - other[metric.name])
     lost = []
     for partition, slices in evaluation.task.slices(evaluation.split).items():
         for label, rows in slices.items():

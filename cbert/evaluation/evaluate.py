@@ -14,11 +14,12 @@ from cbert.evaluation import breakdown, feature_importance, task_baselines
 from cbert.evaluation.baselines import loader
 from cbert.evaluation.evaluation import MODEL, Evaluation
 from cbert.evaluation.restore import restore
-from cbert.schema import Schema, schema_file
+from cbert.schema import Schema
 from cbert.tasks.base import Queries, Task
 from cbert.tasks.prediction import Predictions
 from cbert.training import checkpoint
 from cbert.training import config as config_lib
+from cbert.training import workdir as workdir_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +42,7 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
       UserError: the work directory, the checkpoint or the data are not what they must be.
     """
     workdir = pathlib.Path(workdir).expanduser()
-    config = config_lib.load(workdir)
-    schema = schema_file.load(workdir / "schema.json")
+    config, schema = workdir_lib.read(workdir)
     if options.by:
         breakdown.check(schema.feature(options.by))
     task = tasks.create(config, config_lib.build_model(config, schema), schema)

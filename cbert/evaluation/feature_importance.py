@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from cbert import parallel, progress
-from cbert.data.prepared import Split
+from cbert.data.columns import Split
 from cbert.data.random_streams import stream
 from cbert.errors import UserError
 from cbert.evaluation import metrics
+from cbert.evaluation.restore import Restored
 from cbert.schema import Schema
 from cbert.tasks.masked_queries import ONE
 
@@ -54,7 +55,7 @@ def permutation_between_groups(groups: Sequence[str], schema: Schema) -> np.ndar
 
 
 def measure(
-    restored: Any,
+    restored: Restored,
     data: dict[str, Any],
     split: Split,
     schema: Schema,
@@ -84,16 +85,16 @@ def measure(
 
     metric = task.metrics[0].name
 
-    def cross_entropy(context: dict[str, Any]) -> np.ndarray:
+    def deciding(context: dict[str, Any]) -> np.ndarray:
         predictions = restored.predict({**data, "context": context}, split, queries)
         return task.metric_values(predictions, queries)[metric]
 
-    unperturbed = cross_entropy(data["context"])
+    unperturbed = deciding(data["context"])
 
     def rise(name: str, column: np.ndarray) -> dict[str, float | None]:
         context = {**data["context"], name: parallel.replicate(column)}
         mean, error = metrics.mean_and_error(
-            cross_entropy(context) - unperturbed, groups, queries.weights
+            deciding(context) - unperturbed, groups, queries.weights
         )
         return {"mean": mean, "standard_error": error}
 

@@ -74,8 +74,7 @@ def _check_ranks(submission: Submission, evaluation: Evaluation) -> None:
 
 def _check_label(submission: Submission, evaluation: Evaluation) -> None:
     """The likeliest label's probability and the true label's must be of one distribution."""
-    target = evaluation.schema.target
-    assert target is not None
+    target = evaluation.schema.known_target
     read, size = submission.columns, len(target.values)
     unknown = target.encode_labels(list(read["prediction"])) < 0
     rule = f"it must be one of the {size} labels of the training split"
@@ -95,8 +94,7 @@ def _check_label(submission: Submission, evaluation: Evaluation) -> None:
 
 def _check_tags(submission: Submission, evaluation: Evaluation) -> None:
     """Each word has a tag of the schema."""
-    target = evaluation.schema.target
-    assert target is not None
+    target = evaluation.schema.known_target
     predicted = submission.columns["prediction"]
     tags = evaluation.task.table(evaluation.split, evaluation.queries)["tags"]
     lengths = [len(one) != len(other) for one, other in zip(predicted, tags, strict=True)]

@@ -62,7 +62,6 @@ class FrequentTags:
     """
 
     def __init__(self, train: Split, schema: Schema) -> None:
-        assert schema.target is not None
         assert schema.tokenizer is not None
         self._lowercase = schema.tokenizer.lowercase
         self._codes: dict[str, int] = {}
@@ -72,7 +71,7 @@ class FrequentTags:
         codes = [self._codes.setdefault(word, len(self._codes)) for word in words]
         tags = train.token_columns["tags"][row, position]
         known = tags >= 0
-        size = len(schema.target.values)
+        size = len(schema.known_target.values)
         self.counts = np.bincount(tags[known], minlength=size)
         cells = np.ones(known.sum(), np.float32), (np.array(codes)[known], tags[known])
         # The last row is that of words that training has not.

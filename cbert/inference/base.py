@@ -1,8 +1,10 @@
 """What predictors of items and of texts have in common."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ml_collections
+import numpy as np
 
 from cbert import progress
 from cbert.schema import Schema
@@ -48,6 +50,19 @@ class BasePredictor:
     def outside_training(self) -> bool:
         """Whether a context with a feature dropped may be unlike any in training."""
         return self.config.train.context_dropout == 0
+
+    def feature_importance(
+        self, context: Mapping[str, Any], observed: Sequence[str], values: np.ndarray
+    ) -> dict[str, float]:
+        """What each feature of a context adds to a value.
+
+        Args:
+          context: The features; one that is not observed adds nothing.
+          observed: The features that were dropped, one after the other.
+          values: `float64 [1 + N]`, with all features, then without each of N observed ones.
+        """
+        added = dict(zip(observed, (values[0] - values[1:]).tolist(), strict=True))
+        return {name: added.get(name, 0.0) if self.uses_context else 0.0 for name in context}
 
     def warm_up(self) -> None:
         """Compiles what predictions and explanations need, lists of up to 16 included."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cbert.data.row_errors import check_text
-from cbert.errors import UserError
+from cbert.errors import UserError, shown
 from cbert.inference import context as context_lib
 from cbert.inference.context import CheckedContext
 from cbert.inference.queries import Query
@@ -93,16 +93,16 @@ class Checker:
 
     def _items(self, items: Any, may_be_masked: bool) -> list[str | None]:
         if not isinstance(items, list | tuple):
-            raise UserError(f"items must be a list of strings, not {items!r:.60}")
+            raise UserError(f"items must be a list of strings, not {shown(items)}")
         seen = set()
         for item in items:
             if item is None and may_be_masked:
                 continue
             if not isinstance(item, str):
-                raise UserError(f"item {item!r:.60} is not a string")
+                raise UserError(f"item {shown(item)} is not a string")
             check_text(item, "item")
             if item in seen and self._schema.kind == SET:
-                raise UserError(f"item {item!r:.60} occurs twice in a set; remove one")
+                raise UserError(f"item {shown(item)} occurs twice in a set; remove one")
             seen.add(item)
         visible = sum(item is not None for item in items)
         if visible > self._schema.max_items:
@@ -134,12 +134,12 @@ class Checker:
 
     def _known(self, names: Any, where: str) -> list[int]:
         if not isinstance(names, list | tuple | set | frozenset):
-            raise UserError(f"{where} must be a list of strings, not {names!r:.60}")
+            raise UserError(f"{where} must be a list of strings, not {shown(names)}")
         for name in names:
             if not isinstance(name, str):
-                raise UserError(f"{where} holds {name!r:.60}, which is not a string")
+                raise UserError(f"{where} holds {shown(name)}, which is not a string")
             if name not in self._schema.codes:
-                raise UserError(f"{where} names {name!r:.60}, which is not in the vocabulary")
+                raise UserError(f"{where} names {shown(name)}, which is not in the vocabulary")
         return [self._schema.codes[name] for name in names]
 
 
@@ -154,5 +154,5 @@ def check_number(name: str, value: Any, least: int, most: int) -> None:
     """Raises `UserError` where a value is not a whole number within bounds."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise UserError(
-            f"{name} is {value!r:.60}; it must be a whole number from {least} to {most}"
+            f"{name} is {shown(value)}; it must be a whole number from {least} to {most}"
         )

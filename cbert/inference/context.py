@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cbert.data.records import plain_value
-from cbert.errors import UserError
+from cbert.errors import UserError, shown
 from cbert.schema import Schema, recognise
 
 
@@ -29,7 +29,7 @@ def check(schema: Schema, context: Any) -> CheckedContext:
     if context is None:
         context = {}
     if not isinstance(context, Mapping):
-        raise UserError(f"context must be an object, not {context!r:.60}")
+        raise UserError(f"context must be an object, not {shown(context)}")
     for name in context:
         _check_feature(schema, name)
     values, unknown = {}, {}
@@ -52,7 +52,7 @@ def _check_feature(schema: Schema, name: Any) -> None:
         return
     near = difflib.get_close_matches(str(name)[:100], known, 1, 0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(known) or 'none'}"
-    raise UserError(f"the model has no context feature {name!r:.60}; {hint}")
+    raise UserError(f"the model has no context feature {shown(name)}; {hint}")
 
 
 def columns(schema: Schema, contexts: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from cbert import files
-from cbert.errors import UserError
+from cbert.errors import UserError, one_line
 from cbert.inference.base import BasePredictor
 from cbert.schema import Schema, schema_file
 
@@ -88,7 +88,7 @@ def read_card(directory: str | pathlib.Path, program: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; {directory} is not an exported model") from None
     except (ValueError, KeyError, TypeError, OSError) as error:
-        reason = " ".join(str(error).split())[:80]
+        reason = one_line(error)[:80]
         raise UserError(f"{path}: not a card ({reason}); export again") from None
     if written != FORMAT:
         raise UserError(f"{path}: format is {written!r}, not {FORMAT}; export again")

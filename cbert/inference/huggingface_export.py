@@ -66,8 +66,7 @@ def write(
 
 def _in_units(classifier: dict[str, np.ndarray], schema: Schema) -> dict[str, np.ndarray]:
     """The last layer of a regression, giving mean + scale y in place of y."""
-    assert schema.target is not None
-    mean, scale = schema.target.mean, schema.target.scale
+    mean, scale = schema.known_target.mean, schema.known_target.scale
     bias = classifier["bias"] * scale + mean
     return {"kernel": classifier["kernel"] * scale, "bias": bias}
 

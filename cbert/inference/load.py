@@ -22,10 +22,10 @@ from cbert.inference.program import BATCH_SIZES, Functions, Program
 from cbert.inference.text_predictor import TextPredictor
 from cbert.inference.text_program import TextProgram
 from cbert.model import contextual_bert
-from cbert.schema import schema_file
 from cbert.tasks.masked_item import MaskedItem
 from cbert.training import checkpoint as checkpoint_lib
 from cbert.training import config as config_lib
+from cbert.training import workdir as workdir_lib
 
 
 def load(
@@ -47,8 +47,7 @@ def load(
       UserError: the work directory or the checkpoint is not what it must be.
     """
     workdir = pathlib.Path(workdir).expanduser()
-    config = config_lib.load(workdir)
-    schema = schema_file.load(workdir / "schema.json")
+    config, schema = workdir_lib.read(workdir)
     model = config_lib.build_model(config, schema)
     device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     placed = jax.tree.map(

@@ -6,7 +6,7 @@ from typing import Any
 import ml_collections
 import numpy as np
 
-from cbert.errors import UserError
+from cbert.errors import UserError, shown
 from cbert.inference import context as context_lib
 from cbert.inference.base import BasePredictor
 from cbert.inference.checks import Checker, EncodedQuery
@@ -20,7 +20,7 @@ from cbert.inference.queries import (
     Score,
     Scores,
 )
-from cbert.schema import MASK_ITEM, Schema
+from cbert.schema import MASK_ITEM, SET, Schema
 
 
 class Predictor(BasePredictor):
@@ -172,8 +172,8 @@ class Predictor(BasePredictor):
                 f"items has {len(query.masked)} that are None; explain takes at most one"
             )
         target = self._checker.code(item)
-        if self.schema.kind == "set" and target in query.codes:
-            raise UserError(f"item {item!r:.60} is among the items; a set has no repeats")
+        if self.schema.kind == SET and target in query.codes:
+            raise UserError(f"item {shown(item)} is among the items; a set has no repeats")
         given = query.context
         observed, dropped = given.dropped()
         contexts = [given.values, *dropped]
@@ -184,15 +184,11 @@ class Predictor(BasePredictor):
         )
         targets = np.full(len(contexts), target, np.int32)
         log_probability, log_odds, _ = self.program.score(rows, targets)
-        importance = dict(zip(observed, (log_odds[0] - log_odds[1:]).tolist(), strict=True))
         return Explanation(
             item=item,
             probability=float(np.exp(log_probability[0])),
             log_odds=float(log_odds[0]),
-            features={
-                name: importance.get(name, 0.0) if self.uses_context else 0.0
-                for name in given.values
-            },
+            features=self.feature_importance(given.values, observed, log_odds),
             outside_training=self.outside_training,
             uses_context=self.uses_context,
             unknown_items=query.unknown_items,

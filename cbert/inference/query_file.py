@@ -10,7 +10,7 @@ from typing import Any
 from cbert import files
 from cbert.data import readers, tables
 from cbert.data.tables import Columns
-from cbert.errors import UserError
+from cbert.errors import UserError, shown
 from cbert.inference.predictor import Predictor
 from cbert.inference.program import BATCH_SIZES
 from cbert.inference.queries import Query
@@ -116,13 +116,13 @@ def _queries(
 
 def _query(row: Any, defaults: Query | TextQuery) -> Query | TextQuery:
     if not isinstance(row, dict):
-        raise UserError(f"a query must be an object, not {row!r:.60}")
+        raise UserError(f"a query must be an object, not {shown(row)}")
     fields = [field.name for field in dataclasses.fields(defaults)]
     for name in row:
         if name not in fields and name not in _IGNORED:
-            raise UserError(f"unknown field {name!r:.60}; a query has {', '.join(fields)}")
+            raise UserError(f"unknown field {shown(name)}; a query has {', '.join(fields)}")
     if not isinstance(row.get("id"), str | int | None):
-        raise UserError(f"id is {row['id']!r:.60}; it must be a string or a whole number")
+        raise UserError(f"id is {shown(row['id'])}; it must be a string or a whole number")
     required = _required(defaults)
     if not any(name in row for name in required):
         raise UserError(

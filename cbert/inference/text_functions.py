@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import ml_collections
 
 from cbert.inference.text_program import CLS, MEAN, TextFunctions
+from cbert.model.context import mean_pool
 from cbert.model.heads import Pretraining
 from cbert.model.text_bert import TextBert
 from cbert.schema import PAD_ITEM, Schema
@@ -31,7 +32,7 @@ def functions(
       config: Has been checked.
       schema: The data's schema.
     """
-    task, target = TextTask(model, schema), schema.target
+    task = TextTask(model, schema)
 
     def outputs(
         params: Any, tokens: Array, segments: Array, context: dict[str, Array]
@@ -43,7 +44,7 @@ def functions(
                 return {"vectors": made.vectors}
             return {"vectors": made.vectors, "next_sentence": made.next_sentence}
         if config.task.name == Regression.name:
-            assert target is not None
+            target = schema.known_target
             return {"number": target.mean + made[:, 0] * target.scale}
         return {"logits": made}
 
@@ -97,5 +98,4 @@ def _first(encoder: Any, x: Array, mask: Array, context: dict[str, Array]) -> Ar
 
 def _mean(encoder: Any, x: Array, mask: Array, context: dict[str, Array]) -> Array:
     """`float32 [R, D]`, the mean over all tokens, [CLS] and [SEP] included."""
-    hidden = encoder(x, mask, context).astype(jnp.float32)
-    return (hidden * mask[..., None]).sum(axis=1) / mask.sum(axis=1, keepdims=True)
+    return mean_pool(encoder(x, mask, context).astype(jnp.float32), mask)

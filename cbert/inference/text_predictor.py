@@ -130,16 +130,12 @@ class TextPredictor(BasePredictor):
         )
         first = self._reader.first(encoded, self.program.outputs(rows))
         values = first.values.astype(np.float64)
-        importance = dict(zip(observed, (values[0] - values[1:]).tolist(), strict=True))
         return TextExplanation(
             prediction=first.prediction,
             word=first.word,
             probability=None if first.is_number else float(sigmoid(values[0])),
             log_odds=None if first.is_number else float(values[0]),
-            features={
-                name: importance.get(name, 0.0) if self.uses_context else 0.0
-                for name in encoded.context.values
-            },
+            features=self.feature_importance(encoded.context.values, observed, values),
             outside_training=self.outside_training,
             uses_context=self.uses_context,
             **common(encoded),

@@ -119,8 +119,7 @@ class NumberReader:
 
 def labels(schema: Schema) -> tuple[str, ...]:
     """The labels or tags of a schema's target."""
-    assert schema.target is not None
-    return schema.target.values
+    return schema.known_target.values
 
 
 def common(query: EncodedText) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from cbert.errors import UserError
+from cbert.errors import UserError, one_line
 from cbert.evaluation import metrics
 from cbert.evaluation.baselines import column_prefix
 from cbert.evaluation.evaluation import MODEL
@@ -162,7 +162,7 @@ def _read(run: RunDirectory) -> tuple[pathlib.Path, pyarrow.Table]:
     try:
         table = pyarrow.parquet.read_table(path)
     except (pyarrow.ArrowException, OSError) as error:
-        reason = " ".join(str(error).split())[:80]
+        reason = one_line(error)[:80]
         raise UserError(f"{path}: damaged ({reason}); evaluate the run again") from None
     if len(table) != count:
         raise UserError(

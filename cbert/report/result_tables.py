@@ -31,10 +31,7 @@ def cell(mean: Mean | None, metric: Metric, sign: str = "") -> str:
     """A mean with its standard error, or alone where it has none; none is an empty cell."""
     if mean is None:
         return ""
-    scale, digits = metric.scale, metric.digits
-    if mean.error is None:
-        return f"{scale * mean.mean:{sign}.{digits}f}"
-    return plus_minus(mean.mean, mean.error, scale, digits, sign)
+    return plus_minus(mean.mean, mean.error, metric.scale, metric.digits, sign)
 
 
 def _error_over(mean: Mean) -> str:

@@ -9,7 +9,7 @@ import ml_collections
 
 from cbert import files, tasks
 from cbert.errors import UserError
-from cbert.schema import Schema, schema_file
+from cbert.schema import Schema
 from cbert.tasks.base import Task
 from cbert.tasks.metric import Metric
 from cbert.training import checkpoint, workdir, writer
@@ -66,8 +66,8 @@ class RunDirectory:
     @property
     def best_step(self) -> int | None:
         """The first step with the best validation value."""
-        choose = min if self.metric.best == "min" else max
-        return choose(self.curve, key=self.curve.__getitem__) if self.curve else None
+        sign = self.metric.sign
+        return min(self.curve, key=lambda step: sign * self.curve[step], default=None)
 
     def unusable(self, split: str) -> str:
         """The reason why the report cannot use the run; empty where it can."""
@@ -110,8 +110,7 @@ def read_all(directory: pathlib.Path, split: str) -> tuple[list[RunDirectory], l
 
 def read(path: pathlib.Path, split: str) -> RunDirectory:
     """Reads one run directory; raises `UserError` that names a damaged file."""
-    config = config_lib.load(path)
-    schema = schema_file.load(path / "schema.json")
+    config, schema = workdir.read(path)
     task = tasks.create(config, config_lib.build_model(config, schema), schema)
     metric = task.metrics[0].name
     metrics = path / "metrics.jsonl"
@@ -120,7 +119,8 @@ def read(path: pathlib.Path, split: str) -> RunDirectory:
         curve = {
             int(row["step"]): float(row[metric]) for row in rows if row["split"] == "validation"
         }
-        losses = [float(row["loss"]) for row in rows if row["split"] == "train"]
+        trained = [row for row in rows if row["split"] == "train"]
+        losses = [float(row["loss"]) for row in trained if "loss" in row]
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{metrics}: damaged ({error!r}); restore the file") from None
     finished = workdir.finished(path) is not None

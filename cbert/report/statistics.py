@@ -246,6 +246,6 @@ def gain(data: ReportData, label: str) -> np.ndarray | None:
     seeds = sorted(base.keys() & other.keys())
     if not seeds:
         return None
-    name, sign = data.metric.name, 1 if data.metric.best == "min" else -1
+    name, sign = data.metric.name, data.metric.sign
     gains = [sign * (base[seed].values[name] - other[seed].values[name]) for seed in seeds]
     return np.mean(gains, axis=0)

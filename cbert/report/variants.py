@@ -6,6 +6,7 @@ from typing import Any
 
 import ml_collections
 
+from cbert.config import short_names
 from cbert.errors import UserError
 from cbert.model import conditioning
 from cbert.report.run_directory import RunDirectory
@@ -100,7 +101,7 @@ def _differing(plain: list[Fields]) -> dict[str, Counts]:
 
 def _field_texts(fields: Fields, differ: dict[str, Counts]) -> list[str]:
     """Texts such as `learning_rate=0.001`; the section is added to an ambiguous name."""
-    short = config_lib.short_names(differ)
+    short = short_names(differ)
     return [
         f"{short[name]}={_text(fields[name])}"
         for name, counts in differ.items()

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from cbert.schema.slices import by_value
-from cbert.schema.tokens import MISSING_VALUE, UNKNOWN_VALUE, TokenFeature, ValueCounter
+from cbert.schema.tokens import MISSING_VALUE, UNKNOWN_VALUE, TokenFeature
 from cbert.schema.values import check_text
 
 
@@ -24,10 +24,6 @@ class Categorical(TokenFeature[str]):
     @classmethod
     def check_raw(cls, name: str, value: str) -> None:
         check_text(value, f"context {name!r}")
-
-    @classmethod
-    def accumulator(cls, name: str, width: int | None, min_count: int) -> ValueCounter:
-        return ValueCounter(cls, name, width, min_count)
 
     def _encode(self, column: Sequence[str | None], items: Mapping[str, int]) -> np.ndarray:
         get = self.codes.get

@@ -8,7 +8,7 @@ import numpy as np
 
 from cbert.errors import UserError
 from cbert.schema.slices import by_value
-from cbert.schema.tokens import PAD_VALUE, UNKNOWN_VALUE, TokenFeature, ValueCounter
+from cbert.schema.tokens import PAD_VALUE, UNKNOWN_VALUE, TokenFeature
 from cbert.schema.values import check_size, check_text
 
 
@@ -38,10 +38,6 @@ class MultiValued(TokenFeature[list[str]]):
     @classmethod
     def entries_of(cls, value: list[str]) -> int:
         return len(set(value))
-
-    @classmethod
-    def accumulator(cls, name: str, width: int | None, min_count: int) -> ValueCounter:
-        return ValueCounter(cls, name, width, min_count)
 
     @property
     def entries(self) -> int:

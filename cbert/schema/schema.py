@@ -47,6 +47,12 @@ class Schema:
         return {name: code for code, name in enumerate(self.items)}
 
     @property
+    def known_target(self) -> Target:
+        """The target of data that have one, as those of every task with a target do."""
+        assert self.target is not None
+        return self.target
+
+    @property
     def context_width(self) -> int:
         """C, the length of the context vector."""
         return sum(feature.width for feature in self.features)

@@ -32,6 +32,10 @@ class TokenFeature(Feature[V]):
 
     values: tuple[str, ...] = ()
 
+    @classmethod
+    def accumulator(cls, name: str, width: int | None, min_count: int) -> "ValueCounter":
+        return ValueCounter(cls, name, width, min_count)
+
     @functools.cached_property
     def codes(self) -> dict[str, int]:
         return {value: code for code, value in enumerate(self.values, SPECIAL_VALUES)}

@@ -14,6 +14,7 @@ from typing import Any
 import ml_collections
 
 from cbert import files
+from cbert.config import flat
 from cbert.data.random_streams import stream
 from cbert.sweep.points import STEPS, Point
 from cbert.tasks.metric import Metric
@@ -35,7 +36,7 @@ def draw(config: ml_collections.ConfigDict, trial: int) -> dict[str, Any]:
     on a logarithmic scale; dropout from five values; and the width is half, once or twice, but
     the config's own where the model begins with parameters or vectors of a file.
     """
-    own = config_lib.flat(config.to_dict())
+    own = flat(config.to_dict())
     if not trial:
         return {name: own[name] for name in (RATE, DROPOUT, *WIDTHS, DECAY)}
     random = stream("trial", config.seed, trial)
@@ -68,7 +69,7 @@ def points(
 ) -> list[Point]:
     """The runs of a rung; the last one has the config's own steps, each before it a third."""
     divisor = FACTOR ** (rungs - 1 - rung)
-    own = config_lib.flat(config.to_dict())
+    own = flat(config.to_dict())
     # Without a warm-up there is none to scale.
     scaled = {name: max(own[name] // divisor, 1) if own[name] else 0 for name in SCALED}
     made = []
@@ -91,9 +92,8 @@ def score(workdir: pathlib.Path, metric: Metric) -> float | None:
 
 def best(scores: Mapping[int, float | None], metric: Metric, count: int) -> list[int]:
     """The best trials that did not fail, best first, and of equal ones the earlier first."""
-    sign = 1.0 if metric.best == "min" else -1.0
     known = {
-        trial: sign * value
+        trial: metric.sign * value
         for trial, value in scores.items()
         if value is not None and math.isfinite(value)
     }

@@ -19,6 +19,7 @@ from cbert.sweep import jobs
 from cbert.sweep.jobs import Job
 
 MEMORY_PER_RUN = 2**31  # Bytes.
+_RETRIES = 3  # of a task that loses its worker
 
 
 class Launcher(Protocol):
@@ -126,7 +127,7 @@ class Ray:
     A task that loses its worker is tried again, and its run goes on from its last checkpoint.
     """
 
-    def __init__(self, address: str = "", gpus: float | None = None, retries: int = 3) -> None:
+    def __init__(self, address: str = "", gpus: float | None = None) -> None:
         try:
             import ray
         except ImportError as error:
@@ -141,7 +142,7 @@ class Ray:
                 f"a run should get {gpus:g} GPUs, and the Ray cluster has {available:g}; ask "
                 "for fewer"
             )
-        self._task = ray.remote(num_gpus=gpus, num_cpus=1, max_retries=retries)(jobs.run)
+        self._task = ray.remote(num_gpus=gpus, num_cpus=1, max_retries=_RETRIES)(jobs.run)
         self._running: dict[str, Any] = {}
 
     def start(self, job: Job) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import ml_collections
 
+from cbert.config import flat, short_names
 from cbert.errors import UserError
 from cbert.model import conditioning, contextual_bert
 from cbert.schema import Schema
@@ -76,7 +77,7 @@ def expand(
     fields = [field for field, _ in grids]
     if len(set(fields)) < len(fields):
         raise UserError("the settings name a field twice; write field=value,value")
-    short = config_lib.short_names(fields)
+    short = short_names(fields)
     points = []
     for label, chosen in _methods(sweep, methods):
         for values in itertools.product(*(values for _, values in grids)):
@@ -184,7 +185,7 @@ def _setting(
     """A field and its values, parsed to the type that the field has in the config."""
     field, sign, values = text.partition("=")
     field = field.removeprefix("config.")
-    known = config_lib.flat(config.to_dict())
+    known = flat(config.to_dict())
     if not sign or not values:
         raise UserError(f"the setting {text!r} has no values; write it as field=value,value")
     if field not in known:

@@ -4,7 +4,7 @@ from typing import Any
 
 import ml_collections
 
-from cbert import config as config_lib
+from cbert import config as config_fields
 from cbert.data.columns import Split
 from cbert.errors import UserError
 from cbert.schema import Schema
@@ -17,7 +17,7 @@ from cbert.tasks.regression import Regression
 from cbert.tasks.span import Span
 from cbert.tasks.tagging import Tagging
 
-TASKS: dict[str, Any] = {
+TASKS: dict[str, type[Task]] = {
     "masked_item": MaskedItem,  # name the masked items of a set or a sequence
     "masked_language": MaskedLanguage,  # name the masked tokens of a text: BERT's pretraining
     "classification": Classification,  # give a text or a pair of texts one label
@@ -33,7 +33,7 @@ def config_sections() -> dict[str, type]:
     return {name: task.Config for name, task in TASKS.items() if task.Config}
 
 
-def task_class(config: ml_collections.ConfigDict) -> Any:
+def task_class(config: ml_collections.ConfigDict) -> type[Task]:
     """The class of a checked config's task."""
     return TASKS[config.task.name]
 
@@ -41,7 +41,7 @@ def task_class(config: ml_collections.ConfigDict) -> Any:
 def task_options(config: ml_collections.ConfigDict) -> Any:
     """The section of a checked config's task, None where it has none."""
     section = task_class(config).Config
-    return config_lib.read(config, f"task.{config.task.name}", section) if section else None
+    return config_fields.read(config, f"task.{config.task.name}", section) if section else None
 
 
 def create(

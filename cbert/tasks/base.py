@@ -7,13 +7,16 @@ Training, evaluation and prediction are written against `Task` alone.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import jax
+import ml_collections
 import numpy as np
 from flax import struct
 
 from cbert.data import context_dropout
+from cbert.data.columns import Split
+from cbert.model.config import ModelConfig
 from cbert.schema import Schema
 from cbert.tasks.metric import CorpusMetrics, Metric
 
@@ -103,6 +106,43 @@ class Task(Protocol):
 
     @property
     def model(self) -> Any: ...
+
+    @classmethod
+    def build_model(
+        cls, config: ModelConfig, method: str, options: Any, schema: Schema, own: Any
+    ) -> Any:
+        """The model of this task, for data of that schema.
+
+        Args:
+          config: Sizes and open choices.
+          method: Name of the conditioning method.
+          options: The method's own section; None for its defaults.
+          schema: The data's schema.
+          own: The task's own section, None where it has none.
+
+        Raises:
+          UserError: the task does not fit the data.
+        """
+        ...
+
+    @classmethod
+    def scored(
+        cls, config: ml_collections.ConfigDict, schema: Schema, length: int
+    ) -> tuple[int, int]:
+        """How many positions of an example are scored, against how many values each."""
+        ...
+
+    @classmethod
+    def create(
+        cls,
+        config: ml_collections.ConfigDict,
+        model: Any,
+        schema: Schema,
+        train: Split | None,
+        own: Any,
+    ) -> Self:
+        """The task of a checked config; without a training split it can only predict."""
+        ...
 
     @property
     def metrics(self) -> tuple[Metric, ...]: ...

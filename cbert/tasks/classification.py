@@ -34,8 +34,7 @@ class Classification(TextTask):
     @classmethod
     def head(cls, config: ModelConfig, schema: Schema, own: None) -> ClassificationHead:
         """Logits of the labels, from the pooled first position."""
-        assert schema.target is not None
-        return ClassificationHead(config, len(schema.target.values))
+        return ClassificationHead(config, len(schema.known_target.values))
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -101,16 +100,14 @@ class Classification(TextTask):
         self, predictions: dict[str, np.ndarray], queries: ExampleQueries
     ) -> dict[str, Any]:
         """The predictions, with the name of the predicted label."""
-        assert self.schema.target is not None
-        values = self.schema.target.values
+        values = self.schema.known_target.values
         return {**predictions, "prediction": [values[n] for n in predictions["prediction"]]}
 
     def table(self, split: Split, queries: ExampleQueries) -> dict[str, Any]:
         """The text and its label."""
-        assert self.schema.target is not None
         return {
             **texts(split, queries.rows),
-            "label": [self.schema.target.values[n] for n in queries.targets["label"]],
+            "label": [self.schema.known_target.values[n] for n in queries.targets["label"]],
         }
 
     def read_queries(self, columns: Mapping[str, np.ndarray]) -> ExampleQueries:
@@ -123,5 +120,4 @@ class Classification(TextTask):
         return {**read, "prediction": self._codes(columns["prediction"])}
 
     def _codes(self, names: np.ndarray) -> np.ndarray:
-        assert self.schema.target is not None
-        return self.schema.target.encode_labels(list(names))
+        return self.schema.known_target.encode_labels(list(names))

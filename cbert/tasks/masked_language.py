@@ -198,8 +198,7 @@ class MaskedLanguage(TextTask):
 
     def _next_sentence_labels(self, labels: Array) -> Array:
         """The data's labels as BERT has them: 0 where the second text follows, -1 unknown."""
-        assert self.schema.target is not None
-        follows = self.schema.target.codes[IS_NEXT]
+        follows = self.schema.known_target.codes[IS_NEXT]
         return jnp.where(labels < 0, labels, (labels != follows).astype(jnp.int32))
 
     def queries(self, split: Split, masking: str) -> ItemQueries:

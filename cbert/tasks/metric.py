@@ -27,9 +27,14 @@ class Metric:
     heading: str
     percent: bool = False
 
+    @property
+    def sign(self) -> int:
+        """What turns a value into one of which less is better: 1 or -1."""
+        return 1 if self.best == "min" else -1
+
     def improves(self, value: float, best: float) -> bool:
         """Whether a value is better than the best one so far."""
-        return value < best if self.best == "min" else value > best
+        return self.sign * value < self.sign * best
 
     @property
     def title(self) -> str:

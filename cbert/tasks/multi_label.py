@@ -34,8 +34,7 @@ class MultiLabel(TextTask):
     @classmethod
     def head(cls, config: ModelConfig, schema: Schema, own: None) -> ClassificationHead:
         """A logit for each label."""
-        assert schema.target is not None
-        return ClassificationHead(config, len(schema.target.values))
+        return ClassificationHead(config, len(schema.known_target.values))
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -123,8 +122,7 @@ class MultiLabel(TextTask):
         }
 
     def _names(self, present: np.ndarray) -> list[list[str]]:
-        assert self.schema.target is not None
-        values = self.schema.target.values
+        values = self.schema.known_target.values
         return [[values[code] for code in np.nonzero(row)[0]] for row in present]
 
     def table(self, split: Split, queries: ExampleQueries) -> dict[str, Any]:
@@ -136,9 +134,8 @@ class MultiLabel(TextTask):
 
     def read_queries(self, columns: Mapping[str, np.ndarray]) -> ExampleQueries:
         """The queries of an evaluation's table."""
-        assert self.schema.target is not None
-        lists = [list(labels) for labels in columns["labels"]]
-        return all_queries({"labels": self.schema.target.encode_label_lists([*lists])})
+        lists: list[list[str] | None] = [list(labels) for labels in columns["labels"]]
+        return all_queries({"labels": self.schema.known_target.encode_label_lists(lists)})
 
     def read_predictions(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The labels' log-probability, and each label's probability."""

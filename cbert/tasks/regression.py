@@ -48,9 +48,10 @@ class Regression(TextTask):
         self, params: Any, batch: Batch, rngs: Mapping[str, Array]
     ) -> tuple[Array, Metrics]:
         """Half the squared standardised error; a number that is not known adds nothing."""
-        assert self.schema.target is not None
         known = jnp.isfinite(batch["number"])
-        true = (batch["number"] - self.schema.target.mean) / self.schema.target.scale
+        true = (
+            batch["number"] - self.schema.known_target.mean
+        ) / self.schema.known_target.scale
         predicted = self.outputs(params, batch, rngs=rngs)[:, 0]
         errors = predicted - jnp.where(known, true, predicted)
         total = weighted(errors**2, batch).sum() / 2
@@ -64,9 +65,8 @@ class Regression(TextTask):
         self, params: Any, columns: dict[str, Any], query: dict[str, Array]
     ) -> dict[str, Array]:
         """The predicted number, in the target's units."""
-        assert self.schema.target is not None
         standardised = self.outputs(params, columns)[:, 0]
-        target = self.schema.target
+        target = self.schema.known_target
         return {"prediction": target.mean + standardised * target.scale}
 
     def metric_values(

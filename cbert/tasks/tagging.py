@@ -52,15 +52,14 @@ class Tagging(TextTask):
     @classmethod
     def head(cls, config: ModelConfig, schema: Schema, own: None) -> TaggingHead:
         """Logits of the tags at each position."""
-        assert schema.target is not None
-        return TaggingHead(config, len(schema.target.values))
+        return TaggingHead(config, len(schema.known_target.values))
 
     @classmethod
     def scored(
         cls, config: ml_collections.ConfigDict, schema: Schema, length: int
     ) -> tuple[int, int]:
         """Every position of an example is scored, against the tags."""
-        return length, len(schema.target.values) if schema.target else 1
+        return length, len(schema.known_target.values)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -149,8 +148,7 @@ class Tagging(TextTask):
 
     def _names(self, word_starts: np.ndarray, tags: np.ndarray) -> list[list[str]]:
         """The tags of each sentence's words."""
-        assert self.schema.target is not None
-        values = (*self.schema.target.values, UNKNOWN_TAG)  # The code -1 is the last one.
+        values = (*self.schema.known_target.values, UNKNOWN_TAG)  # The code -1 is the last one.
         return [
             [values[code] for code in row[starts >= 0]]
             for starts, row in zip(word_starts, tags, strict=True)
@@ -186,8 +184,7 @@ class Tagging(TextTask):
 
     def _codes(self, rows: np.ndarray) -> np.ndarray:
         """The codes of the tags of some sentences, padded with -1."""
-        assert self.schema.target is not None
         codes: np.ndarray = np.full((len(rows), max(map(len, rows))), -1, np.int32)
         for row, names in zip(codes, rows, strict=True):
-            row[: len(names)] = self.schema.target.encode_labels(list(names))
+            row[: len(names)] = self.schema.known_target.encode_labels(list(names))
         return codes

@@ -138,7 +138,7 @@ class TextTask:
         cls, config: ml_collections.ConfigDict, schema: Schema, length: int
     ) -> tuple[int, int]:
         """One position of an example is scored, against the labels, or for one value."""
-        return 1, max(len(schema.target.values), 1) if schema.target else 1
+        return 1, len(schema.known_target.values) or 1
 
     @classmethod
     def check_schema(cls, schema: Schema) -> None:

@@ -6,62 +6,43 @@ from typing import Any
 import ml_collections
 from flax import traverse_util
 
-from cbert import config as config_lib
+from cbert import config as config_fields
 from cbert import parallel
-from cbert.config import flat, save, short_names
+from cbert.config import flat
 from cbert.errors import UserError
 from cbert.model import conditioning
 from cbert.model.conditioning.global_state_update import AFTER, NO_NORM
-from cbert.model.config import ZERO, ModelConfig
+from cbert.model.config import ModelConfig
 from cbert.schema import Schema
 from cbert.tasks import task_class, task_options
 from cbert.tasks.masked_item import MaskedItem
 from cbert.training.config_sections import sections
 
-__all__ = [
-    "build_model",
-    "check",
-    "default",
-    "differences",
-    "fields",
-    "flat",
-    "load",
-    "reads_context",
-    "save",
-    "sections",
-    "short_names",
-]
-
-
 # Fields that no other task reads.
 _OF_MASKED_ITEM = (
-    *("model.item_dimension", "train.item_embeddings", "train.shard_items"),
-    *("train.sampled_items", "train.masking", "train.mask_rate", "train.corrupt"),
+    *("model.item_dimension", "model.output_bias", "train.item_embeddings"),
+    *("train.shard_items", "train.sampled_items", "train.masking", "train.mask_rate"),
+    "train.corrupt",
 )
 
 
 def default() -> ml_collections.ConfigDict:
     """A config of every field's default, not locked."""
-    return config_lib.default(sections())
+    return config_fields.default(sections())
 
 
 def check(config: ml_collections.ConfigDict) -> None:
     """Refuses impossible values; raises `UserError` naming field, value and fix."""
-    config_lib.check(config, sections())
+    config_fields.check(config, sections())
     if config.model.dimension % config.model.heads:
         raise UserError(
             f"model.dimension is {config.model.dimension}, not a multiple of model.heads, "
             f"{config.model.heads}"
         )
-    if config.model.output_bias != ZERO and config.task.name != MaskedItem.name:
-        raise UserError(
-            f"model.output_bias is {config.model.output_bias!r}, which is for the task "
-            f"{MaskedItem.name}; set it {ZERO} for {config.task.name}"
-        )
     if config.task.name != MaskedItem.name:
-        given, defaults = flat(config.to_dict()), flat(default().to_dict())
+        given, declared = flat(config.to_dict()), config_fields.declarations(sections())
         for name in _OF_MASKED_ITEM:
-            if given[name] != defaults[name]:
+            if given[name] != declared[name].default:
                 raise UserError(
                     f"{name} is {given[name]!r}, which is for the task {MaskedItem.name}; "
                     f"leave it out for {config.task.name}"
@@ -81,17 +62,11 @@ def build_model(config: ml_collections.ConfigDict, schema: Schema, split: bool =
         not fit the data.
     """
     method, options = config.model.method, _method_options(config)
-    model = config_lib.read(config, "model", ModelConfig)
+    model = config_fields.read(config, "model", ModelConfig)
     built = task_class(config).build_model(model, method, options, schema, task_options(config))
     if split and config.train.shard_items:
         return built.with_shards(parallel.local_device_count())
     return built
-
-
-def reads_context(config: ml_collections.ConfigDict) -> bool:
-    """Whether the model of a checked config conditions on a context."""
-    method = conditioning.method_class(config.model.method)
-    return method.reads_context(_method_options(config))
 
 
 def _method_options(config: ml_collections.ConfigDict) -> Any:
@@ -99,7 +74,7 @@ def _method_options(config: ml_collections.ConfigDict) -> Any:
     method = config.model.method
     section = conditioning.method_class(method).Config
     name = f"model.{conditioning.short_name(method)}"
-    return config_lib.read(config, name, section) if section else None
+    return config_fields.read(config, name, section) if section else None
 
 
 def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
@@ -113,7 +88,7 @@ def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
         _complete(config)
         check(config)
 
-    config = config_lib.load(pathlib.Path(workdir) / "config.json", check_completed)
+    config = config_fields.load(pathlib.Path(workdir) / "config.json", check_completed)
     config.model.method = conditioning.short_name(config.model.method)
     return config
 
@@ -124,7 +99,7 @@ def _complete(config: ml_collections.ConfigDict) -> None:
     A field that it lacks has its default, with which the run is what it was. The norm of
     [GSU]'s updates was true or false.
     """
-    present, declared = flat(config.to_dict()), config_lib.declarations(sections())
+    present, declared = flat(config.to_dict()), config_fields.declarations(sections())
     lacking = {name: each.default for name, each in declared.items() if name not in present}
     config.update(traverse_util.unflatten_dict(lacking, sep="."))
     has_norm = config.model.gsu.update_norm
@@ -137,7 +112,7 @@ def fields(config: ml_collections.ConfigDict) -> dict[str, Any]:
     """The value of each field that changes results, by dotted name."""
     values = flat(config.to_dict())
     values["model.method"] = conditioning.short_name(config.model.method)
-    declared = config_lib.declarations(sections())
+    declared = config_fields.declarations(sections())
     return {name: value for name, value in values.items() if declared[name].changes_results}
 
 

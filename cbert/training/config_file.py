@@ -13,6 +13,7 @@ import cbert
 from cbert.config import check_name, check_names, declarations, flat
 from cbert.errors import UserError, shown
 from cbert.training import config as config_lib
+from cbert.training.config_sections import sections
 
 _ADVICE = "give the path of a config file, such as configs/base.py:gsu"
 
@@ -42,7 +43,7 @@ def read(source: str | pathlib.Path) -> ml_collections.ConfigDict:
             "begin with base.get_config of configs/base.py and return it"
         )
     try:
-        check_names(config, config_lib.sections())
+        check_names(config, sections())
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     return config.unlock()
@@ -54,7 +55,7 @@ def override(config: ml_collections.ConfigDict, overrides: Mapping[str, Any]) ->
     Raises:
       UserError: there is no such field, or the value is impossible.
     """
-    declared = declarations(config_lib.sections())
+    declared = declarations(sections())
     for name, value in flat(overrides).items():
         check_name(name, declared)
         if complaint := declared[name].complaint(value):

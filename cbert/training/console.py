@@ -1,6 +1,7 @@
 """The output of a training run for a person: a bar at a terminal, lines elsewhere."""
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -72,7 +73,8 @@ class Clock:
         now = time.perf_counter()
         rate = (step - self._step) / (now - self._time)
         self._step, self._time = step, now
-        shown = f"loss {row['loss']:.4f}  learning rate {row['learning_rate']:.1e}"
+        loss = row.get("loss", math.nan)  # There is none where every step was skipped.
+        shown = f"loss {loss:.4f}  learning rate {row['learning_rate']:.1e}"
         if row.get("skipped"):
             shown += f"  skipped {row['skipped']:.0f}"
         if self._bar.disable:

@@ -13,9 +13,10 @@ from flax import traverse_util
 from cbert.data import vocabulary
 from cbert.errors import UserError
 from cbert.model import contextual_bert, huggingface
-from cbert.schema import TEXT, Feature, Schema, schema_file
+from cbert.schema import TEXT, Feature, Schema
 from cbert.training import checkpoint, item_vectors, named_rows
 from cbert.training import config as config_lib
+from cbert.training import workdir as workdir_lib
 from cbert.training.item_vectors import ItemVectors
 from cbert.training.named_rows import NamedRows
 from cbert.training.run import Run
@@ -153,8 +154,7 @@ def _read_schema(
     workdir: pathlib.Path, schema: Schema
 ) -> tuple[ml_collections.ConfigDict, Schema]:
     """The config and the schema of a run; refuses another vocabulary of texts."""
-    config = config_lib.load(workdir)
-    theirs = schema_file.load(workdir / "schema.json")
+    config, theirs = workdir_lib.read(workdir)
     if theirs.items != schema.items and TEXT in (theirs.kind, schema.kind):
         raise UserError(
             f"the data have another vocabulary than {workdir}; prepare them with the schema of "

@@ -145,7 +145,7 @@ def _loop(
         if len(run.compiled) > programs:
             clock.leave_out(time.perf_counter() - before)
         step, dispatches = step + taken, dispatches + 1
-        accumulator.add(metrics, taken)
+        accumulator.add(metrics)
         tell(callbacks.step, step, metrics)
         bar.update(taken * config.train.batch_size * len(seed_runs))
         last = step == config.train.steps

@@ -175,5 +175,7 @@ def _control_group_limits() -> Iterator[int]:
 def readable(size: int) -> str:
     """Bytes as `25.3 GB`."""
     units = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
-    power = min((len(str(size)) - 1) // 3, len(units) - 1)
-    return f"{size / 1000**power:.3g} {units[power]}"
+    number, power = float(size), 0
+    while float(f"{number:.3g}") >= 1000 and power < len(units) - 1:
+        number, power = number / 1000, power + 1
+    return f"{number:.3g} {units[power]}"

@@ -19,15 +19,14 @@ class MetricAccumulator:
         self._run, self._seed_runs, self._step = run, seed_runs, step
         self._pending: list[dict[str, Any]] = []
 
-    def add(self, metrics: dict[str, jax.Array], steps: int) -> None:
+    def add(self, metrics: dict[str, jax.Array]) -> None:
         """Takes the metrics of a dispatch, each `[steps]` or `[steps, seeds]`."""
-        counted = np.ones((steps, len(self._seed_runs)))
-        self._pending.append({**metrics, "steps": counted})
+        self._pending.append(metrics)
 
     def save(self) -> None:
         """Moves the sums into each seed's progress, where a checkpoint takes them along."""
         for metrics in jax.device_get(self._pending):
-            steps = len(metrics["steps"])
+            steps = len(next(iter(metrics.values())))
             columns = {name: value.reshape(steps, -1) for name, value in metrics.items()}
             # The sums are added step by step, so that a dispatch of several changes no bit.
             for index in range(steps):
@@ -53,17 +52,14 @@ class MetricAccumulator:
 
 
 def _means(progress: Progress) -> dict[str, float]:
-    """Sums by their own counts, or by the number of steps; skipped steps stay a sum."""
+    """Sums by their own counts; a sum without a count stays, and one whose count is 0 does not.
+
+    Where every step was skipped there is no mean loss.
+    """
     sums, progress.sums = progress.sums, {}
     row = {}
     for name, total in sums.items():
-        if name == "steps" or name.endswith("_count"):
-            continue
-        if name == "skipped":
-            row[name] = total
-        elif f"{name}_count" in sums:
-            count = sums[f"{name}_count"]
-            row[name] = total / count if count else 0.0
-        else:
-            row[name] = total / sums["steps"]
+        count = sums.get(f"{name}_count", 1.0)
+        if count and not name.endswith("_count"):
+            row[name] = total / count
     return row

@@ -137,9 +137,7 @@ def not_finite(seed_run: SeedRun, step: int, row: dict[str, float]) -> str:
     steps = seed_run.checkpoints.steps()
     kept = steps[-1] if steps else "none"
     numbers = ", ".join(
-        f"{name} {value:g}"
-        for name, value in row.items()
-        if name != "steps" and not name.endswith("_count")
+        f"{name} {value:g}" for name, value in row.items() if not name.endswith("_count")
     )
     return (
         f"{seed_run.workdir}: a number is not finite at step {step} ({numbers}); the last "

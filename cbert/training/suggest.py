@@ -40,7 +40,7 @@ _SOURCE = '''"""{title}
 
 import ml_collections
 
-from {folder} import {base}
+from configs import {base}
 
 
 def get_config(argument: str = "{argument}") -> ml_collections.ConfigDict:
@@ -130,7 +130,6 @@ def source(
         argument=argument,
         title=title,
         note=note,
-        folder="configs",
         base=base,
         fields="\n".join(lines),
     )

@@ -2,21 +2,30 @@
 
 import json
 import pathlib
-import re
 import shutil
 from typing import Any
 
 import ml_collections
-import psutil
 
+from cbert import config as config_fields
 from cbert import files
 from cbert.errors import UserError
 from cbert.schema import Schema, schema_file
 from cbert.training import config as config_lib
 
+SCHEMA = "schema.json"
 FINISHED = "finished.json"
 CHECKPOINTS = "checkpoints"
 UNUSABLE = ".unusable"  # The suffix of a damaged checkpoint that was set aside.
+
+
+def read(workdir: pathlib.Path) -> tuple[ml_collections.ConfigDict, Schema]:
+    """A run's config and the schema of its data.
+
+    Raises:
+      UserError: the directory is not a run's, or one of the two files is damaged.
+    """
+    return config_lib.load(workdir), schema_file.load(workdir / SCHEMA)
 
 
 def check(
@@ -34,7 +43,7 @@ def check(
                 f"{workdir} belongs to another config: {'; '.join(differences)}; use another "
                 "work directory, whose train.init_from may be this one"
             )
-        if schema and schema_file.load(workdir / "schema.json") != schema:
+        if schema and schema_file.load(workdir / SCHEMA) != schema:
             raise UserError(
                 f"{workdir} was trained on data of another schema; use another work directory"
             )
@@ -46,7 +55,7 @@ def check(
 
 def _is_free(workdir: pathlib.Path) -> bool:
     """Returns whether a directory holds only files that precede a run's `config.json`."""
-    written_first = {"schema.json", files.LOCK, "log.txt"}
+    written_first = {SCHEMA, files.LOCK, "log.txt"}
     return workdir.is_dir() and all(
         path.name in written_first or path.suffix == ".tmp" for path in workdir.iterdir()
     )
@@ -59,21 +68,10 @@ def initialise_workdir(
 
     The caller holds the directory's lock. `config.json` marks the directory as a run's.
     """
-    _remove_left_by_the_dead(workdir)
+    files.remove_left_by_kills(workdir.rglob("*.[0-9]*.tmp"))
     if not (workdir / "config.json").exists():
-        schema_file.save(schema, workdir / "schema.json")
-        config_lib.save(config, workdir / "config.json")
-
-
-def _remove_left_by_the_dead(workdir: pathlib.Path) -> None:
-    """Removes temporary files that are named after processes that have ended.
-
-    An evaluation needs no lock and may be writing at this moment, so its file has to stay.
-    """
-    for path in workdir.rglob("*.tmp"):
-        name = re.fullmatch(r".+\.([0-9]+)\.tmp", path.name)
-        if name and not psutil.pid_exists(int(name[1])):
-            path.unlink(missing_ok=True)
+        schema_file.save(schema, workdir / SCHEMA)
+        config_fields.save(config, workdir / "config.json")
 
 
 def has_checkpoints(workdir: pathlib.Path) -> bool:

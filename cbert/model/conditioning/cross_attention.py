@@ -4,9 +4,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from cbert.model.attention import Attention
+from cbert.model.attention import WEIGHTS, Attention
 from cbert.model.conditioning.feature_tokens import FeatureTokens
-from cbert.model.conditioning.method import READ, WEIGHTS, Method, Sizes
+from cbert.model.conditioning.method import READ, Method, Sizes
 from cbert.model.context import Context
 from cbert.model.layers import AddAndNorm, Array, Dropout, dense, embedding_init
 from cbert.schema import Feature

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from cbert.config import field
-from cbert.model.attention import Attention
+from cbert.model.attention import WEIGHTS, Attention
 from cbert.model.conditioning.feature_tokens import FeatureTokens
-from cbert.model.conditioning.method import READ, WEIGHTS, Method, Sizes
+from cbert.model.conditioning.method import READ, Method, Sizes
 from cbert.model.config import ModelConfig
 from cbert.model.context import Context
 from cbert.model.layers import FNN, AddAndNorm, Array, Dropout, embedding_init

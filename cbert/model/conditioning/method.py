@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 from flax import linen as nn
 from flax import struct
 
-from cbert.model.attention import WEIGHTS
 from cbert.model.config import ModelConfig
 from cbert.model.context import Context
 from cbert.model.layers import Array
@@ -24,7 +23,6 @@ ATTENTION, FEED_FORWARD = "attention", "feed_forward"
 # What a method may show of how it reads the context: the weights of attention, or gates, a dict
 # of name to `[B, P, ...]` that it sows under this name into the collection `intermediates`.
 GATES = "gates_of_context"
-SHOWN = (WEIGHTS, GATES)
 # What each block adds to its positions from the context, `[B, P, D]`, or `[B, 1, D]` for all of
 # them: sown, block after block, by methods that read the context after attention.
 READ = "read_of_context"
@@ -91,7 +89,7 @@ class Method(nn.Module):
     # The parameters of that form that keep the context out exactly while they are zero. It is
     # empty if no values of the parameters do.
     zero_is_plain: tuple[str, ...] = ()
-    # What can be shown of how it reads the context: one of `SHOWN`, or nothing.
+    # What can be shown of how it reads the context: `WEIGHTS`, `GATES`, or nothing.
     shows = ""
 
     def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, Any]:

@@ -3,7 +3,8 @@
 import jax.numpy as jnp
 from flax import linen as nn
 
-from cbert.model.conditioning.method import TOKENS, WEIGHTS, ExtraKeys, Method, Sizes
+from cbert.model.attention import WEIGHTS
+from cbert.model.conditioning.method import TOKENS, ExtraKeys, Method, Sizes
 from cbert.model.context import Context
 from cbert.model.layers import Array, dense
 from cbert.schema import Feature
