@@ -11,7 +11,7 @@ import json
 
 from absl import flags
 
-from cbert.errors import printable
+from cbert.errors import UserError, printable
 from cbert.evaluation.compare import align
 from cbert.inference.text_queries import (
     ClassificationPrediction,
@@ -28,13 +28,15 @@ from experiments.query_flags import parsed
 
 _TEXT = flags.DEFINE_string("text", None, "The text, [MASK] where a token is to be predicted.")
 _TEXT_B = flags.DEFINE_string("text_b", None, "The second text of a pair.")
-_WORDS = flags.DEFINE_string("words", "null", "JSON list of the words to tag, for --text.")
+_WORDS = flags.DEFINE_string("words", "null", "JSON list of the words to tag, not --text.")
 _K = flags.DEFINE_integer("k", 5, "How many tokens or labels to list.")
 
 
 def main() -> None:
     """Predicts one text of the command line, or all of a file."""
     words = parsed(_WORDS)
+    if _TEXT.value is not None and words is not None:
+        raise UserError("give one of --text and --words")
     given = _TEXT.value is not None or words is not None
     query_flags.check_one_input("text=TEXT", given)
     context = parsed(query_flags.CONTEXT)

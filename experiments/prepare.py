@@ -75,7 +75,9 @@ _NUMERICAL = flags.DEFINE_list("numerical", [], "CSV: columns where all must be 
 _MULTI_VALUED = flags.DEFINE_list("multi_valued", [], "CSV: columns that hold lists of names.")
 _HISTORY = flags.DEFINE_list("history", [], "Features that hold lists of the data's items.")
 _VOCABULARY = flags.DEFINE_string(
-    "vocabulary", TRAIN, "Texts: a vocab.txt or tokenizer.json of BERT, or 'train'."
+    "vocabulary",
+    TRAIN,
+    "Texts: a vocab.txt or tokenizer.json of BERT, the schema.json of a run, or 'train'.",
 )
 _VOCABULARY_SIZE = flags.DEFINE_integer(
     "vocabulary_size", 8000, "Texts: the most pieces of a trained vocabulary.", 100, 1_000_000

@@ -24,6 +24,7 @@ COLUMNS = flags.DEFINE_list(
     "columns", [], "CSV and Parquet: field:column, such as items:foods, as for prepare."
 )
 SEPARATOR = flags.DEFINE_string("separator", "|", "CSV: between the values of a list.")
+DROP = flags.DEFINE_list("drop", [], "Fields and context features of the file to leave out.")
 OUTPUT = flags.DEFINE_string("output", None, "JSON Lines of their results.")
 SKIP_BAD_ROWS = flags.DEFINE_integer(
     "skip_bad_rows", 0, "How many lines of the input may be left out.", lower_bound=0
@@ -64,7 +65,13 @@ def predict_file(predictor: Predictor | TextPredictor, defaults: Query | TextQue
     assert OUTPUT.value is not None
     columns = Columns(command.pairs(COLUMNS), SEPARATOR.value)
     count, skipped = query_file.predict(
-        predictor, INPUT.value, OUTPUT.value, defaults, SKIP_BAD_ROWS.value, columns
+        predictor,
+        INPUT.value,
+        OUTPUT.value,
+        defaults,
+        SKIP_BAD_ROWS.value,
+        columns,
+        DROP.value,
     )
     for line in skipped:
         print(f"skipped {line}")

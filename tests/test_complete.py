@@ -80,6 +80,7 @@ BAD_LINES = {
     "no items": ({"context": {}}, "no 'items'"),
     "unknown field": ({"items": ["a"], "contxt": {}}, "unknown field 'contxt'"),
     "bad k": ({"items": ["a"], "k": "many"}, "k is 'many'"),
+    "id that is true": ({"items": ["a"], "id": True}, "id is True"),
     "bad id": ({"items": ["a"], "id": ["x"]}, "id is ['x']"),
     "NaN": ('{"items": ["a"], "context": {"age": NaN}}', "context 'age' is nan"),
 }
@@ -98,10 +99,10 @@ def test_bad_lines_are_named_or_skipped(predictor, tmp_path):
     source.write_text(lines(good, *(row for row, _ in BAD_LINES.values()), good))
     with pytest.raises(UserError, match=r":3: .*\(after 1 skipped rows\)"):
         query_file.predict(predictor, source, target, Query([]), skip_bad_rows=1)
-    count, skipped = query_file.predict(predictor, source, target, Query([]), skip_bad_rows=7)
-    assert (count, len(skipped)) == (2, 7)
+    count, skipped = query_file.predict(predictor, source, target, Query([]), skip_bad_rows=8)
+    assert (count, len(skipped)) == (2, 8)
     assert skipped[0].startswith(f"{source}:2: not JSON")
-    assert [json.loads(line)["line"] for line in target.read_text().splitlines()] == [1, 9]
+    assert [json.loads(line)["line"] for line in target.read_text().splitlines()] == [1, 10]
 
 
 def test_columns_of_other_names_and_a_cell_that_is_no_number(predictor, tmp_path):

@@ -165,6 +165,14 @@ def test_a_feature_that_training_lacks_is_refused():
         accumulator.finish()
 
 
+def test_a_sliders_range_holds_negative_values_that_are_often_equal():
+    values = NumberList("n", 8)
+    for number in [-300_000.0, 1.0, 2.5] * 30:
+        values.observe(number)
+    slider = values.finish().slider()
+    assert slider["low"] <= -300_000 < 2.5 <= slider["high"]
+
+
 def test_a_vectors_moments_are_those_of_all_its_blocks():
     values = 1e3 + np.random.default_rng(0).standard_normal((BLOCK // 2, 5))
     accumulator = Vector.accumulator("image", None, 2)

@@ -136,6 +136,19 @@ def test_a_config_is_suggested_that_trains(tmp_path, kind, context, argument):
     assert data.config.read_text() == "mine"
 
 
+def test_pairs_of_sentences_are_for_a_masked_language_model(tmp_path):
+    records = [
+        {"text": f"word{n % 7} here", "group": f"g{n // 5}", "id": str(n)} for n in range(200)
+    ]
+    text = cbert.TextOptions(max_length=16, pairs="next")
+    options = cbert.PrepareOptions(kind="text", text=text)
+    data = cbert.prepare(records, "mine", tmp_path, options)
+    assert "masked_language" in data.config.read_text().split("get_config(")[1]
+    config = cbert.read_config(f"{data.config}:masked_language")
+    config_lib.check(config)
+    assert config.task.masked_language.next_sentence
+
+
 def test_the_output_bias_begins_at_log_popularity(data_dir, schema):
     import jax
     import numpy as np

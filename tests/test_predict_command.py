@@ -63,6 +63,8 @@ def test_refusals(workdir, tmp_path):
     )
     line = refused("predict", f"--workdir={workdir}")
     assert line == "error: give one of --text=TEXT and --input=FILE\n"
+    line = refused("predict", f"--workdir={workdir}", "--text=a", '--words=["b"]')
+    assert line == "error: give one of --text and --words\n"
     predictor = assemble("classification")
     source, target = tmp_path / "queries.jsonl", tmp_path / "predictions.jsonl"
     for row, message in [
@@ -76,6 +78,34 @@ def test_refusals(workdir, tmp_path):
         assert str(error.value).startswith(f"{source}:2: ")
         assert message in str(error.value)
         assert not target.exists()
+
+
+def test_what_a_line_lacks_is_that_of_the_command(tmp_path):
+    predictor = assemble("classification")
+    target, defaults = tmp_path / "predictions.jsonl", TextQuery(None, {"age": 30}, "is?", k=1)
+
+    def predicted(name, text, **options):
+        source = tmp_path / name
+        source.write_text(text)
+        assert query_file.predict(predictor, source, target, defaults, **options)[1] == []
+        return [json.loads(line) for line in target.read_text().splitlines()]
+
+    whole = predictor.predict("red", {"age": 30}, text_b="is?").labels[0].probability
+    alone = predictor.predict("red", {"age": 30}).labels[0].probability
+    assert abs(whole - alone) > 1e-3
+    for one in predicted("in.csv", "id,text,text_b\n1,red,\n2,red,is?\n"):
+        assert one["missing_context"] == ["mood"]
+        assert one["labels"][0]["probability"] == pytest.approx(whole, abs=1e-6)
+    nulls = lines({"text": "red", "text_b": None, "context": None, "k": 3})
+    (one,) = predicted("in.jsonl", nulls)
+    assert (one["missing_context"], len(one["labels"])) == (["mood"], 3)
+    others = lines({"text": "red", "note": 1, "context": {"shop": 3, "age": 2}})
+    (one,) = predicted("in.jsonl", others, drop=("note", "shop"))
+    assert one["missing_context"] == ["mood"]
+    refusals = {"note": "context feature 'shop'", "shop": "unknown field 'note'; drop it"}
+    for dropped, message in refusals.items():
+        with pytest.raises(UserError, match=message):
+            predicted("in.jsonl", others, drop=(dropped,))
 
 
 SHOWN = {

@@ -123,6 +123,28 @@ def test_numbers_that_float32_cannot_tell_apart_are_refused(tmp_path):
     assert not (tmp_path / "own").exists()
 
 
+def test_the_vocabulary_of_prepared_texts_and_their_whole_schema(tmp_path, capsys):
+    first, _, _ = make_prepared(tmp_path, rows(text="Who is in Rome"), lowercase=False)
+    schema = tmp_path / "own" / "1.0.0" / "schema.json"
+    labelled = [{**row, "label": "xy"[n % 2]} for n, row in enumerate(rows(split="train"))]
+    labelled[0]["split"] = "validation"
+    second, _, train = make_prepared(tmp_path, labelled, vocabulary=str(schema), overwrite=True)
+    assert (second.items, second.tokenizer) == (first.items, first.tokenizer)
+    assert not second.tokenizer.lowercase
+    assert sorted(second.target.values) == ["x", "y"]
+    assert list(train.targets) == ["label"]
+    records = readers.read(write(tmp_path / "in.jsonl", *labelled), "text")
+    options = prepare.Options(kind="text")
+    prepare.prepare(records, tmp_path, "other", options, first)
+    warned = capsys.readouterr().err
+    assert "the records have label, and the schema has no target" in warned
+
+
+def test_one_label_alone_is_refused(tmp_path):
+    with pytest.raises(UserError, match="every label is 'x'; give records with another one"):
+        make_prepared(tmp_path, rows(label="x"))
+
+
 def test_several_targets_ask_for_a_choice(tmp_path):
     examples = rows(words=["a"], tags=["O"], label="x")
     examples[2] |= {"tags": ["B"], "label": "y"}

@@ -61,7 +61,7 @@ def test_words_tags_lists_numbers_and_answers_in_csv(tmp_path):
     assert record.text.label == 3.0
     (record,) = read(path, columns=tables.Columns(multi_valued=("label",)))
     assert record.text.label == ["3"]
-    path.write_text("text,answer,answer_start\nIn Rome,Rome,3\nNowhere,,\n")
+    path.write_text("text,answer,answer_start\nIn Rome,Rome,3.0\nNowhere,,\n")
     one, other = read(path)
     assert one.text.answer == {"text": "Rome", "start": 3}
     assert other.text.answer is None

@@ -214,6 +214,7 @@ def test_other_tokenisers_and_damaged_files_are_refused_in_a_line(tmp_path):
         return str(error.value)
 
     model = good["model"]
+    assert "schema lacks the field 'max_items'" in refusal({"kind": "text"})
     assert "model is 'BPE'" in refusal({**good, "model": {**model, "type": "BPE"}})
     assert "pre_tokenizer is None" in refusal({**good, "pre_tokenizer": None})
     assert "max_input_chars_per_word is 7" in refusal(

@@ -5,6 +5,7 @@ import csv
 import functools
 import io
 import pathlib
+import re
 import typing
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -141,7 +142,8 @@ def _record(
             f"the row has {'more' if len(cells) > len(field_of) else 'fewer'} cells than the "
             "header; quote cells that hold a comma"
         )
-    record: dict[str, Any] = {"context": {}}
+    record: dict[str, Any] = {}
+    context: dict[str, Any] = {}
     for (name, field), cell in zip(field_of.items(), cells, strict=True):
         if field in ("items", "words", "tags"):
             parts = _parts(cell, columns.separator)
@@ -153,9 +155,11 @@ def _record(
         elif field != "context":
             record[field] = cell or None
         elif name in columns.multi_valued or name in columns.history:
-            record["context"][name] = _parts(cell, columns.separator) or None
+            context[name] = _parts(cell, columns.separator) or None
         elif cell:
-            record["context"][name] = _number(name, cell) if name in numerical else cell
+            context[name] = _number(name, cell) if name in numerical else cell
+    if context:
+        record["context"] = context
     return _with_answer(record) if "answer" in record else record
 
 
@@ -180,11 +184,13 @@ def _with_answer(record: dict[str, Any]) -> dict[str, Any]:
     """The record with the answer's text and start in one object."""
     start = record.pop("answer_start", None)
     if record["answer"] is not None:
-        if start is None or not start.strip().isdecimal() or len(start) > 9:
+        # 8.0 is how pandas writes a column in which some are missing.
+        whole = re.fullmatch(r"([0-9]{1,9})(\.0+)?", (start or "").strip())
+        if not whole:
             raise RowError(
                 f"'answer_start' is {shown(start)}; give the answer's first character"
             )
-        record["answer"] = {"text": record["answer"], "start": int(start)}
+        record["answer"] = {"text": record["answer"], "start": int(whole[1])}
     return record
 
 

@@ -3,7 +3,7 @@
 import collections
 
 from cbert.data.text_records import Text, target_kinds
-from cbert.errors import UserError, warn
+from cbert.errors import UserError, shown, warn
 from cbert.schema import Target
 from cbert.schema.target import LABEL, LABELS, NUMBER, TAGS, TARGET_KINDS
 from cbert.schema.vector import Moments
@@ -68,6 +68,11 @@ class TargetAccumulator:
             return Target(kind, mean=moments.mean, scale=moments.scale)
         counts: dict[str, int] = dict(self._values.get(kind, {}))
         values = sorted(counts, key=lambda value: (-counts[value], value))
+        if kind == LABEL and len(values) < 2:
+            raise UserError(
+                f"every label is {shown(values[0])}; give records with another one, or "
+                f"target={NONE}"
+            )
         values.sort(key=lambda v: self._order.index(v) if v in self._order else len(values))
         return Target(kind, tuple(values), tuple(counts[value] for value in values))
 

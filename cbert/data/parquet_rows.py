@@ -115,8 +115,8 @@ def _unpacked_size(array: pyarrow.Array) -> int:
 def _record(
     row: dict[str, Any], field_of: dict[str, str], histories: Collection[str]
 ) -> dict[str, Any]:
-    record: dict[str, Any] = {"context": {}}
-    context = record["context"]
+    record: dict[str, Any] = {}
+    context: dict[str, Any] = {}
     for name, value in row.items():
         if field_of[name] != "context":
             record[field_of[name]] = _names(value) if field_of[name] == "items" else value
@@ -129,9 +129,9 @@ def _record(
         start = int(start)  # So pandas writes a column in which some are missing.
     if isinstance(record.get("answer"), str) and start is not None:
         record["answer"] = {"text": record["answer"], "start": start}
-    return record | {
-        "context": {n: _names(v) if n in histories else v for n, v in context.items()}
-    }
+    if context:
+        record["context"] = {n: _names(v) if n in histories else v for n, v in context.items()}
+    return record
 
 
 def _names(items: Any) -> Any:

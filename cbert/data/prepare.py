@@ -247,6 +247,7 @@ def _text(
         schema = prepare_text.tokenizing_schema(training, options.text)
     else:
         schema = _schema(given, collection.by_split(), options)
+        prepare_text.warn_of_targets(collection.by_split()[SPLITS[0]], schema)
     examples = prepare_text.examples(collection, schema, options.text, directory, stack)
     _check_pairs(collection.by_split(), examples.by_split())
     if given is None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import pathlib
 from collections.abc import Callable, Iterable, Iterator
 
@@ -12,7 +13,8 @@ from cbert.data.infer_target import TargetAccumulator
 from cbert.data.record_store import RecordView
 from cbert.data.records import SPLITS, Record, text_of
 from cbert.data.text import Tokenizer
-from cbert.errors import UserError, shown
+from cbert.data.text_records import target_kinds
+from cbert.errors import UserError, shown, warn
 from cbert.schema import TEXT, Schema, TokenizerOptions, schema_file
 from cbert.schema.target import IS_NEXT, NOT_NEXT
 from cbert.schema.tokenizer import LEAST_LENGTH, MOST_LENGTH
@@ -70,6 +72,17 @@ def tokenizing_schema(train: RecordView, options: TextOptions) -> Schema:
     schema = Schema(TEXT, options.max_length, pieces, (0,) * len(pieces), (), normalisation)
     schema_file.check(schema)
     return schema
+
+
+def warn_of_targets(train: RecordView, schema: Schema) -> None:
+    """Warns where the first records have a target that a given schema lacks."""
+    first = map(text_of, itertools.islice(train, 100))
+    kinds = {kind for text in first for kind in target_kinds(text)}
+    if kinds and schema.target is None:
+        warn(
+            f"the records have {', '.join(sorted(kinds))}, and the schema has no target, so "
+            "that it is left out; vocabulary=schema.json takes the vocabulary alone"
+        )
 
 
 def _texts(records: Iterable[Record]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from tokenizers import trainers
 from cbert import files
 from cbert.data import text
 from cbert.errors import UserError, shown
-from cbert.schema import SPECIAL_TOKENS, TokenizerOptions
+from cbert.schema import SPECIAL_TOKENS, TEXT, TokenizerOptions, schema_file
 from cbert.schema.tokenizer import UNKNOWN, check_vocabulary
 from cbert.schema.values import check_names
 
@@ -25,8 +25,10 @@ def read(
 ) -> tuple[tuple[str, ...], TokenizerOptions]:
     """The vocabulary of a `vocab.txt` or a `tokenizer.json`, and how its texts are normalised.
 
+    The `schema.json` of prepared texts or of a run has both, too.
+
     Args:
-      path: The file; the suffix `.json` decides how it is read.
+      path: The file; the suffix `.json` and its fields decide how it is read.
       lowercase: Whether a `vocab.txt` is one of small letters without accents, which the file
         itself does not say.
 
@@ -56,6 +58,10 @@ def _from_json(raw: Any) -> tuple[tuple[str, ...], TokenizerOptions]:
     """The parts of a parsed `tokenizer.json`; raises `UserError` for another tokeniser."""
     if not isinstance(raw, dict):
         raise UserError("not a tokenizer.json; it must hold an object")
+    if raw.get("kind") == TEXT:
+        schema = schema_file.from_dict(raw)
+        assert schema.tokenizer is not None
+        return schema.items, schema.tokenizer
     model, normalizer = (
         _part(raw, "model", "WordPiece"),
         _part(raw, "normalizer", "BertNormalizer"),

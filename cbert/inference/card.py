@@ -112,7 +112,7 @@ def _limits(predictor: Predictor | TextPredictor) -> list[str]:
         "Its probabilities say what occurred together in the training data, not what is good, "
         "safe or available, and they repeat whatever bias those data have.",
     ]
-    if predictor.outside_training:
+    if schema.features and predictor.uses_context and predictor.outside_training:
         limits.append(
             "It was trained without context dropout: with features missing that were given "
             "throughout training, its predictions are extrapolations."

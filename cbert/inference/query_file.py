@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import json
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from cbert import files
@@ -31,6 +31,7 @@ def predict(
     defaults: Query | TextQuery,
     skip_bad_rows: int = 0,
     columns: Columns | None = None,
+    drop: Collection[str] = (),
 ) -> tuple[int, list[str]]:
     """Writes one result a query, in order; the file appears whole or not at all.
 
@@ -43,6 +44,7 @@ def predict(
       skip_bad_rows: How many wrong lines may be left out.
       columns: How the columns of a table map to the fields; None where their names are equal.
         The model's schema decides the kinds of features.
+      drop: Fields, and features of the context, that are not read.
 
     Returns:
       The number of results, and for each line left out its mistake.
@@ -63,7 +65,9 @@ def predict(
     def write_all(path: pathlib.Path) -> None:
         nonlocal count
         with path.open("w", encoding="utf-8") as file:
-            queries = _queries(predictor, source, defaults, bad_rows, columns or Columns())
+            queries = _queries(
+                predictor, source, defaults, bad_rows, columns or Columns(), drop
+            )
             while block := list(itertools.islice(queries, TEXT_BLOCK if of_texts else BLOCK)):
                 heads, encoded = zip(*block, strict=True)
                 for head, result in zip(heads, compute(encoded), strict=True):
@@ -95,6 +99,7 @@ def _queries(
     defaults: Query | TextQuery,
     bad_rows: readers.BadRows,
     columns: Columns,
+    drop: Collection[str],
 ) -> Iterator[tuple[dict[str, Any], Any]]:
     """Encoded queries, each with the line and the id that its result begins with."""
     of_texts = isinstance(defaults, TextQuery)
@@ -106,7 +111,7 @@ def _queries(
     for line, row in readers.rows(source, columns):
         try:
             row = row() if callable(row) else row
-            encoded = predictor.check(_query(row, defaults))
+            encoded = predictor.check(_query(row, defaults, drop))
         except UserError as error:
             bad_rows.add(line, error)
             continue
@@ -114,14 +119,21 @@ def _queries(
         yield head, encoded
 
 
-def _query(row: Any, defaults: Query | TextQuery) -> Query | TextQuery:
+def _query(row: Any, defaults: Query | TextQuery, drop: Collection[str]) -> Query | TextQuery:
+    """A row as a query; what is null in it has its default, as what it lacks."""
     if not isinstance(row, dict):
         raise UserError(f"a query must be an object, not {shown(row)}")
     fields = [field.name for field in dataclasses.fields(defaults)]
+    row = {name: value for name, value in row.items() if name not in drop and value is not None}
     for name in row:
         if name not in fields and name not in _IGNORED:
-            raise UserError(f"unknown field {shown(name)}; a query has {', '.join(fields)}")
-    if not isinstance(row.get("id"), str | int | None):
+            raise UserError(
+                f"unknown field {shown(name)}; drop it, or use one of {', '.join(fields)}"
+            )
+    if isinstance(row.get("context"), dict):
+        kept = {name: value for name, value in row["context"].items() if name not in drop}
+        row["context"] = kept
+    if not isinstance(row.get("id"), str | int | None) or isinstance(row.get("id"), bool):
         raise UserError(f"id is {shown(row['id'])}; it must be a string or a whole number")
     required = _required(defaults)
     if not any(name in row for name in required):

@@ -81,7 +81,8 @@ class Numerical(NumberFeature[float]):
         low, high = self.mean - 2 * self.scale, self.mean + 2 * self.scale
         if self.edges:
             # A slider of values that are never negative, such as ages, does not begin below 0.
-            low = min(low if self.edges[0] < 0 else max(low, 0.0), self.mean, self.edges[0])
+            some_negative = min(self.edges[0], self.mean) < 0
+            low = min(low if some_negative else max(low, 0.0), self.mean, self.edges[0])
             high = max(high, self.edges[-1])
         # The range is so wide that its ends differ in float64 even for large values.
         lacking = 1e-6 * max(abs(low), abs(high)) - (high - low)

@@ -157,8 +157,8 @@ def _read_schema(
     config, theirs = workdir_lib.read(workdir)
     if theirs.items != schema.items and TEXT in (theirs.kind, schema.kind):
         raise UserError(
-            f"the data have another vocabulary than {workdir}; prepare them with the schema of "
-            "that run, or with its vocabulary"
+            f"the data have another vocabulary than {workdir}; prepare them with "
+            f"vocabulary={workdir / workdir_lib.SCHEMA}"
         )
     return config, theirs
 

@@ -10,7 +10,7 @@ from cbert import files
 from cbert.data import builder, prepared
 from cbert.model import conditioning
 from cbert.schema import SEQUENCE, TEXT, Schema
-from cbert.schema.target import ANSWER, LABEL, LABELS, NUMBER, TAGS
+from cbert.schema.target import ANSWER, IS_NEXT, LABEL, LABELS, NOT_NEXT, NUMBER, TAGS
 
 # Field to its value and, where it helps, why.
 Fields = Mapping[str, tuple[Any, str]]
@@ -96,8 +96,15 @@ def write(
 def default_argument(schema: Schema) -> str:
     """The argument of a config file that suits a schema: a method, or a task of texts."""
     if schema.kind == TEXT:
-        return TASKS[schema.target.kind] if schema.target else "masked_language"
+        if schema.target and not _of_next_sentences(schema):
+            return TASKS[schema.target.kind]
+        return "masked_language"
     return METHODS[not schema.features]
+
+
+def _of_next_sentences(schema: Schema) -> bool:
+    """Whether the labels are those of sentence pairs, which a masked language model learns."""
+    return schema.target is not None and set(schema.target.values) == {IS_NEXT, NOT_NEXT}
 
 
 def command(path: pathlib.Path, name: str, argument: str, method: str) -> str:
@@ -160,8 +167,10 @@ def _of_items(schema: Schema, examples: int) -> Fields:
 def _of_text(schema: Schema, examples: int) -> Fields:
     """The fields of a model of texts, beside the size that the argument gives."""
     batch_size = 64 if examples >= 2_000 else 16
+    pairs = {"task.masked_language.next_sentence": (True, "the pairs' labels are learned, too")}
     return {
         "model.method": (METHODS[not schema.features], "the conditioning method"),
+        **(pairs if _of_next_sentences(schema) else {}),
         **_schedule(examples, min(batch_size, examples), 4),
     }
 
