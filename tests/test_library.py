@@ -63,6 +63,15 @@ def test_the_import_takes_nothing_along():
     assert done.stdout == "[]\n"
 
 
+def test_loading_a_run_says_nothing(trained):
+    code = f"import cbert; print(cbert.load({str(trained)!r}).step)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.stdout.strip().isdecimal()
+    assert done.stderr == ""
+
+
 def test_a_data_frame_gives_the_records_of_its_rows():
     mappings = [
         {

@@ -4,16 +4,19 @@ Orbax writes a checkpoint in the background and moves it into place. The checksu
 once, in the background too. What is read back is verified first, see `checkpoint_reader.py`.
 """
 
+import contextlib
 import dataclasses
 import os
 import pathlib
 import shutil
+from collections.abc import Iterator
 from concurrent import futures
 from typing import Any
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from absl import logging
 from orbax.checkpoint import checkpoint_managers
 
 from cbert import parallel
@@ -30,6 +33,17 @@ BEST, LAST = "best", "last"
 LATEST_KEPT = 2
 # Other processes may still be compiling when this one is at a barrier.
 BARRIER_SECONDS = 300
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Absl's loggers say errors alone."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 class Checkpoints:
@@ -61,7 +75,9 @@ class Checkpoints:
             multiprocessing_options=_single_process_options(),
         )
         items = ("params", "opt_state", "progress", CONFIG)
-        self._manager = ocp.CheckpointManager(self._path, options=options, item_names=items)
+        # Orbax warns that a directory is only read, which is what it was asked to do.
+        with _without_warnings() if read_only else contextlib.nullcontext():
+            self._manager = ocp.CheckpointManager(self._path, options=options, item_names=items)
         self._reader = CheckpointReader(self._path, self._config, self._manager)
 
     def __enter__(self) -> "Checkpoints":
