@@ -158,7 +158,7 @@ def _of_items(schema: Schema, examples: int) -> Fields:
         "model.layers": (layers, ""),
         "model.feed_forward": (feed_forward, ""),
         "model.positions": (schema.kind == SEQUENCE, "whether order matters"),
-        "model.transform_activation": ("linear", "learns faster than the paper's relu"),
+        "model.transform_activation": ("linear", "better than relu, the paper's"),
         "optimizer.learning_rate": (1e-3 if sizes == LARGEST else 3e-3, ""),
         **_schedule(examples, min(batch_size, examples), min(4, schema.max_items)),
     }
