@@ -53,7 +53,8 @@ def test_a_context_begins_without_effect_and_learns(schema, train_split, method)
     # Every part of the way from context to output has a gradient of its own by now.
     after = gradient(params)
     for path, x in flax.traverse_util.flatten_dict(after).items():
-        if path[0] in ("conditioning", "context_encoder"):
+        # No context is empty here, so that what stands in for one is not read.
+        if path[0] in ("conditioning", "context_encoder") and path[-1] != "empty":
             assert np.abs(x).max() > 0, path
     one, two = (apply({"params": params}, context=c)[0] for c in (context, other))
     assert np.abs(one - two).max() > 1e-4
