@@ -121,7 +121,7 @@ class Task(Protocol):
           own: The task's own section, None where it has none.
 
         Raises:
-          UserError: the task does not fit the data.
+          UserError: the task does not fit the data, or the method cannot be had.
         """
         ...
 

@@ -116,18 +116,7 @@ class TextTask:
     def build_model(
         cls, config: ModelConfig, method: str, options: Any, schema: Schema, own: Any
     ) -> TextBert:
-        """The model of the task; the arguments are those of `contextual_bert.build`.
-
-        Args:
-          config: Sizes and open choices.
-          method: Name of the conditioning method.
-          options: The method's own section; None for its defaults.
-          schema: The data's schema.
-          own: The task's own section, None where it has none.
-
-        Raises:
-          UserError: the data are not what the task needs, or the method cannot be had.
-        """
+        """A text model with the task's head."""
         cls.check_schema(schema)
         sizes = len(schema.items), schema.max_items
         head = cls.head(config, schema, own)
