@@ -99,6 +99,8 @@ def remove_left_by_kills(paths: Iterable[pathlib.Path]) -> None:
     A writer holds a lock on its file, wherever it runs, so a file that is being written stays.
     """
     for path in paths:
+        if not path.stem.rpartition(".")[2].isdecimal():  # It is named after no process.
+            continue
         with contextlib.suppress(OSError), path.open("rb") as file:
             if fcntl and _try_lock(file.fileno()):
                 path.unlink()

@@ -58,12 +58,10 @@ def main() -> None:
     config, schema = workdir_lib.read(workdir)
     if _WHAT.value in sown.SHOWN:
         sown.check(config.model.method, _WHAT.value)
-    of_files = query_flags.INPUT, query_flags.OUTPUT, query_flags.COLUMNS, query_flags.SEPARATOR
-    if any(flag.present for flag in of_files):
+    if any(flag.present for flag in query_flags.OF_FILES):
         raise UserError("there is no file of queries here; give --items=JSON or --text=TEXT")
     if _ITEMS.value is None and _TEXT.value is None:
-        of_a_query = (_BLOCK, _TEXT_B, query_flags.CONTEXT, query_flags.SKIP_BAD_ROWS)
-        for flag in of_a_query:
+        for flag in (_BLOCK, _TEXT_B, query_flags.CONTEXT):
             if flag.present:
                 raise UserError(f"--{flag.name} belongs to a query; give --items or --text")
         _of_split(workdir, config, schema)

@@ -29,6 +29,7 @@ OUTPUT = flags.DEFINE_string("output", None, "JSON Lines of their results.")
 SKIP_BAD_ROWS = flags.DEFINE_integer(
     "skip_bad_rows", 0, "How many lines of the input may be left out.", lower_bound=0
 )
+OF_FILES = (INPUT, OUTPUT, COLUMNS, SEPARATOR, DROP, SKIP_BAD_ROWS)
 
 
 def load_for_sets() -> Predictor:
@@ -57,6 +58,9 @@ def check_one_input(name: str, given: bool) -> None:
         raise UserError(f"give one of --{name} and --input=FILE")
     if (INPUT.value is None) != (OUTPUT.value is None):
         raise UserError("--input and --output belong together; give both or neither")
+    for flag in OF_FILES if INPUT.value is None else ():
+        if flag.present:
+            raise UserError(f"--{flag.name} belongs to a file of queries; give --input with it")
 
 
 def predict_file(predictor: Predictor | TextPredictor, defaults: Query | TextQuery) -> None:

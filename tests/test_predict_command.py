@@ -63,6 +63,8 @@ def test_refusals(workdir, tmp_path):
     )
     line = refused("predict", f"--workdir={workdir}")
     assert line == "error: give one of --text=TEXT and --input=FILE\n"
+    line = refused("predict", f"--workdir={workdir}", "--text=a", "--drop=age")
+    assert line == "error: --drop belongs to a file of queries; give --input with it\n"
     line = refused("predict", f"--workdir={workdir}", "--text=a", '--words=["b"]')
     assert line == "error: give one of --text and --words\n"
     predictor = assemble("classification")

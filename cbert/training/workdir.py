@@ -68,7 +68,7 @@ def initialise_workdir(
 
     The caller holds the directory's lock. `config.json` marks the directory as a run's.
     """
-    files.remove_left_by_kills(workdir.rglob("*.[0-9]*.tmp"))
+    files.remove_left_by_kills(workdir.rglob("*.tmp"))
     if not (workdir / "config.json").exists():
         schema_file.save(schema, workdir / SCHEMA)
         config_fields.save(config, workdir / "config.json")
