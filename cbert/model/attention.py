@@ -1,4 +1,4 @@
-"""Self-attention in two forms: the library's, and one that is fast for short sets on a CPU.
+"""Self-attention in two forms: a plain one, and one that is fast for short sets on a CPU.
 
 Legend: B examples, L positions, P query positions, D model dimension, H heads, E = D / H width
 of a head.
@@ -67,11 +67,14 @@ class Attention(nn.Module):
         query, key, value = (
             part.reshape(*part.shape[:2], heads, size // heads) for part in (query, key, value)
         )
-        rate = self.config.attention_dropout
-        if rate and self.has_rng("dropout"):
-            weights = attention_weights(query, key, mask, bias)
-            weights = Dropout(self.config, rate)(weights)
-            read = jnp.einsum("bhql,blhe->bqhe", weights, value)
+        rate = self.config.attention_dropout if self.has_rng("dropout") else 0.0
+        if rate or takes_fast(self.config):
+            exponentials, sums = softmax_parts(query, key, mask, bias)
+            if rate:
+                exponentials = Dropout(self.config, rate)(exponentials)
+            # Dividing what was read, and not the weights, saves a pass over them.
+            read = jnp.einsum("bhql,blhe->bhqe", exponentials.astype(value.dtype), value)
+            read = (read / sums[..., None]).astype(value.dtype).swapaxes(1, 2)
         else:
             logits_bias = None if bias is None else bias[None].astype(query.dtype)
             read = jax.nn.dot_product_attention(
@@ -114,12 +117,26 @@ def attention_weights(query: Array, key: Array, mask: Array, bias: Array | None)
     Returns:
       `[B, H, P, L]` in the dtype of the query; the softmax itself is float32.
     """
+    exponentials, sums = softmax_parts(query, key, mask, bias)
+    return (exponentials / sums[..., None]).astype(query.dtype)
+
+
+def softmax_parts(
+    query: Array, key: Array, mask: Array, bias: Array | None
+) -> tuple[Array, Array]:
+    """The softmax of the scaled products before it is divided, with the arguments of the above.
+
+    Returns:
+      Its exponentials, `float32 [B, H, P, L]`, and their sums, `float32 [B, H, P]`.
+    """
     logits = jnp.einsum("bqhe,blhe->bhql", query, key).astype(jnp.float32)
     logits = logits * query.shape[-1] ** -0.5
     if bias is not None:
         logits = logits + bias
     logits = jnp.where(mask[:, None], logits, -1e9)
-    return nn.softmax(logits).astype(query.dtype)
+    highest = lax.stop_gradient(logits.max(axis=-1, keepdims=True))
+    exponentials = jnp.exp(logits - highest)
+    return exponentials, exponentials.sum(axis=-1)
 
 
 class TransposedDense(nn.Module):
