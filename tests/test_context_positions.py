@@ -147,9 +147,9 @@ def test_a_window_hides_what_is_farther_away(schema, train_split):
     assert all(reached(schema, codes, context, layers=2))
 
 
-@pytest.mark.parametrize("short", [0, 32])
-def test_attention_with_a_mask_for_each_query(monkeypatch, short):
-    monkeypatch.setattr(attention, "SHORT", short)
+@pytest.mark.parametrize("terms", [0, 32])
+def test_attention_with_a_mask_for_each_query(monkeypatch, terms):
+    monkeypatch.setattr(attention, "TERMS", terms)
     numbers = np.random.default_rng(0)
     queries, x = (numbers.normal(size=(3, n, 16)).astype(np.float32) for n in (5, 7))
     mask = numbers.random((3, 5, 7)) < 0.5

@@ -25,17 +25,18 @@ def assert_equal(one, other):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), one, other)
 
 
-@pytest.mark.parametrize("short", [0, 32])
+@pytest.mark.parametrize("terms", [0, 32])
 @pytest.mark.parametrize("shape", [None, (4, 1, 1), (4, 5, 7), (1, 5, 7), (4, 1, 7)])
-def test_attention_with_and_without_a_bias(monkeypatch, short, shape):
-    monkeypatch.setattr(attention, "SHORT", short)
+def test_attention_with_and_without_a_bias(monkeypatch, terms, shape):
+    monkeypatch.setattr(attention, "SHORT", 0)
+    monkeypatch.setattr(attention, "TERMS", terms)
     numbers = np.random.default_rng(0)
     queries, x = (numbers.normal(size=(3, n, 16)).astype(np.float32) for n in (5, 7))
     mask = np.arange(7) < np.array([[7], [4], [1]])
     bias = None if shape is None else numbers.normal(size=shape).astype(np.float32)
     weights = numbers.normal(size=(3, 5, 16)).astype(np.float32)
     results = []
-    # With no length short, `auto` takes the form for long texts.
+    # As no length is short, `auto` takes the form for long texts.
     for config in forms(names=("fast", "auto", "plain")):
         module = Attention(config)
         params = module.init(jax.random.key(0), queries, x, mask, bias)

@@ -16,8 +16,8 @@ from jax import lax
 from cbert.model.config import ModelConfig
 from cbert.model.layers import Array, Dropout, dense, kernel_init, takes_fast
 
-# The fast form writes out sums of up to so many terms, and `auto` takes it up to this length.
-SHORT = 32
+# `auto` takes the fast form up to this length, which writes out sums of up to so many terms.
+SHORT, TERMS = 8, 32
 # What each position gives each key, `[B, H, P, L]`: an `Attention` keeps it under this name
 # where the caller makes the collection `intermediates` mutable.
 WEIGHTS = "attention_weights"
@@ -218,7 +218,7 @@ def _sum(terms: Iterable[tuple[Array, Array]]) -> Array:
 def _dots(query: Array, key: Array) -> Array:
     """Each query `[H, E, P, B]` times each key `[H, E, L, B]`: `[H, P, L, B]`."""
     width = query.shape[1]
-    if max(width, key.shape[2]) > SHORT:
+    if max(width, key.shape[2]) > TERMS:
         return jnp.einsum("heqb,hekb->hqkb", query, key)
     return _sum((query[:, e, :, None], key[:, e, None]) for e in range(width))
 
@@ -226,7 +226,7 @@ def _dots(query: Array, key: Array) -> Array:
 def _over_keys(weights: Array, values: Array) -> Array:
     """The sum of values `[H, E, L, B]` for each query, `[H, E, P, B]`."""
     length = values.shape[2]
-    if length > SHORT:
+    if length > TERMS:
         return jnp.einsum("hqkb,hekb->heqb", weights, values)
     read = _sum((weights[:, None, :, k], values[:, :, k, None]) for k in range(length))
     return read.astype(values.dtype)
@@ -235,7 +235,7 @@ def _over_keys(weights: Array, values: Array) -> Array:
 def _over_queries(weights: Array, values: Array) -> Array:
     """The sum of values `[H, E, P, B]` for each key, `[H, E, L, B]`."""
     length = values.shape[2]
-    if length > SHORT:
+    if length > TERMS:
         return jnp.einsum("hqkb,heqb->hekb", weights, values)
     read = _sum((weights[:, None, q], values[:, :, q, None]) for q in range(length))
     return read.astype(values.dtype)

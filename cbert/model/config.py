@@ -99,7 +99,7 @@ class ModelConfig:
         "auto",
         "`fast`: own forms of attention, dropout, cross-entropy and the optimizer's pass; "
         "`plain`: the libraries'; `auto`: fast where it was measured to win, on CPUs and, for "
-        "attention, up to 32 positions",
+        "attention, up to 8 positions",
         choices=("auto", "plain", "fast"),
         changes_results=False,
     )
