@@ -2,6 +2,8 @@
 
 import json
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -10,6 +12,8 @@ from cbert.data.prepare_text import TextOptions
 from cbert.data.summary import format_summary
 from cbert.errors import UserError
 from cbert.schema import SPECIAL_TOKENS, schema_file
+from cbert.tasks.multi_label import MultiLabel
+from cbert.tasks.span import Span
 from tests.conftest import refused
 from tests.test_text_records import write
 
@@ -57,7 +61,13 @@ def test_labels_become_codes_and_what_training_has_not_is_unknown(tmp_path):
     assert train.lengths[row["1"]] == 4
     validation = prepared.load(str(tmp_path), "own", "validation", schema)
     assert validation.targets["label"].tolist() == [-1]
-    assert summary["target"] == {"kind": "label", "values": 2, "missing": 6, "unknown": 1}
+    assert summary["target"] == {
+        "kind": "label",
+        "values": 2,
+        "missing": 6,
+        "unknown": 1,
+        "cut": 0,
+    }
     assert summary["unknown_occurrences"] == 1
     assert "target      label, 2 values; 6 examples have none, 1 one" in format_summary(
         summary, "leave_out"
@@ -74,6 +84,22 @@ def test_label_lists_and_numbers(tmp_path, capsys):
     row = by_id(train)
     table = [train.targets["labels"][row[name]].tolist() for name in "1234"]
     assert table == [[1, 1, 0], [0, 0, 0], [1, 0, 1], [-1, -1, -1]]
+    examples[0]["label"] = ["y", "odd", "other"]
+    schema, _, held_out = make_prepared(tmp_path, examples, overwrite=True, split="validation")
+    assert held_out.targets["labels"].tolist() == [[1, 0, 0]]
+    task = MultiLabel(None, schema)
+    queries = task.queries(held_out, "")
+    assert task.table(held_out, queries)["labels"] == [["odd", "other", "y"]]
+    predictions = {
+        "probability": np.array([[0.9, 0.1, 0.1]]),
+        "log_probability": np.zeros(1),
+    }
+    for one in (queries, task.read_queries(task.table(held_out, queries))):
+        assert task.metric_values(predictions, one)["exact_match"].tolist() == [0]
+        measured = task.corpus_metrics(predictions, one)(np.ones(1))
+        # One label is found, and two are missed, which are one label to macro-F1.
+        assert measured["micro_f1"] == pytest.approx(2 * 1 / (2 * 1 + 2))
+        assert measured["macro_f1"] == pytest.approx((1 + 0) / 2)
     examples = rows(5)
     for number, label in enumerate([9, 1, 2, 6]):
         examples[number]["label"] = label
@@ -160,7 +186,7 @@ def test_several_targets_ask_for_a_choice(tmp_path):
     assert set(train.columns) == {"items", "context", "segments"}
 
 
-def test_answers_become_tokens_and_cut_ones_are_none(tmp_path):
+def test_answers_become_tokens_and_cut_ones_are_counted(tmp_path):
     pair = {"text": "who", "text_b": "a in Romex b"}
     examples = rows(6, **pair)
     examples[1]["answer"] = {"text": "Romex b", "start": 5}
@@ -176,11 +202,39 @@ def test_answers_become_tokens_and_cut_ones_are_none(tmp_path):
         [5, 7],
         [3, 3],
         [4, 4],
-        [0, 0],
+        [-1, -1],
         [0, 0],
     ]
     assert train.token_columns["segments"][row["1"], :9].tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 1]
     assert (summary["longer"], schema.target.values) == (1, ())
+    printed = format_summary(summary, "leave_out")
+    assert "target      answer; 2 examples have none\ncut off     1 answers" in printed
+
+
+def test_training_leaves_out_an_answer_that_was_cut_off(tmp_path):
+    pair = {"text": "who", "text_b": "a " * 20 + "rome"}
+    examples = rows(3, **pair)
+    examples[1]["answer"] = {"text": "rome", "start": 40}
+    examples[2]["answer"] = {"text": "a a", "start": 4}
+    schema, _, train = make_prepared(tmp_path, examples)
+    logits = jnp.stack([jnp.linspace(0, 1, 16), jnp.linspace(1, 0, 16)], axis=1)
+
+    class Fixed(Span):
+        def outputs(self, *_, **__):
+            return jnp.tile(logits, (2, 1, 1))
+
+    task = Fixed(None, schema)
+    loss, metrics = task.loss(None, {**train.columns, "normaliser": 2.0}, {})
+    both = jax.nn.log_softmax(logits, axis=0)
+    own = -(both[5, 0] + both[6, 1]) / 2
+    assert float(loss) == pytest.approx(float(own) / 2, rel=1e-5)
+    assert float(metrics["loss"][1]) == 1
+    queries = task.queries(train, "")
+    predictions = {"start": np.array([0, 5]), "end": np.array([0, 6])}
+    values = task.metric_values(predictions, queries)
+    order = [by_id(train)[name] for name in "12"]
+    assert values["exact_match"][order].tolist() == [0, 1]
+    assert values["answerable_accuracy"][order].tolist() == [0, 1]
 
 
 def test_windows_hold_the_answer_where_they_hold_it_whole(tmp_path):

@@ -25,7 +25,8 @@ def queries(**targets):
 
 def test_f1_of_several_labels_by_hand():
     task = MultiLabel(None, None)
-    true = queries(labels=np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0.0]], np.float32))
+    labels = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0.0]], np.float32)
+    true = queries(labels=labels, unknown_labels=np.zeros(3, np.int32))
     predictions = {
         "probability": np.array([[0.9, 0.6, 0.1], [0.7, 0.4, 0.2], [0.1, 0.2, 0.3]]),
         "log_probability": np.zeros(3),

@@ -19,7 +19,7 @@ from cbert import errors, files
 from cbert.data.column_scratch import ColumnScratch
 from cbert.schema import PAD_ITEM, Schema, schema_file
 
-FORMAT = "4"
+FORMAT = "5"
 # The columns `[M, L]` that a batch cuts to its padded length.
 TOKEN_COLUMNS = ("items", "segments", "tags", "word_starts")
 _TEXTS = ("ids", "groups", "contexts")
@@ -72,9 +72,10 @@ class Split:
         piece and -1 elsewhere.
       targets: The targets of a supervised task, by the kind of the schema's target:
         `label` `int32 [M]` (`UNKNOWN_LABEL` where missing); `labels` `float32 [M, T]` of 0
-        and 1 (-1 where missing); `number` `float32 [M]` (NaN where missing); `start` and
+        and 1 (-1 where missing), and `unknown_labels` `int32 [M]`, how many labels of each
+        list the schema does not know; `number` `float32 [M]` (NaN where missing); `start` and
         `end` `int32 [M]`, the first and the last token of the answer, both 0, the position of
-        [CLS], where there is none.
+        [CLS], where there is none, and both -1 where it was cut off with its passage.
       texts: `[M]` the texts as JSON, as they were given; empty for items.
       example_columns: Further columns of each example: `weight` `float32 [M]`, where some
         example of the data set has a weight, and else none.

@@ -70,6 +70,7 @@ def _of_target(target: Target, tokens: TokenUsage) -> dict[str, Any]:
         "values": len(target.values),
         "missing": tokens.missing,
         "unknown": tokens.unknown_targets,
+        "cut": tokens.cut_answers,
     }
 
 
@@ -141,11 +142,18 @@ def _text_lines(summary: dict[str, Any]) -> list[str]:
     ]
     if "target" in summary:
         target = summary["target"]
-        values = f", {target['values']:,} values" if target["values"] else ""
-        lines.append(
-            f"target      {target['kind']}{values}; {target['missing']:,} examples have none, "
-            f"{target['unknown']:,} one that training has not"
-        )
+        line = f"target      {target['kind']}"
+        if target["values"]:
+            line += f", {target['values']:,} values"
+        line += f"; {target['missing']:,} examples have none"
+        if target["values"]:
+            line += f", {target['unknown']:,} one that training has not"
+        lines.append(line)
+        if target["cut"]:
+            lines.append(
+                f"cut off     {target['cut']:,} answers, with the end of their passage: training "
+                "leaves them out; a larger max_length or a stride keeps them"
+            )
     return lines
 
 

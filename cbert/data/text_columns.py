@@ -16,6 +16,8 @@ from cbert.schema.target import ANSWER, LABEL, LABELS, NUMBER, TAGS
 
 Arrays = dict[str, np.ndarray]
 
+CUT_OFF = -1  # The first and the last token of an answer that was cut off with its passage.
+
 
 def segments(text: Text, schema: Schema) -> tuple[Segment, str | None]:
     """The parts of a text to tokenise: its words if it has tags, else the text or the pair."""
@@ -82,7 +84,8 @@ def _targets(texts: Sequence[Text], rows: Sequence[Tokens], target: Target) -> A
     if target.kind == LABEL:
         return {LABEL: target.encode_labels(labels)}
     if target.kind == LABELS:
-        return {LABELS: target.encode_label_lists(labels)}
+        known = target.encode_label_lists(labels)
+        return {LABELS: known, "unknown_labels": target.unknown_labels(labels)}
     if target.kind == NUMBER:
         numbers = [np.nan if label is None else label for label in labels]
         return {NUMBER: np.array(numbers, np.float32)}
@@ -105,16 +108,16 @@ def _label(text: Text, target: Target) -> Any:
 
 
 def answer_span(text: Text, tokens: Tokens) -> tuple[int, int]:
-    """The first and the last token of the answer, (0, 0) where it is absent or was cut off."""
+    """The first and the last token of the answer, (0, 0) for none, `CUT_OFF` if it was cut."""
     if text.answer is None:
         return 0, 0
     start = text.answer["start"]
     end = start + len(text.answer["text"].rstrip())
     searched = (tokens.words >= 0) & (tokens.segments == (text.text_b is not None))
     inside = searched & (tokens.spans[:, 1] > start) & (tokens.spans[:, 0] < end)
+    if tokens.cut and (not inside.any() or tokens.spans[searched, 1].max() < end):
+        return CUT_OFF, CUT_OFF
     if not inside.any():
-        return 0, 0
-    if tokens.cut and tokens.spans[searched, 1].max() < end:
         return 0, 0
     first, last = np.flatnonzero(inside)[[0, -1]]
     return int(first), int(last)

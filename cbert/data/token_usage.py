@@ -15,6 +15,7 @@ from cbert.data.records import SPLITS, text_of
 from cbert.data.text import Tokenizer
 from cbert.data.text_records import Text
 from cbert.schema import Schema
+from cbert.schema.target import ANSWER
 from cbert.schema.tokenizer import LEAST_LENGTH
 
 _BLOCK = 1024  # Records that are tokenised at once.
@@ -30,13 +31,15 @@ class TokenUsage:
       cut: How many examples were cut.
       missing: How many examples have no target.
       unknown_targets: How many examples have a label or a tag that training has not.
+      cut_answers: How many examples have an answer that was cut off with its passage.
     """
 
     def __init__(self, collection: Collection, schema: Schema) -> None:
         """Tokenises every record; raises `UserError` where the schema does not fit."""
         self.counts = np.zeros(len(schema.items), np.int64)
         self.lengths = np.zeros(len(collection), np.int64)
-        self.unknown, self.cut, self.missing, self.unknown_targets = 0, 0, 0, 0
+        self.unknown, self.cut, self.missing = 0, 0, 0
+        self.unknown_targets, self.cut_answers = 0, 0
         training = np.zeros(len(collection), bool)
         training[collection.overview.indices(SPLITS[0])] = True
         tokenizer = Tokenizer(schema)
@@ -67,11 +70,14 @@ class TokenUsage:
         counted = codes[np.repeat(training, sizes)]
         self.counts += np.bincount(counted, minlength=len(self.counts))
         if schema.target is not None:
-            for text in texts:
+            for text, tokens in zip(texts, rows, strict=True):
                 values = text_columns.target_values(text, schema.target)
                 self.missing += values is None
                 known = schema.target.codes
                 self.unknown_targets += any(value not in known for value in values or ())
+                if schema.target.kind == ANSWER:
+                    start, _ = text_columns.answer_span(text, tokens)
+                    self.cut_answers += start == text_columns.CUT_OFF
 
     def counted(self, schema: Schema) -> Schema:
         """The schema with the counts, and room for the longest example."""

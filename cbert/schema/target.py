@@ -80,3 +80,8 @@ class Target:
             else:
                 row[[self.codes[label] for label in labels if label in self.codes]] = 1
         return rows
+
+    def unknown_labels(self, column: list[list[str] | None]) -> np.ndarray:
+        """How many labels of each list are not in `values`, `int32 [M]`."""
+        unknown = [sum(label not in self.codes for label in labels or ()) for labels in column]
+        return np.array(unknown, np.int32)

@@ -12,6 +12,7 @@ import numpy as np
 import optax
 
 from cbert.data.columns import Split
+from cbert.data.text_records import Text
 from cbert.model.config import ModelConfig
 from cbert.model.heads import ClassificationHead
 from cbert.schema import Schema
@@ -25,7 +26,11 @@ Array = jax.Array
 
 
 class MultiLabel(TextTask):
-    """Says of each label of the schema's target whether a text has it, at probability 1/2."""
+    """Says of each label of the schema's target whether a text has it, at probability 1/2.
+
+    Labels that are not in the schema have no cross-entropy. In the other metrics a text that
+    has one is not right, and F1 counts them as one more label, which is always missed.
+    """
 
     name: ClassVar[str] = "multi_label"
     target: ClassVar[str | None] = LABELS
@@ -64,7 +69,8 @@ class MultiLabel(TextTask):
 
     def queries(self, split: Split, masking: str) -> ExampleQueries:
         """Every example whose labels are known, whatever `masking` says."""
-        return query_known(split, split.targets["labels"][:, 0] >= 0, ("labels",))
+        known = split.targets["labels"][:, 0] >= 0
+        return query_known(split, known, ("labels", "unknown_labels"))
 
     def predict(
         self, params: Any, columns: dict[str, Any], query: dict[str, Array]
@@ -81,6 +87,7 @@ class MultiLabel(TextTask):
     ) -> dict[str, np.ndarray]:
         """Cross-entropy, and whether all labels of a query are right."""
         right = (predictions["probability"] > 0.5) == (queries.targets["labels"] > 0)
+        right &= queries.targets["unknown_labels"][:, None] == 0
         return {
             "cross_entropy": -predictions["log_probability"].astype(np.float64),
             "exact_match": right.all(axis=1).astype(np.float64),
@@ -96,13 +103,15 @@ class MultiLabel(TextTask):
         predicted, true = predictions["probability"] > 0.5, queries.targets["labels"] > 0
         hits = (predicted & true).astype(np.float64)
         occurring = predicted.astype(np.float64) + true
+        unknown = queries.targets["unknown_labels"][:, None]
+        statistics = np.hstack([hits, np.zeros_like(unknown), occurring, unknown])
 
         def measure(sums: np.ndarray) -> dict[str, np.ndarray]:
             both, total = np.split(sums, 2, axis=-1)
             micro = fraction(2 * both.sum(axis=-1), total.sum(axis=-1))
             return {"micro_f1": micro, "macro_f1": mean_f1(both, total)}
 
-        f1 = CorpusMetrics(np.hstack([hits, occurring]), measure)
+        f1 = CorpusMetrics(statistics.astype(np.float64), measure)
         return f1 + calibration_error(*self.calibration(predictions, queries))
 
     def calibration(
@@ -127,15 +136,19 @@ class MultiLabel(TextTask):
 
     def table(self, split: Split, queries: ExampleQueries) -> dict[str, Any]:
         """The text and its labels."""
-        return {
-            **texts(split, queries.rows),
-            "labels": self._names(queries.targets["labels"] > 0),
-        }
+        own = [Text.from_json(split.texts[row]).label for row in queries.rows]
+        return {**texts(split, queries.rows), "labels": own}
 
     def read_queries(self, columns: Mapping[str, np.ndarray]) -> ExampleQueries:
         """The queries of an evaluation's table."""
         lists: list[list[str] | None] = [list(labels) for labels in columns["labels"]]
-        return all_queries({"labels": self.schema.known_target.encode_label_lists(lists)})
+        target = self.schema.known_target
+        return all_queries(
+            {
+                "labels": target.encode_label_lists(lists),
+                "unknown_labels": target.unknown_labels(lists),
+            }
+        )
 
     def read_predictions(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The labels' log-probability, and each label's probability."""

@@ -44,7 +44,8 @@ class Span(TextTask):
     """Finds the answer in the second text, or in the only one; [CLS] stands for no answer.
 
     Exact match and F1 are those of SQuAD's script, of normalised strings that are cut out of
-    the passage. An answer that was cut off with the end of a passage is still the answer.
+    the passage. An answer that was cut off with the end of a passage is still the answer of a
+    metric that compares strings; training leaves it out, and its cross-entropy is that of none.
 
     Attributes:
       max_answer: W.
@@ -102,15 +103,23 @@ class Span(TextTask):
         return log_probabilities[..., 0], log_probabilities[..., 1]
 
     def _nats(self, columns: Mapping[str, Any], first: Array, last: Array) -> Array:
-        """Minus the mean log-probability of the answer's first and last token, `[B]`."""
-        return -(_at(first, columns["start"]) + _at(last, columns["end"])) / 2
+        """Minus the mean log-probability of the answer's first and last token, `[B]`.
+
+        Where the answer was cut off, it is that of none.
+        """
+        start, end = (jnp.maximum(columns[name], 0) for name in ("start", "end"))
+        return -(_at(first, start) + _at(last, end)) / 2
 
     def loss(
         self, params: Any, batch: Batch, rngs: Mapping[str, Array]
     ) -> tuple[Array, Metrics]:
-        """Mean cross-entropy of the first and the last token in nats."""
+        """Mean cross-entropy of the first and the last token in nats.
+
+        An answer that was cut off adds nothing.
+        """
+        known = batch["start"] != text_columns.CUT_OFF
         losses = self._nats(batch, *self._log_probabilities(params, batch, rngs))
-        total, count = (weighted(x, batch).sum() for x in (losses, jnp.ones_like(losses)))
+        total, count = (weighted(x, batch).sum() for x in (jnp.where(known, losses, 0), known))
         return total / batch["normaliser"], {"loss": (total, count)}
 
     def queries(self, split: Split, masking: str) -> ExampleQueries:
