@@ -19,6 +19,8 @@ from cbert.inference import (
     onnx_export,
     stablehlo,
 )
+from cbert.inference.text_predictor import TextPredictor
+from cbert.training import workdir
 from experiments import command
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's directory.", required=True)
@@ -39,13 +41,16 @@ _INTENDED_USE = flags.DEFINE_string(
 def main() -> None:
     """Exports, and prints what was written."""
     predictor = cbert.load(_WORKDIR.value, _CHECKPOINT.value)
+    path = pathlib.Path(_WORKDIR.value).expanduser()
+    workdir.warn_unfinished(path, predictor.step, predictor.config.train.steps)
     facts = card.facts(predictor, _WORKDIR.value, _INTENDED_USE.value)
     if _FORMAT.value == huggingface_export.HUGGINGFACE:
         huggingface_export.write(predictor, _OUTPUT.value, facts)
         advice = f"read it with transformers, from_pretrained({_OUTPUT.value!r})"
     elif _FORMAT.value == export_directory.ONNX:
         onnx_export.write(predictor, _OUTPUT.value, facts)
-        advice = "run it with onnxruntime, as docs/serving.md shows"
+        page = "docs/text.md" if isinstance(predictor, TextPredictor) else "docs/serving.md"
+        advice = f"run it with onnxruntime, as {page} shows"
     else:
         stablehlo.write(predictor, _OUTPUT.value, facts)
         advice = f"read it with cbert.load_exported({_OUTPUT.value!r})"

@@ -143,12 +143,13 @@ def main() -> None:
         written, numbers = prepare.prepare(
             _synthetic(), *destination, schema or of_split, _origin()
         )
+    # All is written before anything is printed, because who reads it may stop, as `head` does.
+    # With a schema, the data may be there to evaluate only.
+    suggested = _suggest(numbers) if "train" in numbers["examples"] else []
     for line in bad_rows.messages:
         print(f"skipped {line}")
     print(summary.format_summary(numbers, options.longer))
-    print(f"\nwritten to {written}")
-    if "train" in numbers["examples"]:  # With a schema, the data may be there to evaluate.
-        _suggest(numbers)
+    print("\n".join(["", f"written to {written}", *suggested]))
 
 
 def _options(kind: str) -> prepare.Options:
@@ -177,15 +178,16 @@ def _options(kind: str) -> prepare.Options:
     )
 
 
-def _suggest(numbers: dict[str, Any]) -> None:
-    """Writes a config that suits the data, and prints the line that trains it."""
+def _suggest(numbers: dict[str, Any]) -> list[str]:
+    """Writes a config that suits the data; returns lines that say how to train it."""
     path, argument, fresh = suggest.write(_DATA_DIR.value, _NAME.value, numbers)
     state = "a config to start from is" if fresh else "your config stays as it is,"
     methods = suggest.METHODS if numbers["features"] else suggest.METHODS[-1:]
     commands = [suggest.command(path, _NAME.value, argument, method) for method in methods]
-    print(f"{state} {path}; train it with\n  {commands[0]}")
+    lines = [f"{state} {path}; train it with", f"  {commands[0]}"]
     if len(commands) > 1:
-        print(f"and, to see what the context is worth, without it\n  {commands[1]}")
+        lines += ["and, to see what the context is worth, without it", f"  {commands[1]}"]
+    return lines
 
 
 def _check_combinations() -> None:

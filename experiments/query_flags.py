@@ -89,7 +89,7 @@ def parsed(flag: flags.FlagHolder) -> Any:
         return json.loads(flag.value)
     except (ValueError, RecursionError) as error:
         shown = f"{flag.value:.60}"
-        raise UserError(f"--{flag.name} is {shown!r}, not JSON ({str(error)[:60]})") from None
+        raise UserError(f"--{flag.name} is {shown!r}, not JSON ({str(error)[:120]})") from None
 
 
 def context_notes(unknown: dict[str, list[str]], missing: list[str]) -> list[str]:

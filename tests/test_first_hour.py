@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 import cbert
 from cbert import tasks
 from cbert.data import columns, prepared
+from cbert.errors import UserError
 from cbert.evaluation import baselines, diagnosis, evaluate, evaluation_files, task_baselines
 from cbert.sweep import halving
 from cbert.tasks import prediction
@@ -134,6 +137,38 @@ def test_a_config_is_suggested_that_trains(tmp_path, kind, context, argument):
     data.config.write_text("mine")
     assert suggest.write(tmp_path, "mine", data.summary) == (data.config, argument, False)
     assert data.config.read_text() == "mine"
+
+
+def test_data_are_whole_where_nobody_reads_what_is_printed(tmp_path):
+    command = [
+        *(sys.executable, "-m", "experiments.prepare", "--synthetic=stylist", "--sets=60"),
+        *("--articles=80", "--name=mine", f"--data_dir={tmp_path}"),
+    ]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.wait(timeout=300) == 0
+    assert (tmp_path / "mine" / "config.py").exists()
+
+
+def test_what_an_evaluation_does_not_know_is_said(trained, tmp_path, capsys):
+    copy = shutil.copytree(trained, tmp_path / "run")
+    evaluate.evaluate(copy, evaluate.EvaluationOptions(split="validation"))
+    assert "finished" not in capsys.readouterr().err
+    (copy / "finished.json").unlink()
+    config = json.loads((copy / "config.json").read_text())
+    records = [
+        {"items": ["a", f"b{n % 5}"], "context": {"occasion": "ab"[n % 2]}} for n in range(90)
+    ]
+    cbert.prepare(records, "elsewhere", config["data"]["dir"], cbert.PrepareOptions())
+    options = evaluate.EvaluationOptions(split="test", name="elsewhere")
+    with pytest.raises(UserError, match="no item of the split is in"):
+        evaluate.evaluate(copy, options)
+    error = capsys.readouterr().err
+    assert "'elsewhere' lacks the context features" in error
+    assert "every example; it has: occasion" in error
+    evaluated = evaluate.evaluate(copy, evaluate.EvaluationOptions(split="validation"))
+    said = f"the run is not finished; its checkpoint is of step {evaluated.step}, and"
+    assert said in capsys.readouterr().err
 
 
 def test_pairs_of_sentences_are_for_a_masked_language_model(tmp_path):

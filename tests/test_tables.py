@@ -68,6 +68,25 @@ def test_held_out_vectors_are_not_counted():
     for split in ("train", "validation", "test"):
         overview.add(record, split)
     assert overview.held_out == {"tags": {"x": 4, "y": 2}, "day": {"mon": 2}}
+    assert overview.extremes["image"] == [(0.5, record.id), (1.5, record.id)]
+
+
+def test_numbers_that_no_model_could_read_are_refused_by_their_record(tmp_path):
+    def prepared(*, age, target_split):
+        rows = [
+            {"id": f"r{n}", "items": ["a", "b"], "context": {"age": n}, "split": split}
+            for n, split in enumerate(["train", "train", "validation", "test"])
+        ]
+        rows[3] |= {"context": {"age": age}, "split": target_split}
+        path = write(tmp_path / "in.jsonl", rows)
+        options = prepare.Options(kind="set", overwrite=True)
+        return prepare.prepare(readers.read(path), tmp_path, "own", options)
+
+    with pytest.raises(UserError, match=r"record 'r3': context feature 'age' is -1e\+13, too"):
+        prepared(age=-1e13, target_split="test")
+    prepared(age=-1e11, target_split="test")
+    # Among the training examples it decides the deviation itself.
+    prepared(age=1e13, target_split="train")
 
 
 def test_histories_of_whole_numbers_name_items(tmp_path):

@@ -1,5 +1,7 @@
 """Baselines of tags, spans, numbers and several labels, by hand and where a context decides."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -100,8 +102,15 @@ def test_the_mean_given_the_context(directory):
     moods = indicator(schema.features, split)(queries.rows)
     given = baselines["mean given context"]["prediction"]
     assert np.unique(moods, axis=0).shape[0] == len(np.unique(given.round(6)))
-    # A constant has no correlation, whatever rounding leaves of its deviation.
     task = Regression(None, schema)
+    # A model's schema may know the mean of other data.
+    other = dataclasses.replace(schema, target=dataclasses.replace(schema.target, mean=99.0))
+    same = task_baselines.predictions(
+        task, lambda n: load(directory, "number", n)[0], other, split, queries
+    )
+    for name, predictions in same.items():
+        np.testing.assert_allclose(predictions["prediction"], baselines[name]["prediction"])
+    # A constant has no correlation, whatever rounding leaves of its deviation.
     correlation = task.corpus_metrics(baselines["mean"], queries)(np.ones(len(queries)))
     assert correlation == {"pearson": 0.0}
 

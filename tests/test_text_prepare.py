@@ -110,6 +110,21 @@ def test_label_lists_and_numbers(tmp_path, capsys):
     assert schema.target.scale == pytest.approx((14 / 3) ** 0.5)
     numbers = [train.targets["number"][row[name]] for name in "1234"]
     np.testing.assert_array_equal(numbers, np.array([1, 2, 6, np.nan], np.float32))
+    examples[0]["label"] = 1e13
+    with pytest.raises(UserError, match=r"record '0': 'label' is 1e\+13, too large beside"):
+        make_prepared(tmp_path, examples, overwrite=True)
+    with pytest.raises(UserError, match="every label is 7; give records with another one"):
+        make_prepared(tmp_path, rows(5, label=7), overwrite=True)
+
+
+def test_data_prepared_again_with_labels_of_another_kind_are_named(tmp_path):
+    numbers = [{**row, "label": int(row["id"])} for row in rows()]
+    schema, _, _ = make_prepared(tmp_path, numbers)
+    strings = [{**row, "label": f"label {row['id']}"} for row in rows()]
+    make_prepared(tmp_path, strings, overwrite=True)
+    mistake = r"own/1.0.0: a record's label is 'label .* of the kind 'number'; take data that"
+    with pytest.raises(UserError, match=mistake):
+        prepared.load(str(tmp_path), "own", "train", schema)
 
 
 def test_tags_stand_at_the_first_piece_of_each_word(tmp_path):

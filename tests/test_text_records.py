@@ -61,6 +61,12 @@ def test_words_tags_lists_numbers_and_answers_in_csv(tmp_path):
     assert record.text.label == 3.0
     (record,) = read(path, columns=tables.Columns(multi_valued=("label",)))
     assert record.text.label == ["3"]
+    path.write_text("text,price\nIn Rome,3\n")
+    columns = tables.Columns({"label": "price"}, numerical=("label",))
+    with pytest.raises(
+        UserError, match="names 'label', which is the column 'price'; name that"
+    ):
+        read(path, columns=columns)
     path.write_text("text,answer,answer_start\nIn Rome,Rome,3.0\nNowhere,,\n")
     one, other = read(path)
     assert one.text.answer == {"text": "Rome", "start": 3}
@@ -93,6 +99,7 @@ def test_columns_of_these_names_stay_context_where_the_records_are_items(tmp_pat
         ({"items": ["a"]}, "no 'text'; give a string"),
         ({"text": 3}, "'text' must be a string, not 3"),
         ({"text": " \n "}, "'text' is empty"),
+        ({"text": "\u200b \u0001\ufeff"}, "'text' is empty or of invisible characters"),
         ({"text": "a", "text_b": ""}, "'text_b' is empty"),
         ('{"text": "\\ud800"}', r"text '\ud800' is not valid Unicode"),
         ('{"words": ["a", "\\udfff"]}', r"words '\udfff' is not valid Unicode"),
@@ -108,6 +115,7 @@ def test_columns_of_these_names_stay_context_where_the_records_are_items(tmp_pat
         ({"text": "a", "label": ""}, "'label' holds ''"),
         ({"text": "a", "label": ["x", None]}, "'label' holds None"),
         ('{"text": "a", "label": 1e999}', "'label' is inf"),
+        ({"text": "a", "label": -1e300}, "a finite number, smaller than 1e+30 in size"),
         ('{"text": "a", "label": NaN}', "'label' is nan"),
         ({"text": "a", "answer": "a"}, "'answer' is 'a'; it must be an object"),
         ({"text": "a", "answer": {"text": "a"}}, "it must be an object of text and start"),

@@ -92,9 +92,11 @@ def _check_header(field_of: dict[str, str], columns: Columns, path: pathlib.Path
     features = [name for name, field in field_of.items() if field in ("context", "label")]
     for name, kind in columns.kinds.items():
         if name not in features:
-            raise UserError(
-                f"{kind} names {shown(name)}; the context's columns are: {', '.join(features)}"
-            )
+            column = columns.names.get(name)
+            names = f"{shown(name)}, which is the column {shown(column)}; name that"
+            if column not in features:
+                names = f"{shown(name)}; the context's columns are: {', '.join(features)}"
+            raise UserError(f"{kind} names {names}")
     if not columns.separator:
         raise UserError("separator is empty; give what stands between the values of a list")
 

@@ -57,6 +57,11 @@ class TargetAccumulator:
                 f"target is {kind!r}; the training records have {', '.join(kinds) or 'none'}"
             )
         if kind == NUMBER:
+            if len(self._different) == 1:
+                raise UserError(
+                    f"every label is {shown(next(iter(self._different)))}; give records with another one, "
+                    f"or target={NONE}"
+                )
             moments = self._numbers.finish()
             if abs(moments.mean) > MOST_DEVIATIONS * moments.scale:
                 raise UserError(

@@ -2,6 +2,7 @@
 
 import array
 import collections
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,8 @@ class Overview:
       observed: How many records have a value of each feature, in the order in which the
         features first appeared.
       held_out: How often each string of a feature occurs outside training.
+      extremes: The least and the largest number of a feature outside training, each with the
+        id of its record.
     """
 
     def __init__(self, kind: str) -> None:
@@ -31,6 +34,7 @@ class Overview:
         self.items: collections.Counter[str] = collections.Counter()
         self.observed: dict[str, int] = {}
         self.held_out: dict[str, collections.Counter[str]] = {}
+        self.extremes: dict[str, list[tuple[float, str]]] = {}
 
     def __len__(self) -> int:
         return len(self._splits)
@@ -52,9 +56,18 @@ class Overview:
         for name, value in record.context.items():
             self.observed[name] = self.observed.get(name, 0) + (value is not None)
             if split != SPLITS[0]:
-                values = value if isinstance(value, list) else [value]
-                if values and isinstance(values[0], str):  # Vectors would fill memory.
-                    self.held_out.setdefault(name, collections.Counter()).update(values)
+                self._add_held_out(name, value if isinstance(value, list) else [value], record)
+
+    def _add_held_out(self, name: str, values: list[Any], record: Record) -> None:
+        """Takes note of a feature's values, all strings or all numbers, or one None."""
+        if not values or values[0] is None:
+            return
+        if isinstance(values[0], str):
+            self.held_out.setdefault(name, collections.Counter()).update(values)
+            return
+        least, largest = (min(values), record.id), (max(values), record.id)
+        known = self.extremes.setdefault(name, [least, largest])
+        known[:] = min(known[0], least), max(known[1], largest)
 
     def indices(self, split: str) -> np.ndarray:
         """The indices of the records of a split, `int64`, in the order in which they came."""

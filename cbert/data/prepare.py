@@ -23,9 +23,9 @@ from cbert.data.records import SPLITS, Record
 from cbert.data.summary import summarize
 from cbert.data.token_usage import TokenUsage
 from cbert.errors import UserError, shown, warn
-from cbert.schema import TEXT, MultiValued, Schema, schema_file
+from cbert.schema import TEXT, MultiValued, NumberFeature, Schema, schema_file
 from cbert.schema.target import ANSWER
-from cbert.schema.values import check_size
+from cbert.schema.values import check_near, check_size
 
 LONGER = ("leave_out", "subsample")
 _BLOCK = 1024  # Records that are encoded at once, for vectors may be long.
@@ -122,7 +122,9 @@ def prepare(
             schema = accumulator.finish()
         by_split = {split: view for split, view in collection.by_split().items() if len(view)}
         schema.check_room(max(map(len, by_split.values())))
-        if given is not None:
+        if given is None:
+            _check_numbers(schema, collection)
+        else:
             _check_fit(schema, collection)
         is_weighted = collection.overview.weights() is not None
         written = builder.write(
@@ -263,6 +265,15 @@ def _text(
         schema = tokens.counted(schema)
         schema_file.check(schema)
     return examples, schema, tokens
+
+
+def _check_numbers(schema: Schema, collection: Collection) -> None:
+    """Refuses a record whose number no model could read, naming it."""
+    for feature in schema.features:
+        if isinstance(feature, NumberFeature):
+            for value, record_id in collection.overview.extremes.get(feature.name, ()):
+                what = f"record {shown(record_id)}: context feature {shown(feature.name)}"
+                check_near(what, value, feature.mean, feature.scale)
 
 
 def _check_fit(schema: Schema, collection: Collection) -> None:

@@ -85,7 +85,11 @@ def load(data_dir: str, name: str, split: str, schema: Schema) -> Split:
         def blocks() -> Iterator[Split]:
             starts = range(0, len(raw), 1024)
             for start in progress.bar(starts, desc=f"loading {split}", unit=" blocks"):
-                yield encode(_block(raw, start, path), schema, tokenizer, is_weighted)
+                block = _block(raw, start, path)
+                try:
+                    yield encode(block, schema, tokenizer, is_weighted)
+                except UserError as error:
+                    raise UserError(f"{path}: {error}") from None
 
         # From the cache a split is mapped, and need not fit into memory.
         encoded = columns.read(cache) if columns.write(cache, blocks()) else None

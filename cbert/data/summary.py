@@ -151,8 +151,8 @@ def _text_lines(summary: dict[str, Any]) -> list[str]:
         lines.append(line)
         if target["cut"]:
             lines.append(
-                f"cut off     {target['cut']:,} answers, with the end of their passage: training "
-                "leaves them out; a larger max_length or a stride keeps them"
+                f"cut off     {target['cut']:,} answers, with the end of their passage: "
+                "training leaves them out; a larger max_length or a stride keeps them"
             )
     return lines
 

@@ -102,7 +102,7 @@ def _label(text: Text, target: Target) -> Any:
     if text.label is not None and not isinstance(text.label, forms.get(target.kind, object)):
         raise UserError(
             f"a record's label is {shown(text.label)} where the schema's target is of the kind "
-            f"{target.kind!r}"
+            f"{target.kind!r}; take data that were prepared with labels of that kind"
         )
     return text.label
 

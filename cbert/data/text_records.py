@@ -2,13 +2,14 @@
 
 import dataclasses
 import json
+import unicodedata
 from typing import Any, Self
 
 from cbert.data.row_errors import RowError, check_text
 from cbert.errors import shown
 from cbert.schema import is_finite
 from cbert.schema.target import ANSWER, LABEL, LABELS, NUMBER, TAGS
-from cbert.schema.values import LONGEST_NAME
+from cbert.schema.values import LARGEST, LONGEST_NAME
 
 LONGEST_TEXT = 1_000_000  # Characters.
 
@@ -88,10 +89,15 @@ def _text(row: dict[str, Any], field: str) -> str | None:
         return None
     if not isinstance(text, str):
         raise RowError(f"{field!r} must be a string, not {shown(text)}")
-    if not text.strip():
-        raise RowError(f"{field!r} is empty; leave the record out")
     check_text(text, field, LONGEST_TEXT)
+    if not any(map(_is_visible, text)):
+        raise RowError(f"{field!r} is empty or of invisible characters; leave the record out")
     return text
+
+
+def _is_visible(character: str) -> bool:
+    """Whether a character is no space and none of those that BERT's normaliser removes."""
+    return not character.isspace() and unicodedata.category(character)[0] != "C"
 
 
 def _words(raw: Any) -> list[str] | None:
@@ -125,7 +131,8 @@ def _label(raw: Any) -> str | list[str] | float | None:
         return _strings([raw], "label")[0]
     if raw is not None and not is_finite(raw):
         raise RowError(
-            f"'label' is {shown(raw)}; use a string, a list of strings, a finite number or null"
+            f"'label' is {shown(raw)}; use a string, a list of strings, a finite number, "
+            f"smaller than {LARGEST:g} in size, or null"
         )
     return raw
 

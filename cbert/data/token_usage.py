@@ -11,12 +11,14 @@ import numpy as np
 from cbert import progress
 from cbert.data import text_columns
 from cbert.data.collection import Collection
-from cbert.data.records import SPLITS, text_of
+from cbert.data.records import SPLITS, Record, text_of
 from cbert.data.text import Tokenizer
 from cbert.data.text_records import Text
-from cbert.schema import Schema
-from cbert.schema.target import ANSWER
+from cbert.errors import shown
+from cbert.schema import Schema, Target
+from cbert.schema.target import ANSWER, NUMBER
 from cbert.schema.tokenizer import LEAST_LENGTH
+from cbert.schema.values import check_near
 
 _BLOCK = 1024  # Records that are tokenised at once.
 
@@ -47,6 +49,8 @@ class TokenUsage:
         with progress.bar(desc="tokenising", total=len(collection), unit=" texts") as bar:
             while block := list(itertools.islice(records, _BLOCK)):
                 texts = [text_of(record) for record in block]
+                if schema.target is not None and schema.target.kind == NUMBER:
+                    _check_labels(block, schema.target)
                 inside = slice(start, start + len(block))
                 self._add(texts, schema, tokenizer, training[inside], inside)
                 start += len(block)
@@ -84,3 +88,11 @@ class TokenUsage:
         longest = max(LEAST_LENGTH, int(self.lengths.max()))
         counts = tuple(self.counts.tolist())
         return dataclasses.replace(schema, counts=counts, max_items=longest)
+
+
+def _check_labels(records: list[Record], target: Target) -> None:
+    """Refuses a record whose number is too far from training's, naming it."""
+    for record in records:
+        label = text_of(record).label
+        if isinstance(label, int | float):
+            check_near(f"record {shown(record.id)}: 'label'", label, target.mean, target.scale)

@@ -9,7 +9,7 @@ import ml_collections
 from cbert import parallel, tasks
 from cbert.data import builder, columns, prepared
 from cbert.data.columns import Split
-from cbert.errors import UserError
+from cbert.errors import UserError, printable, shown, warn
 from cbert.evaluation import breakdown, feature_importance, task_baselines
 from cbert.evaluation.baselines import loader
 from cbert.evaluation.evaluation import MODEL, Evaluation
@@ -46,6 +46,8 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
     if options.by:
         breakdown.check(schema.feature(options.by))
     task = tasks.create(config, config_lib.build_model(config, schema), schema)
+    if options.name and options.name != config.data.name:
+        _check_features(options.data_dir or config.data.dir, options.name, schema)
     if options.masking and not task.masks:
         raise UserError(f"the task {task.name} masks nothing; evaluate without masking")
     settings, file_name = _settings(config, options, task)
@@ -56,6 +58,7 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
     if options.feature_importance:
         permutation = feature_importance.permutation_between_groups(split.groups, schema)
     restored = restore(workdir, config, schema, options.checkpoint)
+    workdir_lib.warn_unfinished(workdir, restored.step, config.train.steps)
     data = parallel.replicate(split.columns)
     predictions = {MODEL: restored.predict(data, split, queries), **baseline_predictions}
     importance = None
@@ -95,6 +98,17 @@ def _settings(
     others = [chosen[field] for field, value in own.items() if chosen[field] != value]
     settings = {"split": options.split, **chosen, "seed": config.seed}
     return settings, "-".join([options.split, *others])
+
+
+def _check_features(data_dir: str, name: str, schema: Schema) -> None:
+    """Warns of the model's context features that other data do not have."""
+    theirs = [feature.name for feature in prepared.load_schema(data_dir, name).features]
+    if absent := [f.name for f in schema.features if f.name not in theirs]:
+        warn(
+            f"{shown(name)} lacks the context features {printable(', '.join(absent))}, which "
+            "are missing to the model in every example; it has: "
+            + (printable(", ".join(theirs)) or "none")
+        )
 
 
 # Runs of a sweep are evaluated one after the other on the same queries.

@@ -150,9 +150,9 @@ def of_numbers(
 ) -> dict[str, Predictions]:
     """The mean, and a ridge regression on the values of the context's features."""
     train, validation = load("train"), load("validation")
-    if train is None or schema.target is None:
+    if train is None or not np.isfinite(train.targets["number"]).any():
         return {}
-    mean = schema.target.mean
+    mean = float(np.nanmean(train.targets["number"], dtype=np.float64))
     numbers = {MEAN: {"prediction": np.full(len(queries), mean)}}
     features = [feature for feature in schema.features if feature.discrete]
     if features:

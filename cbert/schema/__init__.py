@@ -14,7 +14,7 @@ from cbert.schema.feature import Feature
 from cbert.schema.history import History
 from cbert.schema.kinds import KINDS, recognise
 from cbert.schema.multi_valued import MultiValued
-from cbert.schema.numbers import FARTHEST, NumberFeature
+from cbert.schema.numbers import NumberFeature
 from cbert.schema.numerical import Numerical
 from cbert.schema.schema import SEQUENCE, SET, TEXT, Schema
 from cbert.schema.target import UNKNOWN_LABEL, Target
@@ -26,7 +26,7 @@ from cbert.schema.tokens import (
     UNKNOWN_VALUE,
     TokenFeature,
 )
-from cbert.schema.values import MASK_ITEM, PAD_ITEM, UNKNOWN_ITEM, is_finite
+from cbert.schema.values import FARTHEST, MASK_ITEM, PAD_ITEM, UNKNOWN_ITEM, is_finite
 from cbert.schema.vector import Vector
 
 __all__ = [

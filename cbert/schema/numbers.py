@@ -11,11 +11,10 @@ import numpy as np
 
 from cbert.errors import UserError, shown
 from cbert.schema.feature import Feature
-from cbert.schema.values import is_finite
+from cbert.schema.values import FARTHEST, check_near, is_finite
 
 V = TypeVar("V", float, list[float])
 
-FARTHEST = 1e12  # In deviations; a number farther from the mean is refused.
 # One farther than this is encoded as this far: methods multiply it up to four times over, and
 # the softmax of much larger logits is not finite in float32.
 LIMIT = 1e4
@@ -54,11 +53,7 @@ class NumberFeature(Feature[V]):
         values = values.reshape(-1, self.entries)
         with np.errstate(over="ignore"):
             standardised = (values - self.mean) / self.scale
-        far = np.abs(standardised) > FARTHEST
-        if far.any():
-            raise UserError(
-                f"context feature {shown(self.name)} is {values[far][0]:g}, too large; check "
-                "its unit"
-            )
+        for value in values[np.abs(standardised) > FARTHEST][:1]:
+            check_near(f"context feature {shown(self.name)}", value, self.mean, self.scale)
         rows[observed, 1:] = standardised.clip(-LIMIT, LIMIT)
         return rows

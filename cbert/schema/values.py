@@ -5,6 +5,7 @@ from cbert.errors import UserError, shown
 PAD_ITEM, UNKNOWN_ITEM, MASK_ITEM = -1, -2, -3
 
 LARGEST = 1e30  # A number beyond it may overflow float32.
+FARTHEST = 1e12  # In deviations; a number farther from the mean is refused.
 LARGEST_SIZE = 2**31 - 1  # A width, a length or a count beyond it fits no machine.
 LONGEST_NAME = 10_000
 _MOST_CODES = 2**31  # A split's codes then take 8 GiB.
@@ -23,6 +24,15 @@ def check_finite(name: str, value: object) -> None:
         raise UserError(
             f"context {name!r} is {shown(value)}; use a finite number, smaller than "
             f"{LARGEST:g} in size, or null"
+        )
+
+
+def check_near(what: str, value: float, mean: float, scale: float) -> None:
+    """Raises `UserError` where a number is farther than `FARTHEST` from its mean."""
+    if abs(value - mean) > FARTHEST * scale:
+        raise UserError(
+            f"{what} is {value:g}, too large beside the training examples' mean, {mean:g}, and "
+            f"deviation, {scale:g}; check its unit"
         )
 
 

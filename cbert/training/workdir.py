@@ -9,7 +9,7 @@ import ml_collections
 
 from cbert import config as config_fields
 from cbert import files
-from cbert.errors import UserError
+from cbert.errors import UserError, warn
 from cbert.schema import Schema, schema_file
 from cbert.training import config as config_lib
 
@@ -89,6 +89,15 @@ def finish(workdir: pathlib.Path, result: dict[str, Any]) -> None:
         shutil.rmtree(path)
     if finished(workdir) != result:
         files.write_text(workdir / FINISHED, json.dumps(result) + "\n")
+
+
+def warn_unfinished(workdir: pathlib.Path, step: int, steps: int) -> None:
+    """Warns where a checkpoint of that step is one of a run that has not come to its end."""
+    if finished(workdir) is None:
+        warn(
+            f"{workdir}: the run is not finished; its checkpoint is of step {step:,}, and the "
+            f"config has {steps:,} steps"
+        )
 
 
 def finished(workdir: pathlib.Path) -> dict[str, Any] | None:
