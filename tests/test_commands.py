@@ -89,7 +89,7 @@ def test_checkpoints_that_cannot_be_used(run_directory, tmp_path):
 
     assert "is not a run's work directory" in refusal(tmp_path)
     assert "use best, last or one of: 2, 4" in refusal(run_directory, "--checkpoint=3")
-    assert "feature 'month' does not exist" in refusal(run_directory, "--by=month")
+    assert "no context feature is called 'month'" in refusal(run_directory, "--by=month")
     absent = shutil.copytree(run_directory, tmp_path / "absent")
     for step in ("2", "4"):
         shutil.rmtree(absent / "checkpoints" / step)

@@ -10,7 +10,7 @@ from cbert.data.prepared import Split
 from cbert.errors import UserError
 from cbert.evaluation import baselines, breakdown, co_occurrence, given_context, metrics
 from cbert.evaluation.co_occurrence import CoOccurrence
-from cbert.schema import SET, UNKNOWN_ITEM, Categorical, Numerical, Schema, Vector
+from cbert.schema import SET, UNKNOWN_ITEM, Categorical, MultiValued, Numerical, Schema, Vector
 from cbert.tasks import ranking
 from cbert.tasks.masked_queries import query_each, query_one
 from cbert.tasks.metric import CorpusMetrics
@@ -63,6 +63,18 @@ def test_numbers_are_sliced_at_their_quarters(numbers, wanted):
     feature = Numerical("children", 4)
     parts = breakdown.by_feature(contexts, feature)
     assert {name: int(inside.sum()) for name, inside in parts.items()} == wanted
+
+
+def test_lists_are_sliced_by_their_values_and_where_they_have_none():
+    lists = [["a", "b"], [], None, ["b"], []]
+    contexts = [json.dumps({"asked": value}) for value in lists]
+    parts = breakdown.by_feature(contexts, MultiValued("asked", 4, ("a", "b"), max_values=2))
+    assert {label: np.flatnonzero(rows).tolist() for label, rows in parts.items()} == {
+        "a": [0],
+        "b": [0, 3],
+        "(empty)": [1, 4],
+        "(missing)": [2],
+    }
 
 
 def test_a_vector_cannot_be_sliced():

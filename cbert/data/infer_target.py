@@ -58,10 +58,8 @@ class TargetAccumulator:
             )
         if kind == NUMBER:
             if len(self._different) == 1:
-                raise UserError(
-                    f"every label is {shown(next(iter(self._different)))}; give records with another one, "
-                    f"or target={NONE}"
-                )
+                (label,) = self._different
+                raise _all_alike(label)
             moments = self._numbers.finish()
             if abs(moments.mean) > MOST_DEVIATIONS * moments.scale:
                 raise UserError(
@@ -74,10 +72,7 @@ class TargetAccumulator:
         counts: dict[str, int] = dict(self._values.get(kind, {}))
         values = sorted(counts, key=lambda value: (-counts[value], value))
         if kind == LABEL and len(values) < 2:
-            raise UserError(
-                f"every label is {shown(values[0])}; give records with another one, or "
-                f"target={NONE}"
-            )
+            raise _all_alike(values[0])
         values.sort(key=lambda v: self._order.index(v) if v in self._order else len(values))
         return Target(kind, tuple(values), tuple(counts[value] for value in values))
 
@@ -89,3 +84,9 @@ class TargetAccumulator:
                 f"the labels are {count} different whole numbers, which a regression learns; "
                 "write them as strings if they are classes"
             )
+
+
+def _all_alike(label: str | float) -> UserError:
+    return UserError(
+        f"every label is {shown(label)}; give records with another one, or target={NONE}"
+    )

@@ -11,7 +11,7 @@ import numpy as np
 from cbert.errors import UserError
 from cbert.schema import Feature
 
-MISSING = "(missing)"
+MISSING, EMPTY = "(missing)", "(empty)"
 
 
 def check(feature: Feature) -> None:
@@ -21,15 +21,19 @@ def check(feature: Feature) -> None:
 
 
 def by_feature(contexts: Sequence[str], feature: Feature) -> dict[str, np.ndarray]:
-    """The examples in each slice of a feature, missing values in one: label to `bool [M]`.
+    """The examples in each slice of a feature: label to `bool [M]`.
 
-    An example with several values is in the slice of each value.
+    An example with several values is in the slice of each value. Missing values are a slice,
+    and so are empty lists.
 
     Args:
       contexts: `[M]`, as JSON text.
       feature: The feature to slice by; it must be discrete.
     """
     column = [json.loads(context).get(feature.name) for context in contexts]
-    missing = np.array([value is None for value in column], bool)
-    slices = feature.slices(column)
-    return {**slices, MISSING: missing} if missing.any() else slices
+    slices = dict(feature.slices(column))
+    for label, absent in ((EMPTY, []), (MISSING, None)):
+        rows = np.array([value == absent for value in column], bool)
+        if rows.any():
+            slices[label] = rows
+    return slices

@@ -63,7 +63,7 @@ class Schema:
             if feature.name == name:
                 return feature
         known = ", ".join(f.name for f in self.features) or "none"
-        raise UserError(f"context feature {name!r} does not exist; the features are: {known}")
+        raise UserError(f"no context feature is called {name!r}; the features are: {known}")
 
     def check_room(self, examples: int) -> None:
         """Raises `UserError` where a column of so many examples is too large."""
