@@ -238,6 +238,9 @@ def evaluate(
     by: str = "",
     feature_importance: bool = False,
     write: bool = True,
+    name: str = "",
+    data_dir: str = "",
+    masking: str = "",
 ) -> EvaluationResult:
     """Evaluates a run beside the baselines.
 
@@ -248,6 +251,9 @@ def evaluate(
       by: A feature of the context, to whose values the summary then has metrics.
       feature_importance: Whether to measure the importance of each feature.
       write: Whether to write `eval/<split>.json` and `.parquet`, which reports read.
+      name: Another prepared data set; by default the run's.
+      data_dir: Where the data lie now; by default where the run found them.
+      masking: `each` item of an example in turn, or `one`; by default as the run's config says.
 
     Raises:
       UserError: the run, its data or the checkpoint are not what they must be, or pandas is
@@ -258,7 +264,7 @@ def evaluate(
     except ImportError as error:
         raise UserError(f'{error}; evaluate needs pip install "cbert[report]"') from None
     options = evaluate_lib.EvaluationOptions(
-        split, checkpoint, by=by, feature_importance=feature_importance
+        split, checkpoint, data_dir, name, masking, by, feature_importance
     )
     evaluation = evaluate_lib.evaluate(workdir, options)
     summary = evaluation_files.summary(evaluation, by)

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import re
+import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -59,9 +60,28 @@ def run(main: Callable[[], None]) -> None:
 
     # Libraries log an error before they raise it, which would be a second line.
     logging.set_verbosity(logging.FATAL)
+    if os.environ.get("CBERT_METHODS"):
+        _load_methods()
     sys.unraisablehook = _main_thread_only(sys.unraisablehook)
     runtime.set_up()
     app.run(guarded, flags_parser=_parse)
+
+
+def _load_methods() -> None:
+    """Registers methods of the user's before the flags, whose help lists their fields."""
+    from cbert.training import config_file  # It takes a second, which few commands need.
+
+    try:
+        config_file.load_methods()
+    except UserError as error:
+        fail(error)
+
+
+def to_copy(module: str, *arguments: str) -> str:
+    """A command to copy into a shell, with the variable that it needs for own methods."""
+    files = os.environ.get("CBERT_METHODS")
+    variable = f"CBERT_METHODS={shlex.quote(files)} " if files else ""
+    return f"{variable}python -m experiments.{module} {shlex.join(arguments)}"
 
 
 def whole_numbers(flag: flags.FlagHolder) -> list[int]:

@@ -23,6 +23,10 @@ _EXCLUDE = flags.DEFINE_string("exclude", "[]", "JSON list of items that are not
 _ONLY = flags.DEFINE_string("only", "null", "JSON list of the items to choose from.")
 
 
+# --help lists them, too.
+flags.adopt_module_key_flags(query_flags)
+
+
 def main() -> None:
     """Completes one query of the command line, or all of a file."""
     query_flags.check_one_input("items=JSON", _ITEMS.value is not None)

@@ -52,6 +52,10 @@ _BLOCK = flags.DEFINE_integer(
 )
 
 
+for _name in ("workdir", "checkpoint", "context", "json"):
+    flags.declare_key_flag(_name)
+
+
 def main() -> None:
     """Shows the means over a split, or the attention of one query."""
     workdir = pathlib.Path(query_flags.WORKDIR.value).expanduser()

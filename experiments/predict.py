@@ -32,6 +32,10 @@ _WORDS = flags.DEFINE_string("words", "null", "JSON list of the words to tag, no
 _K = flags.DEFINE_integer("k", 5, "How many tokens or labels to list.")
 
 
+# --help lists them, too.
+flags.adopt_module_key_flags(query_flags)
+
+
 def main() -> None:
     """Predicts one text of the command line, or all of a file."""
     words = parsed(_WORDS)

@@ -20,7 +20,9 @@ _WORKDIR = flags.DEFINE_string(
 _SPLIT = flags.DEFINE_enum(
     "split", "test", ["train", "validation", "test"], "Which evaluation."
 )
-_BASE = flags.DEFINE_string("base", "none", "Variant that the others are compared with first.")
+_BASE = flags.DEFINE_string(
+    "base", "", "Variant that the others are compared with first; by default the method none."
+)
 _MARGIN = flags.DEFINE_float(
     "margin",
     report_data.MARGIN,

@@ -8,7 +8,6 @@ python -m experiments.sweep --config=configs/meals.py --workdir=runs/rates --met
 import contextlib
 import functools
 import pathlib
-import shlex
 import signal
 import sys
 from typing import Any
@@ -67,9 +66,7 @@ def main() -> None:
         print(described(sweep.failures), file=sys.stderr)
         sys.exit(1)
     if sweep.finished():
-        print(
-            f"\nnext: python -m experiments.report {shlex.quote(f'--workdir={_WORKDIR.value}')}"
-        )
+        print("\nnext: " + command.to_copy("report", f"--workdir={_WORKDIR.value}"))
     else:
         print("\nstopped; the same command goes on")
 

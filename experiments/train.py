@@ -5,7 +5,6 @@ python -m experiments.train --config=configs/meals.py:gsu --seeds=0,1 --workdir=
 """
 
 import pathlib
-import shlex
 
 from absl import flags
 
@@ -63,8 +62,7 @@ def main() -> None:
             print(f"{workdir}: {diagnosis.of_run(workdir)}")
         print(
             f"best validation result {progress.best:.4f} at step {progress.best_step}; "
-            "evaluate it with\n  python -m experiments.evaluate "
-            + shlex.quote(f"--workdir={workdir}")
+            "evaluate it with\n  " + command.to_copy("evaluate", f"--workdir={workdir}")
         )
 
 

@@ -134,7 +134,7 @@ def _write(config: ml_collections.ConfigDict, workdir: pathlib.Path, trial: int)
     flag = shlex.quote(f"--config={path}:{method}")
     print(
         f"\ntrial {trial} is the best; its config is {path}; train it with\n"
-        f"  python -m experiments.train {flag} --workdir=runs/{chosen.data.name}"
+        f"  python -m experiments.train {flag} --workdir=runs/{chosen.data.name}/{method}"
     )
 
 

@@ -159,11 +159,11 @@ def test_what_an_evaluation_does_not_know_is_said(trained, tmp_path, capsys):
     records = [
         {"items": ["a", f"b{n % 5}"], "context": {"occasion": "ab"[n % 2]}} for n in range(90)
     ]
-    cbert.prepare(records, "elsewhere", config["data"]["dir"], cbert.PrepareOptions())
-    options = evaluate.EvaluationOptions(split="test", name="elsewhere")
+    cbert.prepare(records, "elsewhere", config["data"]["dir"], cbert.PrepareOptions("sequence"))
     with pytest.raises(UserError, match="no item of the split is in"):
-        evaluate.evaluate(copy, options)
+        cbert.evaluate(copy, split="test", name="elsewhere")
     error = capsys.readouterr().err
+    assert "'elsewhere' has sequences, and the model learned from sets" in error
     assert "'elsewhere' lacks the context features" in error
     assert "every example; it has: occasion" in error
     evaluated = evaluate.evaluate(copy, evaluate.EvaluationOptions(split="validation"))

@@ -13,7 +13,7 @@ from cbert.sweep import points
 from cbert.training import config as config_lib
 from cbert.training import loop
 from tests import test_benchmark
-from tests.conftest import refused, run, small
+from tests.conftest import ROOT, refused, run, small
 from tests.models import batch, build, encode
 from tests.outside_methods import METHODS
 
@@ -97,6 +97,35 @@ def test_a_sweep_knows_its_controls(data_dir, schema):
     )
     unit = 2 * (2 * 16 + 1)  # One more hidden unit in each of two layers adds so many.
     assert gsu <= size < gsu + unit
+
+
+def test_every_command_knows_it_by_its_file(data_dir, tmp_path):
+    block = (ROOT / "README.md").read_text().split("This is a whole one")[1]
+    file = tmp_path / "mine.py"
+    file.write_text(block.split("```python\n")[1].split("```")[0])
+    file.write_text(file.read_text() + "\nfrom configs.base import get_config\n")
+    workdir, registered = tmp_path / "runs", {"CBERT_METHODS": str(file)}
+    config = [
+        *(f"--config={file}:{NAME}", f"--config.data.dir={data_dir}"),
+        *("--config.data.name=small", "--config.model.dimension=16", "--config.model.heads=2"),
+        *("--config.model.layers=1", "--config.model.feed_forward=16"),
+        *("--config.train.batch_size=32", "--config.train.steps=4"),
+        *("--config.train.eval_every=4", "--config.train.checkpoint_every=4"),
+        *("--config.train.length_buckets=1", "--config.optimizer.warmup_steps=1"),
+    ]
+    # A config file that registers it is enough for the processes that a sweep starts.
+    arguments = f"--workdir={workdir}", f"--methods=none,{NAME}", "--nofeature_importance"
+    done = run("sweep", *config, *arguments)
+    (advised,) = [line for line in done.stdout.splitlines() if line.startswith("next: ")]
+    assert advised.startswith(f"next: CBERT_METHODS={file} python -m experiments.report")
+    run("report", f"--workdir={workdir}", **registered)
+    assert f"\n{NAME},variant" in (workdir / "report" / "results.csv").read_text()
+    trained = workdir / f"{NAME}-seed0"
+    run("evaluate", f"--workdir={trained}", "--masking=one", **registered)
+    error = refused("evaluate", f"--workdir={trained}")
+    assert "model.method is 'scaled_input', which is not one of this version's; if" in error
+    done = run("evaluate", f"--workdir={trained}", check=2, CBERT_METHODS="absent.py")
+    assert done.stderr.startswith("error: absent.py: no such file")
 
 
 def test_its_operations_are_those_of_the_traced_model(monkeypatch):

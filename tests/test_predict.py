@@ -310,3 +310,4 @@ def test_other_refusals(predictor, sequences):
     tiny = dataclasses.replace(sequences.schema.feature("year"), scale=1e-12)
     checker = Checker(dataclasses.replace(sequences.schema, features=(tiny,)), True)
     assert "too large beside" in refusal(checker.context, {"year": 1e29})
+    assert checker.context({"year": np.int64(2000)}).values["year"] == 2000

@@ -303,8 +303,11 @@ def test_a_method_is_the_base_by_whatever_its_only_variant_is_called(tmp_path):
         tmp_path, "none", 0, name="b", optimizer__learning_rate=1e-2, model__feed_forward=48
     )
     write_run(tmp_path, "gs", 0, name="c", optimizer__learning_rate=1e-3)
+    assert report_data.load(tmp_path, "test").base == "none learning_rate=0.01"
     data = report_data.load(tmp_path, "test", "none")
     assert data.base == "none learning_rate=0.01"
     assert "none learning_rate=0.01, wide" in data.variants
     write_run(tmp_path, "none", 0, name="d", optimizer__learning_rate=1e-1)
     assert "no variant is called 'none'; use one of" in refusal(tmp_path)
+    data = report_data.load(tmp_path, "test")  # None stands for the method alone.
+    assert data.base == next(iter(data.variants))

@@ -1,6 +1,7 @@
 """What tables and records may hide: open quotes, columns without names, unknown fields."""
 
 import dataclasses
+from csv import writer as csv_writer
 
 import pyarrow
 import pyarrow.parquet
@@ -117,6 +118,18 @@ def test_a_schema_decides_the_kinds_of_csv_columns(tmp_path):
     assert read(path, columns=columns)[0].context["zip"] == 10000.0
     with pytest.raises(UserError, match="multi_valued and history both name 'tags'"):
         tables.Columns(multi_valued=("tags",), history=("tags",)).check_kinds()
+
+
+@pytest.mark.parametrize("cell", ["['a b', 'c']", "[]", "[0.5, -1e-3]", "[ 1.  2.]", '["a"]'])
+def test_a_list_as_python_writes_it_is_refused(tmp_path, cell):
+    path = tmp_path / "in.csv"
+    for header, row in (("items,bought", ("a", cell)), ("items,age", (cell, "3"))):
+        with path.open("w", newline="") as file:
+            csv_writer(file).writerows([header.split(","), row])
+        with pytest.raises(UserError, match=r"in.csv:2: column '\w+' has .*, a list as Python"):
+            read(path)
+    path.write_text("items,size\n[sic]|b,[about] a metre [1]\n")
+    assert read(path)[0].items == ["[sic]", "b"]
 
 
 def test_values_that_a_given_schema_leaves_out_are_counted(tmp_path, capsys):

@@ -136,6 +136,10 @@ def _numerical(
     return numerical | set(columns.numerical)
 
 
+# An empty list, or one of strings or numbers.
+_LIST = re.compile(r"""\[\s*(['"].*['"]|-?[\d.][-+\d.,\seE]*)?\s*\]""", re.DOTALL)
+
+
 def _record(
     cells: list[str], field_of: dict[str, str], numerical: set[str], columns: Columns
 ) -> dict[str, Any]:
@@ -147,6 +151,11 @@ def _record(
     record: dict[str, Any] = {}
     context: dict[str, Any] = {}
     for (name, field), cell in zip(field_of.items(), cells, strict=True):
+        if field in ("items", "context") and _LIST.fullmatch(cell):
+            raise RowError(
+                f"column {shown(name)} has {shown(cell)}, a list as Python writes it; write "
+                "Parquet, or the values with a separator between them"
+            )
         if field in ("items", "words", "tags"):
             parts = _parts(cell, columns.separator)
             record[field] = parts if parts or field == "items" else None

@@ -46,11 +46,10 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
     if options.by:
         breakdown.check(schema.feature(options.by))
     task = tasks.create(config, config_lib.build_model(config, schema), schema)
-    if options.name and options.name != config.data.name:
-        _check_features(options.data_dir or config.data.dir, options.name, schema)
     if options.masking and not task.masks:
         raise UserError(f"the task {task.name} masks nothing; evaluate without masking")
     settings, file_name = _settings(config, options, task)
+    _check_data(options.data_dir or config.data.dir, settings["data"], schema)
     split, queries, baseline_predictions = _query(
         task, options.data_dir or config.data.dir, settings, schema
     )
@@ -100,14 +99,17 @@ def _settings(
     return settings, "-".join([options.split, *others])
 
 
-def _check_features(data_dir: str, name: str, schema: Schema) -> None:
-    """Warns of the model's context features that other data do not have."""
-    theirs = [feature.name for feature in prepared.load_schema(data_dir, name).features]
-    if absent := [f.name for f in schema.features if f.name not in theirs]:
+def _check_data(data_dir: str, name: str, schema: Schema) -> None:
+    """Warns of data of another kind, or without some of the model's context features."""
+    theirs = prepared.load_schema(data_dir, name)
+    if theirs.kind != schema.kind:
+        warn(f"{shown(name)} has {theirs.kind}s, and the model learned from {schema.kind}s")
+    names = [feature.name for feature in theirs.features]
+    if absent := [f.name for f in schema.features if f.name not in names]:
         warn(
             f"{shown(name)} lacks the context features {printable(', '.join(absent))}, which "
             "are missing to the model in every example; it has: "
-            + (printable(", ".join(theirs)) or "none")
+            + (printable(", ".join(names)) or "none")
         )
 
 

@@ -5,6 +5,8 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from cbert.data.records import plain_value
 from cbert.errors import UserError, shown
 from cbert.schema import Schema, recognise
@@ -34,7 +36,10 @@ def check(schema: Schema, context: Any) -> CheckedContext:
         _check_feature(schema, name)
     values, unknown = {}, {}
     for feature in schema.features:
-        value = plain_value(feature.name, context.get(feature.name))
+        value = context.get(feature.name)
+        if isinstance(value, np.generic | np.ndarray):
+            value = value.tolist()
+        value = plain_value(feature.name, value)
         if value is not None:
             recognise(feature.name, value)
             unknown[feature.name] = feature.validate(value, schema.codes)

@@ -67,14 +67,15 @@ class ReportData:
 
 
 def load(
-    directory: str | pathlib.Path, split: str, base: str, margin: float = MARGIN
+    directory: str | pathlib.Path, split: str, base: str = "", margin: float = MARGIN
 ) -> ReportData:
     """Reads the directory of a sweep.
 
     Args:
       directory: The directory.
       split: The split that the runs were evaluated on.
-      base: The label of the variant that the others are compared with first.
+      base: The label of the variant that the others are compared with first; empty takes that
+        of the method `none`, or the first one if there is none or several.
       margin: See `ReportData`; in nats, or as a fraction for a metric in percent.
 
     Raises:
@@ -90,7 +91,7 @@ def load(
         for label, seeds in groups.items()
         if (kept := {seed: run for seed, run in seeds.items() if not unusable[run.name]})
     }
-    base = _full_name(base, list(usable), list(groups))
+    base = _full_name(base, list(usable), list(groups)) if base else _first(list(usable))
     if not usable:
         name, why = next(iter(unusable.items()))
         raise UserError(
@@ -105,6 +106,12 @@ def load(
     return ReportData(
         directory, split, base, loaded, metrics, queries, margin, settings, missing
     )
+
+
+def _first(usable: list[str]) -> str:
+    """The base variant where none was named."""
+    without = [one for one in usable if one.split()[0] == "none" and ", " not in one]
+    return without[0] if len(without) == 1 else "".join(usable[:1])
 
 
 def _full_name(base: str, usable: list[str], labels: list[str]) -> str:

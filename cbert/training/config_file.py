@@ -1,6 +1,7 @@
 """Config files: Python files whose `get_config(argument)` returns a config."""
 
 import importlib.util
+import os
 import pathlib
 import traceback
 import types
@@ -12,12 +13,26 @@ import ml_collections
 import cbert
 from cbert.config import check_name, check_names, declarations, flat
 from cbert.errors import UserError, shown
+from cbert.model import conditioning
 from cbert.training import config as config_lib
 from cbert.training.config_sections import sections
 
 _ADVICE = "give the path of a config file, such as configs/base.py:gsu"
 
+# The environment variable that names Python files, with commas, which register methods.
+METHODS_VARIABLE = "CBERT_METHODS"
+
 T = TypeVar("T")
+
+
+def load_methods() -> None:
+    """Runs the files of `CBERT_METHODS`, whose methods every command then knows.
+
+    Raises:
+      UserError: there is no such file, or it raises an error.
+    """
+    for path in filter(None, os.environ.get(METHODS_VARIABLE, "").split(",")):
+        load_module(path)
 
 
 def read(source: str | pathlib.Path) -> ml_collections.ConfigDict:
@@ -33,7 +48,11 @@ def read(source: str | pathlib.Path) -> ml_collections.ConfigDict:
     if pathlib.Path(source).expanduser().is_dir():
         return config_lib.load(pathlib.Path(source).expanduser()).unlock()
     path, _, argument = str(source).partition(":")
+    known = set(conditioning.NAMES)
     module = load_module(path)
+    if set(conditioning.NAMES) > known:
+        # The processes that this one starts, such as a sweep's, need the methods, too.
+        os.environ.setdefault(METHODS_VARIABLE, str(pathlib.Path(path).absolute()))
     if not hasattr(module, "get_config"):
         raise UserError(f"{path} has no get_config(); write one, as configs/base.py has")
     config = _call(path, lambda: module.get_config(*([argument] if argument else [])))
