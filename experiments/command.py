@@ -32,6 +32,10 @@ _PLAIN = {
     r"give --\1=VALUE, which --help explains",
     r"invalid literal for int\(\) with base 10: '.*'": "give a whole number",
     "could not convert string to float: '.*'": "give a number",
+    r"\('Non-boolean argument to boolean flag', .*\)": "give true or false",
+    r"Found (--config\.\S+) in argv before a value for --config was specified": (
+        r"\1 overrides a config; give --config=FILE before it"
+    ),
 }
 
 

@@ -21,7 +21,7 @@ def test_work_directories_that_cannot_be_loaded(trained, tmp_path):
     with pytest.raises(UserError, match="no checkpoint; train first"):
         cbert.load(bare)
     (bare / "schema.json").unlink()
-    with pytest.raises(UserError, match="no such schema"):
+    with pytest.raises(UserError, match=r"has lost its schema.json; copy that of the data"):
         cbert.load(bare)
 
 

@@ -75,7 +75,7 @@ def test_protocol_errors_and_too_many_connections_are_refused_as_json(served):
     ):
         status, headers, body = raw(served, request)
         assert (status, headers["Content-Type"]) == (400, "application/json")
-        assert json.loads(body) == {"error": "the request is not HTTP as RFC 9112 has it"}
+        assert json.loads(body)["error"].startswith("the request is not HTTP as RFC 9112 has")
         assert headers["X-Content-Type-Options"] == "nosniff"
     clients = [open_socket(served) for _ in range(512)]
     status, response = ask(served, "/health")

@@ -47,7 +47,7 @@ def test_names_and_overrides():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"methods": ["gus"]}, "methods has 'gus'; it must be some of none, c, np, gs, gsu"),
+        ({"methods": ["gus"]}, "methods has 'gus'; did you mean gs? It must be some of none, c, np, gs, gsu"),
         ({"settings": ["optimizer.rate=1"]}, "no field 'optimizer.rate'; is it 'optimizer."),
         ({"settings": ["train.steps=many"]}, "takes a value of type int, not 'many'"),
         ({"settings": ["train.steps"]}, "the setting 'train.steps' has no values; write it as"),
@@ -190,7 +190,7 @@ def whole(data_dir, tmp_path_factory):
     trained.send_signal(signal.SIGCONT)
     assert re.search("gs-seed0 +finished +200/200", sweep.communicate(timeout=120)[0])
     assert trained.wait() == sweep.returncode == 0
-    assert f"resuming {workdir} at step 200" in log.read_text()
+    assert f"{workdir} is finished, at step 200" in log.read_text()
     return workdir
 
 

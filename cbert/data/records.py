@@ -64,7 +64,9 @@ class Validator:
     def __call__(self, row: Any, line: int) -> Record:
         """Checks one row; raises `RowError`."""
         if not isinstance(row, dict):
-            raise RowError(f"a record must be an object, not {shown(row)}")
+            is_list = isinstance(row, list)
+            what = "a list; write one object a line" if is_list else shown(row)
+            raise RowError(f"a record must be an object, not {what}")
         is_text = self._kind == schema_lib.TEXT
         text = validated(row) if is_text else None
         items = [] if is_text else self._items(row)

@@ -55,6 +55,10 @@ def predict(
     source, target = pathlib.Path(source).expanduser(), pathlib.Path(target).expanduser()
     if not target.parent.is_dir():
         raise UserError(f"{target}: no such directory; make it first")
+    if target.suffix in (".csv", ".parquet"):
+        raise UserError(
+            f"{target}: the results are JSON Lines; give a name that ends in .jsonl"
+        )
     if target.resolve() == source.resolve():
         raise UserError(f"{target}: give a file that is not the input")
     bad_rows = readers.BadRows(source, skip_bad_rows)
@@ -71,7 +75,8 @@ def predict(
             while block := list(itertools.islice(queries, TEXT_BLOCK if of_texts else BLOCK)):
                 heads, encoded = zip(*block, strict=True)
                 for head, result in zip(heads, compute(encoded), strict=True):
-                    file.write(json.dumps({**head, **result.to_dict()}) + "\n")
+                    line = {**head, **result.to_dict()}
+                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
                 count += len(block)
         if not count:
             wanted = " or ".join(map(repr, _required(defaults)))

@@ -97,7 +97,11 @@ class _Protocol(H11Protocol):
             self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "the request is not HTTP as RFC 9112 has it")
+        self._refuse(
+            400,
+            "the request is not HTTP as RFC 9112 has it; a path has ASCII "
+            "characters alone, others are percent-encoded",
+        )
 
     def _abort(self) -> None:
         """Closes at once; with this option the kernel does not go on sending, either."""

@@ -108,8 +108,12 @@ def _methods(
         elif name in (known := {**{n: {METHOD: n} for n in conditioning.NAMES}, **controls()}):
             yield name, known[name]
         else:
-            names = ", ".join(dict.fromkeys([*own, *known]))
-            raise UserError(f"methods has {name!r}; it must be some of {names}")
+            names = dict.fromkeys([*own, *known])
+            near = difflib.get_close_matches(name, names, 1)
+            advice = f"did you mean {near[0]}? It" if near else "it"
+            raise UserError(
+                f"methods has {name!r}; {advice} must be some of {', '.join(names)}"
+            )
 
 
 def controls() -> dict[str, dict[str, Any]]:

@@ -61,7 +61,9 @@ def open_all(
     seed_runs = []
     for seed, path, own, (_, progress) in zip(run.seeds, paths, opened, restored, strict=True):
         if first:
-            print(f"resuming {path} at step {first}", flush=True)
+            done = workdir_lib.finished(path) is not None
+            state = f"{path} is finished, at" if done else f"resuming {path} at"
+            print(f"{state} step {first}", flush=True)
         name = f"seed {seed}  " if len(paths) > 1 else ""
         writer = stack.enter_context(Writer(path, first, others))
         seed_runs.append(SeedRun(name, path, progress, own, writer))

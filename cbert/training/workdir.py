@@ -25,7 +25,12 @@ def read(workdir: pathlib.Path) -> tuple[ml_collections.ConfigDict, Schema]:
     Raises:
       UserError: the directory is not a run's, or one of the two files is damaged.
     """
-    return config_lib.load(workdir), schema_file.load(workdir / SCHEMA)
+    config = config_lib.load(workdir)
+    if not (workdir / SCHEMA).exists():
+        raise UserError(
+            f"{workdir} has lost its {SCHEMA}; copy that of the data {config.data.name!r}"
+        )
+    return config, schema_file.load(workdir / SCHEMA)
 
 
 def check(
