@@ -296,6 +296,19 @@ def test_without_a_library_one_line_says_what_to_install(monkeypatch, library):
         writers.check_libraries()
 
 
+def test_options_of_other_methods_make_no_variant(tmp_path):
+    write_run(tmp_path, "gs", 0, name="a")
+    write_run(tmp_path, "gs", 1, name="b", model__gsu__update_norm="before")
+    write_run(tmp_path, "gsu", 0, name="c")
+    write_run(tmp_path, "gsu", 0, name="d", model__gsu__update_norm="before")
+    loaded = report_data.load(tmp_path, "test").variants
+    assert {label: list(one.runs) for label, one in loaded.items()} == {
+        "gs": [0, 1],
+        "gsu update_norm=after": [0],
+        "gsu update_norm=before": [0],
+    }
+
+
 def test_a_method_is_the_base_by_whatever_its_only_variant_is_called(tmp_path):
     """Each method has the rate that suits it, and so all have a rate in their names."""
     write_run(tmp_path, "none", 0, name="a", optimizer__learning_rate=1e-2)

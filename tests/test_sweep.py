@@ -47,7 +47,10 @@ def test_names_and_overrides():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"methods": ["gus"]}, "methods has 'gus'; did you mean gs? It must be some of none, c, np, gs, gsu"),
+        (
+            {"methods": ["gus"]},
+            "methods has 'gus'; did you mean gs? It must be some of none, c, np, gs, gsu",
+        ),
         ({"settings": ["optimizer.rate=1"]}, "no field 'optimizer.rate'; is it 'optimizer."),
         ({"settings": ["train.steps=many"]}, "takes a value of type int, not 'many'"),
         ({"settings": ["train.steps"]}, "the setting 'train.steps' has no values; write it as"),

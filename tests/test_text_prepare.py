@@ -14,6 +14,7 @@ from cbert.errors import UserError
 from cbert.schema import SPECIAL_TOKENS, schema_file
 from cbert.tasks.multi_label import MultiLabel
 from cbert.tasks.span import Span
+from cbert.tasks.tagging import Tagging
 from tests.conftest import refused
 from tests.test_text_records import write
 
@@ -153,6 +154,29 @@ def test_tags_stand_at_the_first_piece_of_each_word(tmp_path):
     assert validation.token_columns["tags"][0, :4].tolist() == [-1, 0, -1, -1]
     assert validation.token_columns["word_starts"][0, :4].tolist() == [-1, 0, 1, -1]
     assert summary["target"]["unknown"] == 1
+
+
+def test_spans_of_tags_that_training_lacks_are_missed(tmp_path):
+    examples = rows(6)
+    for n, tags in enumerate(["O B-new I-new", "B-new I-new I-new", "B-x O O", "B-x I-x O"]):
+        split = "train" if n > 1 else "validation"
+        examples[n] |= {"words": ["a", "b", "c"], "tags": tags.split(), "split": split}
+    schema, _, held_out = make_prepared(tmp_path, examples, split="validation")
+    task = Tagging(None, schema)
+    queries = task.queries(held_out, "")
+    order = np.argsort([held_out.ids[row] for row in queries.rows])
+    assert queries.weights[order].tolist() == [1, 0]
+    out, begin = (schema.target.codes[tag] for tag in ("O", "B-x"))
+    predicted = np.full((2, schema.max_items), out, np.int32)
+    predicted[order[0], 1] = begin  # One span is found where there is none.
+    predictions = {"tags": predicted, "log_probability": np.zeros(2)}
+    for one in (queries, task.read_queries(task.table(held_out, queries))):
+        tags = predicted if one is queries else predicted[:, 1:4]
+        sums = task.corpus_metrics({**predictions, "tags": tags}, one).statistics
+        assert sums[order].tolist() == [[0, 1, 1], [0, 0, 1]]
+    accuracy = task.metric_values(predictions, queries)["accuracy"]
+    assert accuracy[order].tolist() == [0, 0]
+    assert task.table(held_out, queries)["tags"][order[1]] == ["B-new", "I-new", "I-new"]
 
 
 def test_numbers_that_float32_cannot_tell_apart_are_refused(tmp_path):

@@ -78,6 +78,8 @@ class GivenContext:
 
     def _tune(self, validation: Split) -> None:
         queries = self._tuned(validation).first(TUNING_EXAMPLES)
+        if not len(queries):
+            return
         indicate = indicator(self._features, validation)
         best = np.inf
         for smoothing in SMOOTHINGS:

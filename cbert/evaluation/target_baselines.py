@@ -33,6 +33,8 @@ def of_tags(
     if train is None or schema.target is None:
         return {}
     tags = FrequentTags(train, schema)
+    if not tags.counts.any():
+        return {}
     tagged = {FREQUENT_TAG: tags.predict(split, queries)}
     if schema.features:
         given = GivenContext(
@@ -113,7 +115,7 @@ class FrequentTags:
             own = true[row, position]
             each = np.take_along_axis(scores, np.maximum(own, 0)[:, None], axis=1)[:, 0]
             nats += np.bincount(row, np.where(own >= 0, each, 0), len(queries))
-        return {"log_probability": nats / queries.weights, "tags": tags}
+        return {"log_probability": nats / np.maximum(queries.weights, 1), "tags": tags}
 
     def _log_probabilities(self, codes: np.ndarray) -> np.ndarray:
         """log p(t | w) of some words, `[n, T]`."""
@@ -214,6 +216,8 @@ def of_label_lists(
         return {}
     labels = train.targets["labels"]
     known = labels[labels[:, 0] >= 0]
+    if not len(known):
+        return {}
     frequency = (known.sum(axis=0) + 0.5) / (len(known) + 1)
     probability = np.tile(frequency, (len(queries), 1))
     true = queries.targets["labels"] > 0

@@ -51,6 +51,8 @@ def of_labels(
     if train is None or schema.target is None:
         return {}
     counts = np.bincount(observed_labels(train).items, minlength=len(schema.target.values))
+    if not counts.any():
+        return {}
     log_probabilities = np.tile(log_fractions(counts), (len(queries), 1))
     labels = queries.targets["label"]
     classified = {MAJORITY: _classified(log_probabilities, labels)}

@@ -42,10 +42,11 @@ def group(runs: list[RunDirectory]) -> dict[str, dict[int, RunDirectory]]:
 
 
 def identity(config: ml_collections.ConfigDict) -> Fields:
-    """The fields that make a variant: all fields that change a result, except the seed."""
+    """The fields that make a variant: all fields that change its result, except the seed."""
     fields = config_lib.fields(config)
     del fields["seed"]
-    return fields
+    sections = {f"model.{name}" for name in conditioning.METHODS if name != fields[METHOD]}
+    return {name: v for name, v in fields.items() if name.rpartition(".")[0] not in sections}
 
 
 def label(variants: list[Fields]) -> list[str]:
@@ -93,7 +94,8 @@ def _differing(plain: list[Fields]) -> dict[str, Counts]:
     for name in sorted({name for fields in plain for name in fields} - {METHOD}):
         counts: Counts = collections.defaultdict(collections.Counter)
         for fields in plain:
-            counts[fields[METHOD]][json.dumps(fields.get(name))] += 1
+            if name in fields:  # A method's section is that of its variants alone.
+                counts[fields[METHOD]][json.dumps(fields[name])] += 1
         if len(set().union(*counts.values())) > 1:
             differing[name] = counts
     return differing

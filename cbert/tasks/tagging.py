@@ -14,6 +14,7 @@ import numpy as np
 import optax
 
 from cbert.data.columns import Split
+from cbert.data.text_records import Text
 from cbert.errors import UserError
 from cbert.model.config import ModelConfig
 from cbert.model.heads import TaggingHead
@@ -26,8 +27,6 @@ from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
 Array = jax.Array
-# What a tag that is not in the schema is read as: a span that no model can find.
-UNKNOWN_TAG = "B-(unknown)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Tagging(TextTask):
     """Gives each word one of the tags of the schema's target; a query is a sentence.
 
     Words that were cut off and tags that are not in the schema are left out of cross-entropy
-    and accuracy. A tag that is not in the schema counts as a span that was missed.
+    and accuracy. Spans of tags that are not in the schema count as missed.
 
     Attributes:
       expected_count: Mean number of tagged words an example in the whole training split, where
@@ -102,9 +101,27 @@ class Tagging(TextTask):
         return total / normaliser, {"loss": (total, weighted(tags >= 0, batch).sum())}
 
     def queries(self, split: Split, masking: str) -> ExampleQueries:
-        """Every example with a tag that is known, whatever `masking` says."""
-        words = (split.token_columns["tags"] >= 0).sum(axis=1)
-        return query_known(split, words, ("tags", "word_starts"))
+        """Every example with tags, whatever `masking` says; it weighs its words of known tags.
+
+        `names` are the tags of its words as the record has them, those that were cut off left
+        out.
+        """
+        starts = split.token_columns["word_starts"]
+        queries = query_known(split, (starts >= 0).any(axis=1), ("tags", "word_starts"))
+        words = (queries.targets["tags"] >= 0).sum(axis=1)
+        if not words.any():
+            raise UserError(
+                "no word of the split has a tag that is in the schema; evaluate another split"
+            )
+        names = np.empty(len(queries), object)
+        for query, row in enumerate(queries.rows):
+            tags = Text.from_json(split.texts[row]).tags or []
+            names[query] = [tags[word] for word in starts[row][starts[row] >= 0]]
+        return dataclasses.replace(
+            queries,
+            targets={**queries.targets, "names": names},
+            weights=words.astype(np.float64),
+        )
 
     def predict(
         self, params: Any, columns: dict[str, Any], query: dict[str, Array]
@@ -121,7 +138,7 @@ class Tagging(TextTask):
         predicted = jnp.pad(
             log_probabilities.argmax(axis=2), ((0, 0), (0, rest)), constant_values=-1
         )
-        mean = jnp.where(known, own, 0).sum(axis=1) / known.sum(axis=1)
+        mean = jnp.where(known, own, 0).sum(axis=1) / jnp.maximum(known.sum(axis=1), 1)
         return {"log_probability": mean, "tags": predicted}
 
     def metric_values(
@@ -132,23 +149,21 @@ class Tagging(TextTask):
         correct = (predictions["tags"] == tags) & (tags >= 0)
         return {
             "cross_entropy": -predictions["log_probability"].astype(np.float64),
-            "accuracy": correct.sum(axis=1) / queries.weights,
+            "accuracy": correct.sum(axis=1) / np.maximum(queries.weights, 1),
         }
 
     def corpus_metrics(
         self, predictions: dict[str, np.ndarray], queries: ExampleQueries
     ) -> CorpusMetrics:
         """Precision, recall and F1 of spans."""
-        starts, tags = queries.targets["word_starts"], queries.targets["tags"]
-        pairs = zip(
-            self._names(starts, tags), self._names(starts, predictions["tags"]), strict=True
-        )
-        counts = np.array([spans.count(truth, predicted) for truth, predicted in pairs])
+        predicted = self._names(queries.targets["word_starts"], predictions["tags"])
+        pairs = zip(queries.targets["names"], predicted, strict=True)
+        counts = np.array([spans.count(truth, own) for truth, own in pairs])
         return CorpusMetrics(counts.astype(np.float64), spans.scores)
 
     def _names(self, word_starts: np.ndarray, tags: np.ndarray) -> list[list[str]]:
-        """The tags of each sentence's words."""
-        values = (*self.schema.known_target.values, UNKNOWN_TAG)  # The code -1 is the last one.
+        """The predicted tags of each sentence's words."""
+        values = self.schema.known_target.values
         return [
             [values[code] for code in row[starts >= 0]]
             for starts, row in zip(word_starts, tags, strict=True)
@@ -163,11 +178,7 @@ class Tagging(TextTask):
 
     def table(self, split: Split, queries: ExampleQueries) -> dict[str, Any]:
         """The text and the tags of its words, as far as they were not cut off."""
-        starts, tags = queries.targets["word_starts"], queries.targets["tags"]
-        return {
-            **texts(split, queries.rows),
-            "tags": self._names(starts, tags),
-        }
+        return {**texts(split, queries.rows), "tags": list(queries.targets["names"])}
 
     def read_queries(self, columns: Mapping[str, np.ndarray]) -> ExampleQueries:
         """The queries of an evaluation's table, as if each word were one token."""
@@ -175,7 +186,8 @@ class Tagging(TextTask):
         lengths = np.array([len(names) for names in columns["tags"]])
         word = np.arange(tags.shape[1])
         starts = np.where(word < lengths[:, None], word, -1)
-        return all_queries({"tags": tags, "word_starts": starts}, (tags >= 0).sum(axis=1))
+        targets = {"tags": tags, "word_starts": starts, "names": columns["tags"]}
+        return all_queries(targets, (tags >= 0).sum(axis=1))
 
     def read_predictions(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The mean log-probability, and the predicted tags of the words."""

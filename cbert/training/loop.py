@@ -190,7 +190,9 @@ def _write_rows(
     """Writes every seed's means since the last row, and shows the mean over seeds."""
     rate = {"learning_rate": float(run.learning_rate(step - 1))}
     rows = [{**row, **rate} for row in accumulator.close()]
-    mean = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+    # A seed without a step in the window, or without weight in it, has no loss there.
+    names = dict.fromkeys(name for row in rows for name in row)
+    mean = {n: float(np.mean([row[n] for row in rows if n in row])) for n in names}
     speed = clock.report(step, mean)
     for seed_run, row in zip(seed_runs, rows, strict=True):
         seed_run.writer.write(step, "train", row, examples_per_second=speed)
