@@ -160,6 +160,8 @@ class Experiment:
             with Checkpoints(path) as checkpoints:
                 saved = state_lib.to_saved(state)
                 checkpoints.save(saved, Progress(best=value, best_step=step))
+            if step >= self.config.train.steps:
+                workdir_lib.finish(path, {"step": step, "best": value, "best_step": step})
 
 
 def build(config: ml_collections.ConfigDict) -> Experiment:

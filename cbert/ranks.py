@@ -8,7 +8,8 @@ Array = jax.Array
 def count_ahead(logits: Array, own: Array, other: Array) -> Array:
     """The number of items that are ranked ahead of the target; its rank is one more.
 
-    Ties count against the target, so that equal logits for all items give the last rank.
+    Ties count against the target, so that equal logits for all items give the last rank, and so
+    do logits that are no numbers.
 
     Args:
       logits: `[Q, V]`, of each query for each item.
@@ -18,4 +19,4 @@ def count_ahead(logits: Array, own: Array, other: Array) -> Array:
     Returns:
       `int32 [Q]`.
     """
-    return ((logits >= own[:, None]) & other).sum(axis=1)
+    return (~(logits < own[:, None]) & other).sum(axis=1)

@@ -1,6 +1,7 @@
 """Weights of examples: a weight of 2 is the example twice, and a weight of 0 is its absence."""
 
 import dataclasses
+import json
 import types
 
 import jax
@@ -11,12 +12,14 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+import cbert
 from cbert.data import columns, prepare, prepared, readers, records
 from cbert.data.batching import Batches
 from cbert.data.in_memory import InMemory
 from cbert.data.streaming import Streaming
 from cbert.errors import UserError
 from cbert.schema import PAD_ITEM
+from cbert.training import loop
 from cbert.training import run as run_lib
 from cbert.training import state as state_lib
 from cbert.training.metric_accumulator import MetricAccumulator
@@ -160,3 +163,23 @@ def test_a_training_split_without_weight_is_refused(data_dir):
     config, schema, split = of_items(data_dir, train__batch_size=4)
     with pytest.raises(UserError, match="every training example has the weight 0"):
         one_step(config, schema, split, range(4), [0, 0, 0, 0])
+
+
+def test_a_seed_without_weight_in_a_window_goes_on(tmp_path, capsys):
+    records = [
+        {
+            "items": [f"item{n % 7}", f"item{n % 5 + 7}"],
+            "group": str(n),
+            "weight": float(n % 10 == 0),
+        }
+        for n in range(200)
+    ]
+    data = cbert.prepare(records, "mine", tmp_path)
+    overrides = {"batch_size": 4, "log_every": 1, "steps": 6, "length_buckets": 1}
+    config = cbert.read_config(f"{data.config}:none", {"train": {**overrides, "patience": 0}})
+    folders = [tmp_path / "one", tmp_path / "two"]
+    loop.train_seeds(config, [0, 1], folders)
+    rows = [[json.loads(line) for line in (path / "metrics.jsonl").open()] for path in folders]
+    windows = [["loss" in row for row in own if row["split"] == "train"] for own in rows]
+    # In some step one of the seeds has a loss, and the other has none.
+    assert any(one != other for one, other in zip(*windows, strict=True))

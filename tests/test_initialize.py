@@ -18,7 +18,7 @@ from cbert.tasks import create
 from cbert.training import config as config_lib
 from cbert.training import loop
 from cbert.training import run as run_lib
-from cbert.training.initialize import Initializer
+from cbert.training.initialize import Initializer, _with_labels_of
 from configs import text
 from tests import steps
 from tests.bert_reference import RANDOM_BERT
@@ -137,6 +137,27 @@ def test_a_pretrained_bert_of_another_size_claims_no_work_directory(directory, t
     with pytest.raises(UserError, match="and the pretrained model's is"):
         loop.train(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_classifier_is_taken_by_the_names_of_its_labels(directory):
+    _, schema = load(directory, "label")
+    values = schema.target.values
+    kernel = np.arange(8.0).reshape(2, 4)
+    classifier = {("classifier", "kernel"): kernel, ("classifier", "bias"): np.arange(4.0)}
+    theirs = dataclasses.replace(
+        huggingface.read(RANDOM_BERT),
+        parameters={**classifier, ("pooler", "bias"): np.ones(2)},
+        labels=("other", *reversed(values)),
+    )
+    taken = _with_labels_of(schema, theirs)
+    order = [1 + list(reversed(values)).index(value) for value in values]
+    np.testing.assert_array_equal(taken.parameters["classifier", "kernel"], kernel[:, order])
+    assert taken.parameters["classifier", "bias"].tolist() == order
+    assert taken.unused == theirs.unused
+    for labels in (("LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3"), (*values[1:], "a", "b")):
+        left = _with_labels_of(schema, dataclasses.replace(theirs, labels=labels))
+        assert set(left.parameters) == {("pooler", "bias")}
+        assert left.unused[-2:] == ("classifier/kernel", "classifier/bias")
 
 
 @pytest.mark.parametrize("kernels", ["fast", "plain"])

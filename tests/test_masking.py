@@ -34,6 +34,14 @@ def apply_masking(masking, codes, indices=None):
     return [np.asarray(part) for part in masked]
 
 
+def test_the_host_counts_as_many_masked_items_as_the_device():
+    lengths = np.arange(513)
+    for rate in np.arange(1, 101) / 100:
+        masking = Masking("rate", float(rate))
+        on_device = masking.count(jnp.asarray(lengths))
+        np.testing.assert_array_equal(masking.count(lengths), on_device, str(rate))
+
+
 def test_one_masks_exactly_one_real_item():
     codes = sets()
     seen, positions, targets, weights = apply_masking(Masking(), codes)

@@ -8,6 +8,7 @@ import pytest
 from cbert.evaluation import task_baselines
 from cbert.evaluation.given_context import indicator
 from cbert.evaluation.target_baselines import FrequentTags
+from cbert.tasks.classification import Classification
 from cbert.tasks.multi_label import MultiLabel
 from cbert.tasks.regression import Regression
 from cbert.tasks.span import Span
@@ -18,7 +19,7 @@ from tests.text_data import load, prepare_texts
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     folder = tmp_path_factory.mktemp("targets")
-    for target in ("tags", "answer", "number", "labels"):
+    for target in ("tags", "answer", "number", "labels", "label"):
         prepare_texts(folder, target)
     return folder
 
@@ -123,3 +124,35 @@ def test_the_frequency_of_labels(directory):
     true = queries.targets["labels"][3]
     nats = -np.log(np.where(true > 0, expected, 1 - expected)).sum()
     assert -baselines["label frequency"]["log_probability"][3] == pytest.approx(nats)
+
+
+@pytest.mark.parametrize(
+    ("task_class", "target", "column"),
+    [
+        (Tagging, "tags", "token_columns"),
+        (MultiLabel, "labels", "targets"),
+        (Classification, "label", "targets"),
+        (Regression, "number", "targets"),
+    ],
+)
+def test_splits_in_which_nothing_is_known(directory, task_class, target, column):
+    split, schema = load(directory, target, "test")
+    task = task_class(None, schema)
+    queries = task.queries(split, "")
+
+    def without(unknown):
+        def other(name):
+            own = load(directory, target, name)[0]
+            columns = getattr(own, column)
+            nothing = np.full_like(columns[target], np.nan if target == "number" else -1)
+            changed = dataclasses.replace(own, **{column: {**columns, target: nothing}})
+            return changed if name == unknown else own
+
+        return task_baselines.predictions(task, other, schema, split, queries)
+
+    assert without("train") == {}
+    untuned = without("validation")
+    assert untuned
+    for predictions in untuned.values():
+        for values in predictions.values():
+            assert np.isfinite(values).all()

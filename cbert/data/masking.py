@@ -39,7 +39,9 @@ class Masking:
         """The number of masked items for a number of real items, of NumPy or JAX."""
         if self.kind == ONE:
             return (real > 0).astype("int32")
-        return (real > 0) * (real * self.rate + 0.5).astype("int32").clip(1)
+        # NumPy would compute in float64, and round some lengths the other way.
+        masked = real.astype("float32") * np.float32(self.rate) + np.float32(0.5)
+        return (real > 0) * masked.astype("int32").clip(1)
 
 
 def mask(

@@ -53,6 +53,11 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
     split, queries, baseline_predictions = _query(
         task, options.data_dir or config.data.dir, settings, schema
     )
+    if options.by in task.slices(split):
+        raise UserError(
+            f"the feature {options.by!r} has the name of slices that every evaluation has; "
+            "prepare the data with another name for it"
+        )
     permutation = None
     if options.feature_importance:
         permutation = feature_importance.permutation_between_groups(split.groups, schema)

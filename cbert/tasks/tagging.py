@@ -107,11 +107,12 @@ class Tagging(TextTask):
         out.
         """
         starts = split.token_columns["word_starts"]
-        queries = query_known(split, (starts >= 0).any(axis=1), ("tags", "word_starts"))
+        tagged = (starts >= 0).sum(axis=1)
+        queries = query_known(split, tagged, ("tags", "word_starts"))
         words = (queries.targets["tags"] >= 0).sum(axis=1)
         if not words.any():
             raise UserError(
-                "no word of the split has a tag that is in the schema; evaluate another split"
+                "no word of the split has a tag that is in the schema; take another split or other data"
             )
         names = np.empty(len(queries), object)
         for query, row in enumerate(queries.rows):

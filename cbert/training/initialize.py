@@ -24,6 +24,7 @@ from cbert.training.state import TrainState
 
 HUGGING_FACE = "hf:"  # What the folder of a Hugging Face model begins with.
 POSITIONS = ("embedding", "positions")
+CLASSIFIER = "classifier"
 
 Path = tuple[str, ...]
 Params = Any
@@ -54,8 +55,9 @@ class Initializer:
         self._tables: dict[Path, tuple[NamedRows, int]] = {}
         if source.startswith(HUGGING_FACE):
             folder = pathlib.Path(source.removeprefix(HUGGING_FACE)).expanduser()
-            self._pretrained = huggingface.read(folder)
-            check_vocabulary(folder, self._pretrained, schema)
+            pretrained = huggingface.read(folder)
+            check_vocabulary(folder, pretrained, schema)
+            self._pretrained = _with_labels_of(schema, pretrained)
         else:
             workdir = pathlib.Path(source).expanduser()
             config, theirs = _read_schema(workdir, schema)
@@ -150,6 +152,22 @@ def check_vocabulary(
         )
 
 
+def _with_labels_of(
+    schema: Schema, pretrained: huggingface.Pretrained
+) -> huggingface.Pretrained:
+    """The pretrained model, its classifier's labels those of the schema, else without it."""
+    labels = schema.target.values if schema.target else ()
+    parameters, unused = dict(pretrained.parameters), pretrained.unused
+    for path in [path for path in parameters if path[0] == CLASSIFIER]:
+        values = parameters.pop(path)
+        if labels and set(labels) <= set(pretrained.labels):
+            order = [pretrained.labels.index(label) for label in labels]
+            parameters[path] = values[..., order]
+        else:
+            unused = (*unused, "/".join(path))
+    return dataclasses.replace(pretrained, parameters=parameters, unused=unused)
+
+
 def _read_schema(
     workdir: pathlib.Path, schema: Schema
 ) -> tuple[ml_collections.ConfigDict, Schema]:
@@ -210,7 +228,7 @@ def _changed(theirs: Schema, schema: Schema) -> set[str]:
         and theirs.target.values == schema.target.values
     )
     if not same_target:
-        changed.add("classifier")
+        changed.add(CLASSIFIER)
     return changed
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from cbert import parallel
 from cbert.data.columns import Split
+from cbert.errors import UserError
 from cbert.tasks import prediction
 from cbert.tasks.base import Task
 from cbert.tasks.masked_queries import ONE
@@ -14,7 +15,10 @@ class Validation:
 
     def __init__(self, split: Split, task: Task, batch_size: int) -> None:
         self._split, self._batch_size = split, batch_size
-        self._queries = task.queries(split, ONE)
+        try:
+            self._queries = task.queries(split, ONE)
+        except UserError as error:
+            raise UserError(f"validation: {error}") from None
         self._task, self._data = task, parallel.replicate(split.columns)
 
     def __call__(self, params: Any) -> dict[str, float]:
