@@ -178,7 +178,7 @@ class MaskedItem:
         queries = query_one(split) if masking == ONE else query_each(split)
         if not len(queries):
             raise UserError(
-                "no item of the split is in the schema's vocabulary; take another split or other data"
+                "no item of the split is in the schema's vocabulary; take another split"
             )
         return queries
 

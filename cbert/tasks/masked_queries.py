@@ -89,6 +89,6 @@ def query_tokens(split: Split, schema: Schema, masking: str) -> ItemQueries:
     may = eligible(split.items, schema)
     rows, positions = each_position(may) if masking == EACH else one_position(may, split.ids)
     if not len(rows):
-        raise UserError("no text of the split has a token; take another split or other data")
+        raise UserError("no text of the split has a token; take another split")
     # Nothing that is a token is ever skipped, but a text may have none.
     return ItemQueries(rows, positions, split.items[rows, positions], int((~may.any(1)).sum()))

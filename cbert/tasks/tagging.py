@@ -112,7 +112,7 @@ class Tagging(TextTask):
         words = (queries.targets["tags"] >= 0).sum(axis=1)
         if not words.any():
             raise UserError(
-                "no word of the split has a tag that is in the schema; take another split or other data"
+                "no word of the split has a tag that is in the schema; take another split"
             )
         names = np.empty(len(queries), object)
         for query, row in enumerate(queries.rows):

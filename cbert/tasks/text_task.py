@@ -82,7 +82,7 @@ def query_known(split: Split, weights: np.ndarray, names: tuple[str, ...]) -> Ex
     rows = np.nonzero(weights)[0].astype(np.int32)
     if not len(rows):
         raise UserError(
-            "no example of the split has a target that is in the schema; take another split or other data"
+            "no example of the split has a target that is in the schema; take another split"
         )
     targets = {name: split.columns[name][rows] for name in names}
     skipped = len(split) - len(rows)
