@@ -2,8 +2,6 @@
 
 import json
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -13,8 +11,6 @@ from cbert.data.summary import format_summary
 from cbert.errors import UserError
 from cbert.schema import SPECIAL_TOKENS, schema_file
 from cbert.tasks.multi_label import MultiLabel
-from cbert.tasks.span import Span
-from cbert.tasks.tagging import Tagging
 from tests.conftest import refused
 from tests.test_text_records import write
 
@@ -118,16 +114,6 @@ def test_label_lists_and_numbers(tmp_path, capsys):
         make_prepared(tmp_path, rows(5, label=7), overwrite=True)
 
 
-def test_data_prepared_again_with_labels_of_another_kind_are_named(tmp_path):
-    numbers = [{**row, "label": int(row["id"])} for row in rows()]
-    schema, _, _ = make_prepared(tmp_path, numbers)
-    strings = [{**row, "label": f"label {row['id']}"} for row in rows()]
-    make_prepared(tmp_path, strings, overwrite=True)
-    mistake = r"own/1.0.0: a record's label is 'label .* of the kind 'number'; take data that"
-    with pytest.raises(UserError, match=mistake):
-        prepared.load(str(tmp_path), "own", "train", schema)
-
-
 def test_tags_stand_at_the_first_piece_of_each_word(tmp_path):
     examples = rows()
     examples[0] |= {"words": ["a", "bx"], "tags": ["O", "B-odd"]}
@@ -154,29 +140,6 @@ def test_tags_stand_at_the_first_piece_of_each_word(tmp_path):
     assert validation.token_columns["tags"][0, :4].tolist() == [-1, 0, -1, -1]
     assert validation.token_columns["word_starts"][0, :4].tolist() == [-1, 0, 1, -1]
     assert summary["target"]["unknown"] == 1
-
-
-def test_spans_of_tags_that_training_lacks_are_missed(tmp_path):
-    examples = rows(6)
-    for n, tags in enumerate(["O B-new I-new", "B-new I-new I-new", "B-x O O", "B-x I-x O"]):
-        split = "train" if n > 1 else "validation"
-        examples[n] |= {"words": ["a", "b", "c"], "tags": tags.split(), "split": split}
-    schema, _, held_out = make_prepared(tmp_path, examples, split="validation")
-    task = Tagging(None, schema)
-    queries = task.queries(held_out, "")
-    order = np.argsort([held_out.ids[row] for row in queries.rows])
-    assert queries.weights[order].tolist() == [1, 0]
-    out, begin = (schema.target.codes[tag] for tag in ("O", "B-x"))
-    predicted = np.full((2, schema.max_items), out, np.int32)
-    predicted[order[0], 1] = begin  # One span is found where there is none.
-    predictions = {"tags": predicted, "log_probability": np.zeros(2)}
-    for one in (queries, task.read_queries(task.table(held_out, queries))):
-        tags = predicted if one is queries else predicted[:, 1:4]
-        sums = task.corpus_metrics({**predictions, "tags": tags}, one).statistics
-        assert sums[order].tolist() == [[0, 1, 1], [0, 0, 1]]
-    accuracy = task.metric_values(predictions, queries)["accuracy"]
-    assert accuracy[order].tolist() == [0, 0]
-    assert task.table(held_out, queries)["tags"][order[1]] == ["B-new", "I-new", "I-new"]
 
 
 def test_numbers_that_float32_cannot_tell_apart_are_refused(tmp_path):
@@ -248,32 +211,6 @@ def test_answers_become_tokens_and_cut_ones_are_counted(tmp_path):
     assert (summary["longer"], schema.target.values) == (1, ())
     printed = format_summary(summary, "leave_out")
     assert "target      answer; 2 examples have none\ncut off     1 answers" in printed
-
-
-def test_training_leaves_out_an_answer_that_was_cut_off(tmp_path):
-    pair = {"text": "who", "text_b": "a " * 20 + "rome"}
-    examples = rows(3, **pair)
-    examples[1]["answer"] = {"text": "rome", "start": 40}
-    examples[2]["answer"] = {"text": "a a", "start": 4}
-    schema, _, train = make_prepared(tmp_path, examples)
-    logits = jnp.stack([jnp.linspace(0, 1, 16), jnp.linspace(1, 0, 16)], axis=1)
-
-    class Fixed(Span):
-        def outputs(self, *_, **__):
-            return jnp.tile(logits, (2, 1, 1))
-
-    task = Fixed(None, schema)
-    loss, metrics = task.loss(None, {**train.columns, "normaliser": 2.0}, {})
-    both = jax.nn.log_softmax(logits, axis=0)
-    own = -(both[5, 0] + both[6, 1]) / 2
-    assert float(loss) == pytest.approx(float(own) / 2, rel=1e-5)
-    assert float(metrics["loss"][1]) == 1
-    queries = task.queries(train, "")
-    predictions = {"start": np.array([0, 5]), "end": np.array([0, 6])}
-    values = task.metric_values(predictions, queries)
-    order = [by_id(train)[name] for name in "12"]
-    assert values["exact_match"][order].tolist() == [0, 1]
-    assert values["answerable_accuracy"][order].tolist() == [0, 1]
 
 
 def test_windows_hold_the_answer_where_they_hold_it_whole(tmp_path):

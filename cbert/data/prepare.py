@@ -4,16 +4,21 @@ The records pass through once, while the schema of sets and sequences is inferre
 wait on disk; memory holds some seventy bytes of each, however many there are.
 """
 
-import collections
 import contextlib
 import dataclasses
-import itertools
 import pathlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from cbert import schema as schema_lib
-from cbert.data import builder, infer_schema, prepare_text, splits, text_examples
+from cbert.data import (
+    builder,
+    infer_schema,
+    prepare_checks,
+    prepare_text,
+    splits,
+    text_examples,
+)
 from cbert.data.collection import Collection
 from cbert.data.hashing import hash64
 from cbert.data.prepare_text import TextOptions
@@ -22,13 +27,12 @@ from cbert.data.record_store import RecordView
 from cbert.data.records import SPLITS, Record
 from cbert.data.summary import summarize
 from cbert.data.token_usage import TokenUsage
-from cbert.errors import UserError, shown, warn
-from cbert.schema import TEXT, MultiValued, NumberFeature, Schema, schema_file
+from cbert.errors import UserError, shown
+from cbert.schema import TEXT, Schema, schema_file
 from cbert.schema.target import ANSWER
-from cbert.schema.values import check_near, check_size
+from cbert.schema.values import check_size
 
 LONGER = ("leave_out", "subsample")
-_BLOCK = 1024  # Records that are encoded at once, for vectors may be long.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,12 +69,12 @@ class Options:
         """Raises `UserError` naming the option that is impossible."""
         splits.check_weights(self.split_weights)
         self.text.check()
-        _check_choice("kind", self.kind, (schema_lib.SET, schema_lib.SEQUENCE, TEXT))
+        prepare_checks.choice("kind", self.kind, (schema_lib.SET, schema_lib.SEQUENCE, TEXT))
         if self.kind != TEXT and (self.text.pack or self.text.pairs or self.text.stride):
             raise UserError(f"pack, pairs and stride are for texts; the kind is {self.kind!r}")
-        _check_choice("longer", self.longer, LONGER)
+        prepare_checks.choice("longer", self.longer, LONGER)
         for name, kind in self.kinds.items():
-            _check_choice(f"the kind of {shown(name)}", kind, tuple(schema_lib.KINDS))
+            prepare_checks.choice(f"the kind of {shown(name)}", kind, tuple(schema_lib.KINDS))
         for name, width in self.widths.items():
             check_size(f"the width of {shown(name)}", width)
         check_size("min_count", self.min_count)
@@ -118,14 +122,14 @@ def prepare(
             schema = _schema(given, collection.by_split(), options)
         else:
             assert accumulator is not None
-            _check_validation(collection.by_split())
+            prepare_checks.validation(collection.by_split())
             schema = accumulator.finish()
         by_split = {split: view for split, view in collection.by_split().items() if len(view)}
         schema.check_room(max(map(len, by_split.values())))
         if given is None:
-            _check_numbers(schema, collection)
+            prepare_checks.numbers(schema, collection)
         else:
-            _check_fit(schema, collection)
+            prepare_checks.fit(schema, collection)
         is_weighted = collection.overview.weights() is not None
         written = builder.write(
             *(data_dir, name, by_split, schema, options.overwrite),
@@ -133,11 +137,6 @@ def prepare(
             description=description,
         )
     return written, summarize(collection.overview, schema, longer, tokens)
-
-
-def _check_choice(what: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise UserError(f"{what} is {shown(value)}; it must be one of {', '.join(choices)}")
 
 
 def _accumulator(options: Options) -> infer_schema.SchemaAccumulator | None:
@@ -217,24 +216,6 @@ def _schema(
     return dataclasses.replace(schema, features=kept)
 
 
-def _check_validation(by_split: dict[str, RecordView]) -> None:
-    if not len(by_split["validation"]):
-        raise UserError(
-            "the validation split is empty; give more groups, other split_weights, or "
-            "records with a 'split' of their own"
-        )
-
-
-def _check_pairs(texts: dict[str, RecordView], examples: dict[str, RecordView]) -> None:
-    """Refuses a split of which no pair could be made."""
-    for split, view in texts.items():
-        if len(view) and not len(examples[split]):
-            raise UserError(
-                f"the {split} split has no pairs, because none of its documents has two texts; "
-                "give the texts of one document the same 'group'"
-            )
-
-
 def _text(
     collection: Collection,
     given: Schema | Callable[[RecordView], Schema] | None,
@@ -244,14 +225,14 @@ def _text(
 ) -> tuple[Collection, Schema, TokenUsage]:
     """The examples of a text data set, their schema, and how they use it."""
     if given is None:
-        _check_validation(collection.by_split())
+        prepare_checks.validation(collection.by_split())
         training = collection.by_split()[SPLITS[0]]
         schema = prepare_text.tokenizing_schema(training, options.text)
     else:
         schema = _schema(given, collection.by_split(), options)
         prepare_text.warn_of_targets(collection.by_split()[SPLITS[0]], schema)
     examples = prepare_text.examples(collection, schema, options.text, directory, stack)
-    _check_pairs(collection.by_split(), examples.by_split())
+    prepare_checks.pairs(collection.by_split(), examples.by_split())
     if given is None:
         features = infer_schema.FeatureAccumulator(
             options.value_min_count, options.widths, options.kinds
@@ -265,40 +246,3 @@ def _text(
         schema = tokens.counted(schema)
         schema_file.check(schema)
     return examples, schema, tokens
-
-
-def _check_numbers(schema: Schema, collection: Collection) -> None:
-    """Refuses a record whose number no model could read, naming it."""
-    for feature in schema.features:
-        if isinstance(feature, NumberFeature):
-            for value, record_id in collection.overview.extremes.get(feature.name, ()):
-                what = f"record {shown(record_id)}: context feature {shown(feature.name)}"
-                check_near(what, value, feature.mean, feature.scale)
-
-
-def _check_fit(schema: Schema, collection: Collection) -> None:
-    """Raises `UserError` where a schema that was given does not fit the records.
-
-    It warns where the schema leaves values out.
-    """
-    records = iter(collection.everything())
-    most = {f.name: f.max_values for f in schema.features if isinstance(f, MultiValued)}
-    cut: collections.Counter[str] = collections.Counter()
-    while block := list(itertools.islice(records, _BLOCK)):
-        try:
-            schema.encode_contexts([record.context for record in block])
-        except UserError as error:
-            raise UserError(f"the schema does not fit: {error}") from None
-        for name, largest in most.items():
-            lists = (record.context.get(name) or () for record in block)
-            cut[name] += sum(len(set(values)) > largest for values in lists)
-    if schema.kind != TEXT and not any(i in schema.codes for i in collection.overview.items):
-        raise UserError(
-            "the schema does not fit: none of the data's items is in its vocabulary"
-        )
-    for name, count in cut.items():
-        if count:
-            warn(
-                f"context {shown(name)} has more than {most[name]} values in {count:,} "
-                "records; the model takes the first ones, by the schema's max_values"
-            )

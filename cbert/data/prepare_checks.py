@@ -1,0 +1,71 @@
+"""What `prepare` refuses of its options, of the records and of a schema that was given."""
+
+import collections
+import itertools
+
+from cbert.data.collection import Collection
+from cbert.data.record_store import RecordView
+from cbert.errors import UserError, shown, warn
+from cbert.schema import TEXT, MultiValued, NumberFeature, Schema
+from cbert.schema.values import check_near
+
+_BLOCK = 1024  # Records that are encoded at once, for vectors may be long.
+
+
+def choice(what: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuses an option that is not one of its choices."""
+    if value not in choices:
+        raise UserError(f"{what} is {shown(value)}; it must be one of {', '.join(choices)}")
+
+
+def validation(by_split: dict[str, RecordView]) -> None:
+    """Refuses data without a validation split."""
+    if not len(by_split["validation"]):
+        raise UserError(
+            "the validation split is empty; give more groups, other split_weights, or "
+            "records with a 'split' of their own"
+        )
+
+
+def pairs(texts: dict[str, RecordView], examples: dict[str, RecordView]) -> None:
+    """Refuses a split of which no pair could be made."""
+    for split, view in texts.items():
+        if len(view) and not len(examples[split]):
+            raise UserError(
+                f"the {split} split has no pairs, because none of its documents has two texts; "
+                "give the texts of one document the same 'group'"
+            )
+
+
+def numbers(schema: Schema, collection: Collection) -> None:
+    """Refuses a record whose number no model could read, naming it."""
+    for feature in schema.features:
+        if isinstance(feature, NumberFeature):
+            for value, record_id in collection.overview.extremes.get(feature.name, ()):
+                what = f"record {shown(record_id)}: context feature {shown(feature.name)}"
+                check_near(what, value, feature.mean, feature.scale)
+
+
+def fit(schema: Schema, collection: Collection) -> None:
+    """Refuses a schema that was given and does not fit; warns where it leaves values out."""
+    records = iter(collection.everything())
+    most = {f.name: f.max_values for f in schema.features if isinstance(f, MultiValued)}
+    cut: collections.Counter[str] = collections.Counter()
+    while block := list(itertools.islice(records, _BLOCK)):
+        try:
+            schema.encode_contexts([record.context for record in block])
+        except UserError as error:
+            raise UserError(f"the schema does not fit: {error}") from None
+        for name, largest in most.items():
+            lists = (record.context.get(name) or () for record in block)
+            cut[name] += sum(len(set(values)) > largest for values in lists)
+    if schema.kind != TEXT and not any(i in schema.codes for i in collection.overview.items):
+        raise UserError(
+            "the schema does not fit: none of the data's items is in its vocabulary"
+        )
+    for name, count in cut.items():
+        if count:
+            warn(
+                f"context {shown(name)} has more than {most[name]} values in {count:,} "
+                "records; the model takes the first ones, by the schema's max_values"
+            )
