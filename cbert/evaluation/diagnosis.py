@@ -22,6 +22,7 @@ from cbert.training import writer
 # A change counts from this fraction of what the run has gained since its first validation, or
 # of what is left.
 NOTABLE = 0.02
+MOST_NAMED = 6  # Metrics and slices that a line names.
 
 
 def of_run(workdir: str | pathlib.Path) -> str:
@@ -103,14 +104,19 @@ def losses(evaluation: Evaluation, summary: Mapping[str, Any]) -> list[str]:
         if name in (MODEL, *OPTIMA):
             continue
         own = summary["results"][MODEL]
-        worse = [
-            f"{metric.heading} ({metric.text(result[metric.name]['mean'])} against "
-            f"{metric.text(own[metric.name]['mean'])})"
+        metrics = [
+            metric
             for metric in evaluation.task.metrics
             if metric.name in result
             and metric.improves(result[metric.name]["mean"], own[metric.name]["mean"])
         ]
-        worse += _slices(evaluation, name)
+        worse = [metric.heading for metric in metrics] + _slices(evaluation, name)
+        if metrics:  # The numbers of one metric are enough; the table has all.
+            one, *_ = metrics
+            values = (one.text(numbers[one.name]["mean"]) for numbers in (result, own))
+            worse[0] += f" ({' against '.join(values)})"
+        if len(worse) > MOST_NAMED:
+            worse[MOST_NAMED:] = [f"and {len(worse) - MOST_NAMED} more"]
         if worse:
             lines.append(f"{name} is better than the model in {', '.join(worse)}")
     return lines
