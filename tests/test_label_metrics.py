@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from cbert import spans
 from cbert.evaluation import metrics
-from cbert.tasks import spans
+from cbert.tasks import span_scores
 from cbert.tasks.label_metrics import calibration_error, macro_f1, reliability
 from cbert.tasks.metric import CorpusMetrics
 
@@ -78,13 +79,13 @@ def test_spans_by_hand(tags, expected):
 def test_span_scores_by_hand():
     truth = [["B-x", "I-x", "O", "B-y"], ["O", "B-x"], ["O", "O"]]
     predicted = [["B-x", "I-x", "O", "B-x"], ["O", "B-x"], ["B-y", "O"]]
-    counts = np.array([spans.count(*pair) for pair in zip(truth, predicted, strict=True)])
+    counts = np.array([span_scores.count(*pair) for pair in zip(truth, predicted, strict=True)])
     assert counts.tolist() == [[1, 2, 2], [1, 1, 1], [0, 1, 0]]
-    scores = spans.scores(np.ones(3) @ counts)
+    scores = span_scores.scores(np.ones(3) @ counts)
     assert scores == pytest.approx(
         {"span_precision": 2 / 4, "span_recall": 2 / 3, "span_f1": 4 / 7}
     )
-    only_last = spans.scores(np.array([0, 0, 1.0]) @ counts)
+    only_last = span_scores.scores(np.array([0, 0, 1.0]) @ counts)
     assert only_last == {"span_precision": 0.0, "span_recall": 0.0, "span_f1": 0.0}
 
 

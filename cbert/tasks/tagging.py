@@ -21,7 +21,7 @@ from cbert.model.heads import TaggingHead
 from cbert.model.text_bert import TextBert
 from cbert.schema import Schema
 from cbert.schema.target import TAGS
-from cbert.tasks import spans
+from cbert.tasks import span_scores
 from cbert.tasks.base import Batch, Metrics, weighted
 from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
@@ -159,8 +159,8 @@ class Tagging(TextTask):
         """Precision, recall and F1 of spans."""
         predicted = self._names(queries.targets["word_starts"], predictions["tags"])
         pairs = zip(queries.targets["names"], predicted, strict=True)
-        counts = np.array([spans.count(truth, own) for truth, own in pairs])
-        return CorpusMetrics(counts.astype(np.float64), spans.scores)
+        counts = np.array([span_scores.count(truth, own) for truth, own in pairs])
+        return CorpusMetrics(counts.astype(np.float64), span_scores.scores)
 
     def _names(self, word_starts: np.ndarray, tags: np.ndarray) -> list[list[str]]:
         """The predicted tags of each sentence's words."""
