@@ -49,6 +49,7 @@ def run(main: Callable[[], None]) -> None:
                     f"unexpected argument {arguments[1]!r}; flags look like --name=value"
                 )
             main()
+            sys.stdout.flush()  # Or Python would find out at its end, and leave with 120.
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except KeyboardInterrupt:
