@@ -27,7 +27,10 @@ BAD_QUERIES = {
     "k true": (Query(["a"], k=True), "k is True"),
     "context a list": (Query(["a"], ["age"]), "context must be an object"),
     "no such feature": (Query(["a"], {"ocasion": "work"}), "did you mean 'occasion'?"),
-    "far from any": (Query(["a"], {"xyz": 1}), "no context feature 'xyz'; leave it out; it has: age"),
+    "far from any": (
+        Query(["a"], {"xyz": 1}),
+        "no context feature 'xyz'; leave it out; it has: age",
+    ),
     "name not a string": (Query(["a"], {3: 1}), "no context feature 3"),
     "number as string": (Query(["a"], {"age": "34"}), "'age' is numerical, not '34'"),
     "number as boolean": (Query(["a"], {"age": True}), "'age' is numerical"),
