@@ -1,5 +1,6 @@
 """A predictor of texts: its numbers are the model's, whatever text it is given."""
 
+import dataclasses
 import json
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from cbert.errors import UserError
+from cbert.inference.text_checks import TextChecker
 from cbert.inference.text_queries import TextQuery
 from cbert.tasks import create
 from cbert.training import config as config_lib
@@ -264,6 +266,21 @@ def test_a_wrong_query_is_refused_before_anything_is_computed(task, query, messa
     predictor = assemble(task)
     with pytest.raises(UserError, match=message):
         predictor.check(TextQuery(**query))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "text_b", "message"),
+    [("all", None, "trained on pairs of texts; give text_b"), ("none", "b", "leave it out")],
+)
+def test_a_pair_is_asked_for_as_it_was_trained(pairs, text_b, message):
+    schema = assemble("classification").schema
+    target = dataclasses.replace(schema.target, pairs=pairs)
+    checker = TextChecker(dataclasses.replace(schema, target=target), "classification")
+    other = "b" if text_b is None else None
+    assert checker.query(TextQuery("a", text_b=other)).text_b == other
+    with pytest.raises(UserError, match=message):
+        checker.query(TextQuery("a", text_b=text_b))
+    assert checker.query(TextQuery("a", text_b=text_b), predicted=False).text_b == text_b
 
 
 def test_a_model_without_context_is_explained_by_zeros():

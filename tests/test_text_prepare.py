@@ -48,7 +48,7 @@ def test_labels_become_codes_and_what_training_has_not_is_unknown(tmp_path):
     schema, summary, train = make_prepared(tmp_path, examples)
     assert (schema.kind, schema.items, schema.max_items) == ("text", PIECES, 6)
     assert (schema.target.kind, schema.target.values) == ("label", ("y", "x"))
-    assert schema.target.counts == (2, 1)
+    assert (schema.target.counts, schema.target.pairs) == ((2, 1), "none")
     counts = {piece: n for piece, n in zip(schema.items, schema.counts, strict=True) if n}
     assert counts == {"a": 8, "b": 8, "c": 1, "##x": 1, ".": 1, "[UNK]": 1}
     row = by_id(train)
@@ -208,7 +208,7 @@ def test_answers_become_tokens_and_cut_ones_are_counted(tmp_path):
         [0, 0],
     ]
     assert train.token_columns["segments"][row["1"], :9].tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 1]
-    assert (summary["longer"], schema.target.values) == (1, ())
+    assert (summary["longer"], schema.target.values, schema.target.pairs) == (1, (), "some")
     printed = format_summary(summary, "leave_out")
     assert "target      answer; 2 examples have none\ncut off     1 answers" in printed
 
@@ -235,7 +235,7 @@ def test_windows_hold_the_answer_where_they_hold_it_whole(tmp_path):
     ends = [train.targets["end"][row[f"1#{n}"]] for n in range(3)]
     assert (starts, ends) == ([0, 7, 4], [0, 8, 5])
     assert sorted(train.ids) == ["1#0", "1#1", "1#2", "2#0", "2#1", "2#2"]
-    assert (summary["longer"], schema.max_items) == (0, 10)
+    assert (summary["longer"], schema.max_items, schema.target.pairs) == (0, 10, "all")
     with pytest.raises(UserError, match="stride makes windows of passages with answers"):
         make_prepared(tmp_path, rows(label="x"), stride=3, target="none", overwrite=True)
 

@@ -5,7 +5,16 @@ import collections
 from cbert.data.text_records import Text, target_kinds
 from cbert.errors import UserError, shown, warn
 from cbert.schema import Target
-from cbert.schema.target import LABEL, LABELS, NUMBER, TAGS, TARGET_KINDS
+from cbert.schema.target import (
+    ALL_PAIRS,
+    LABEL,
+    LABELS,
+    NO_PAIRS,
+    NUMBER,
+    SOME_PAIRS,
+    TAGS,
+    TARGET_KINDS,
+)
 from cbert.schema.vector import Moments
 
 FEW_NUMBERS = 20  # So many whole numbers are often the codes of classes.
@@ -27,10 +36,12 @@ class TargetAccumulator:
         self._values = {kind: collections.Counter[str]() for kind in (LABEL, LABELS, TAGS)}
         self._numbers = Moments("label", None)
         self._different: set[float] = set()
+        self._pairs: collections.Counter[bool] = collections.Counter()
 
     def observe(self, text: Text) -> None:
         """Takes a text of the training split."""
         self._seen.update(target_kinds(text))
+        self._pairs[text.text_b is not None] += 1
         if isinstance(text.label, str):
             self._values[LABEL][text.label] += 1
         elif isinstance(text.label, list):
@@ -68,13 +79,26 @@ class TargetAccumulator:
                     "from them"
                 )
             self._advise()
-            return Target(kind, mean=moments.mean, scale=moments.scale)
+            return Target(
+                kind, mean=moments.mean, scale=moments.scale, pairs=self._pairs_seen()
+            )
         counts: dict[str, int] = dict(self._values.get(kind, {}))
         values = sorted(counts, key=lambda value: (-counts[value], value))
         if kind == LABEL and len(values) < 2:
             raise _all_alike(values[0])
         values.sort(key=lambda v: self._order.index(v) if v in self._order else len(values))
-        return Target(kind, tuple(values), tuple(counts[value] for value in values))
+        return Target(
+            kind,
+            tuple(values),
+            tuple(counts[value] for value in values),
+            pairs=self._pairs_seen(),
+        )
+
+    def _pairs_seen(self) -> str:
+        """How many of the texts have a second one."""
+        if not self._pairs[True]:
+            return NO_PAIRS
+        return SOME_PAIRS if self._pairs[False] else ALL_PAIRS
 
     def _advise(self) -> None:
         """Warns where the numbers may be classes."""

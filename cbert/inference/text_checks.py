@@ -16,6 +16,7 @@ from cbert.inference.checks import check_number
 from cbert.inference.context import CheckedContext
 from cbert.inference.text_queries import TextQuery
 from cbert.schema import Schema
+from cbert.schema.target import ALL_PAIRS, NO_PAIRS
 from cbert.schema.tokenizer import MASK
 from cbert.schema.values import check_text
 
@@ -68,6 +69,8 @@ class TextChecker:
         """
         check_number("k", query.k, 1, max(len(self._schema.items), TextQuery.k))
         text, text_b, words = self._texts(query)
+        if predicted:
+            self._check_pair(text_b)
         context = context_lib.check(self._schema, query.context)
         tagged = self._task == TAGGING
         segment: Segment = words if tagged and words is not None else text
@@ -98,6 +101,16 @@ class TextChecker:
             return " ".join(words), None, words
         text_b = None if query.text_b is None else _checked(query.text_b, "text_b")
         return _checked(query.text, "text"), text_b, None
+
+    def _check_pair(self, text_b: str | None) -> None:
+        """Refuses one text where the model was trained on pairs alone, and the reverse."""
+        target = self._schema.target
+        if self._task == MASKED_LANGUAGE or target is None:
+            return
+        if target.pairs == ALL_PAIRS and text_b is None:
+            raise UserError("the model was trained on pairs of texts; give text_b, the second")
+        if target.pairs == NO_PAIRS and text_b is not None:
+            raise UserError("no text that the model was trained on has a text_b; leave it out")
 
     def _check_masks(self, text: str, kept: int, needed: bool) -> None:
         written = text.count(MASK)

@@ -15,6 +15,8 @@ LABEL, LABELS, TAGS, NUMBER, ANSWER = "label", "labels", "tags", "number", "answ
 TARGET_KINDS = (LABEL, LABELS, TAGS, NUMBER, ANSWER)
 # The labels of next-sentence prediction: the second text follows the first, or is a random one.
 IS_NEXT, NOT_NEXT = "is_next", "not_next"
+# How many training examples have a second text, `text_b`.
+NO_PAIRS, SOME_PAIRS, ALL_PAIRS = PAIRS = ("none", "some", "all")
 UNKNOWN_LABEL = -1  # The code of a label or a tag that is missing or not in `values`.
 
 
@@ -30,6 +32,7 @@ class Target:
       counts: How many training examples have each value (for `tags`, how many words).
       mean: The mean of the training examples' numbers; 0 for the other kinds.
       scale: The standard deviation of those numbers; 1 for the other kinds.
+      pairs: How many training examples are pairs of texts: `none`, `some` or `all`.
     """
 
     kind: str
@@ -37,6 +40,7 @@ class Target:
     counts: tuple[int, ...] = ()
     mean: float = 0.0
     scale: float = 1.0
+    pairs: str = SOME_PAIRS
 
     @functools.cached_property
     def codes(self) -> dict[str, int]:
@@ -64,6 +68,10 @@ class Target:
             )
         if not (is_finite(self.mean) and is_finite(self.scale) and self.scale > 0):
             raise UserError("target.mean must be finite and target.scale above zero")
+        if self.pairs not in PAIRS:
+            raise UserError(
+                f"target.pairs is {shown(self.pairs)}; it must be one of {', '.join(PAIRS)}"
+            )
 
     def encode_labels(self, column: list[str | None]) -> np.ndarray:
         """The codes of labels, `int32 [M]`, `UNKNOWN_LABEL` where missing or not known."""

@@ -93,12 +93,16 @@ class Embeddings(pydantic.BaseModel):
 
 
 class Target(pydantic.BaseModel):
-    """What the model predicts: its values, or the mean and the deviation of a number."""
+    """What the model predicts: its values, or the mean and the deviation of a number.
+
+    `pairs` is `none`, `some` or `all`: how many texts of the training data have a second one.
+    """
 
     kind: str
     values: tuple[str, ...]
     mean: float
     scale: float
+    pairs: str
 
 
 class TextExample(pydantic.BaseModel):

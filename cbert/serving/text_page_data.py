@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from cbert.inference.text_predictor import TextPredictor
+from cbert.schema.target import ALL_PAIRS, NO_PAIRS
 from cbert.serving import page_data, text_messages
 from cbert.tasks.span import Span
 
@@ -31,8 +32,12 @@ def describe(models: Mapping[str, TextPredictor]) -> text_messages.TextDescripti
 
 def example(predictor: TextPredictor) -> text_messages.TextExample:
     """A plain text to start from, in an average context."""
-    text, text_b = _TEXT, _NEXT if predictor.says_what_follows else None
+    target = predictor.schema.target
+    pairs = NO_PAIRS if target is None else target.pairs
+    follows = predictor.says_what_follows or pairs == ALL_PAIRS
+    text, text_b = _TEXT, _NEXT if follows else None
     if predictor.task == Span.name:
-        text, text_b = "When is dinner served?", _PASSAGE
+        question = "When is dinner served?"
+        text, text_b = (_PASSAGE, None) if pairs == NO_PAIRS else (question, _PASSAGE)
     context = page_data.average_context(predictor.schema)
     return text_messages.TextExample(text=text, text_b=text_b, context=context)

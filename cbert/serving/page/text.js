@@ -12,7 +12,8 @@ const LISTED_EACH = 4; // Of each of several masks.
 export function makeText(schema, changed) {
   const task = TASKS.get(schema.task);
   const masking = schema.task === "masked_language";
-  const paired = schema.task !== "tagging"; // Whether there may be a second text.
+  const single = schema.task === "tagging" || schema.target?.pairs === "none";
+  const paired = masking || !single; // Whether there may be a second text.
   const [first, second] = [find("text"), find("text-b")];
   let text = "";
   let masks = []; // Ranges of the text.
