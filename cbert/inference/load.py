@@ -22,6 +22,7 @@ from cbert.inference.program import BATCH_SIZES, Functions, Program
 from cbert.inference.text_predictor import TextPredictor
 from cbert.inference.text_program import TextProgram
 from cbert.model import contextual_bert
+from cbert.model.cross_entropy import all_logits
 from cbert.tasks.masked_item import MaskedItem
 from cbert.training import checkpoint as checkpoint_lib
 from cbert.training import config as config_lib
@@ -73,10 +74,7 @@ def functions(model: contextual_bert.ContextualBert) -> Functions:
     ) -> jax.Array:
         outputs: Any = model.apply({"params": params}, codes, context, positions[:, None])
         hidden, table, bias = outputs
-        # With table.T, XLA on a CPU would transpose a copy of the table at every call.
-        over_width = (((1,), (1,)), ((), ()))
-        precision = jax.lax.Precision.HIGHEST
-        return jax.lax.dot_general(hidden[:, 0], table, over_width, precision) + bias
+        return all_logits(hidden[:, 0], table, bias)
 
     def context_vector(params: Any, context: dict[str, jax.Array]) -> jax.Array:
         vector: Any = model.apply({"params": params}, context, method="context_vector")

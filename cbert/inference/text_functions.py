@@ -12,6 +12,7 @@ import ml_collections
 
 from cbert.inference.text_program import CLS, MEAN, TextFunctions
 from cbert.model.context import mean_pool
+from cbert.model.cross_entropy import all_logits
 from cbert.model.heads import Pretraining
 from cbert.model.text_bert import TextBert
 from cbert.schema import PAD_ITEM, Schema
@@ -63,12 +64,7 @@ def _token_logits(model: TextBert) -> Callable[[Any, Array], Array]:
 
     def token_logits(params: Any, vectors: Array) -> Array:  # [N, D] or [R, L, D].
         table: Any = model.encoder.apply({"params": params}, method=table_of)
-        # With table.T, XLA on a CPU would transpose a copy of the table at every call.
-        over_width = (((vectors.ndim - 1,), (1,)), ((), ()))
-        precision = jax.lax.Precision.HIGHEST
-        return (
-            jax.lax.dot_general(vectors, table, over_width, precision) + params["output_bias"]
-        )
+        return all_logits(vectors, table, params["output_bias"])
 
     return token_logits
 

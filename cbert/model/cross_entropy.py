@@ -60,6 +60,13 @@ def target_logits(hidden: Array, table: Array, bias: Array, targets: Array) -> A
     return (hidden * table[targets]).sum(axis=1) + bias[targets]
 
 
+def all_logits(hidden: Array, table: Array, bias: Array) -> Array:
+    """The logits of all items in full precision, `[..., V]`, for hidden vectors `[..., D]`."""
+    # With table.T, XLA on a CPU would transpose a copy of the table at every call.
+    over_width = (((hidden.ndim - 1,), (1,)), ((), ()))
+    return lax.dot_general(hidden, table, over_width, lax.Precision.HIGHEST) + bias
+
+
 def cross_entropy(
     hidden: Array,
     table: Array,

@@ -44,12 +44,6 @@ class Examples:
     batch_size: int = struct.field(pytree_node=False)
 
 
-def weighted(values: Array, columns: Mapping[str, Any]) -> Array:
-    """Losses or counts `[B, ...]` times the weights of their examples, where these have any."""
-    weight = columns.get("weight")
-    return values if weight is None else values * weight.reshape(-1, *[1] * (values.ndim - 1))
-
-
 def dropped_context(
     key: Array, examples: Examples, rate: float, schema: Schema
 ) -> dict[str, Array]:

@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from cbert.data.columns import Split
 from cbert.model.config import ModelConfig
 from cbert.model.heads import ClassificationHead
 from cbert.schema import Schema
 from cbert.schema.target import LABEL
-from cbert.tasks.base import Batch, Metrics, weighted
+from cbert.tasks.base import Batch, Metrics
 from cbert.tasks.label_metrics import calibration_error, macro_f1
+from cbert.tasks.losses import sum_cross_entropy
 from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
@@ -50,10 +50,8 @@ class Classification(TextTask):
         self, params: Any, batch: Batch, rngs: Mapping[str, Array]
     ) -> tuple[Array, Metrics]:
         """Cross-entropy of the labels in nats; a label that is not known adds nothing."""
-        logits, labels = self.outputs(params, batch, rngs=rngs), batch["label"]
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.maximum(labels, 0))
-        total = weighted(jnp.where(labels >= 0, losses, 0), batch).sum()
-        count = weighted(labels >= 0, batch).sum()
+        logits = self.outputs(params, batch, rngs=rngs)
+        total, count = sum_cross_entropy(logits, batch["label"], batch)
         return total / batch["normaliser"], {"loss": (total, count)}
 
     def queries(self, split: Split, masking: str) -> ExampleQueries:

@@ -23,7 +23,8 @@ from cbert.model.layers import takes_fast
 from cbert.model.look_up import look_up
 from cbert.schema import MASK_ITEM, TEXT, Schema
 from cbert.tasks import ranking
-from cbert.tasks.base import Batch, Examples, Metrics, dropped_context, weighted
+from cbert.tasks.base import Batch, Examples, Metrics, dropped_context
+from cbert.tasks.losses import weighted
 from cbert.tasks.masked_queries import ONE, ItemQueries, query_each, query_one, read_queries
 from cbert.tasks.metric import CorpusMetrics, Metric, no_corpus_metrics
 

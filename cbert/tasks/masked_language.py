@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
-import optax
 
 from cbert.config import field
 from cbert.data.columns import Split
@@ -30,8 +29,9 @@ from cbert.model.text_bert import TextBert
 from cbert.schema import Schema
 from cbert.schema.target import IS_NEXT, LABEL, NOT_NEXT
 from cbert.schema.tokenizer import MASK
-from cbert.tasks.base import Batch, Examples, Metrics, weighted
+from cbert.tasks.base import Batch, Examples, Metrics
 from cbert.tasks.label_metrics import fraction
+from cbert.tasks.losses import sum_cross_entropy, weighted
 from cbert.tasks.masked_queries import ItemQueries, eligible, query_tokens, read_queries
 from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.tasks.text_task import TextTask
@@ -188,11 +188,8 @@ class MaskedLanguage(TextTask):
         loss = total / batch["normaliser"]
         if self.options.next_sentence:
             labels = self._next_sentence_labels(batch["label"])
-            losses = optax.softmax_cross_entropy_with_integer_labels(
-                outputs.next_sentence, jnp.maximum(labels, 0)
-            )
-            total = weighted(jnp.where(labels >= 0, losses, 0), batch).sum()
-            metrics["next_sentence_loss"] = total, weighted(labels >= 0, batch).sum()
+            total, count = sum_cross_entropy(outputs.next_sentence, labels, batch)
+            metrics["next_sentence_loss"] = total, count
             loss += total / batch["pairs"]
         return loss, metrics
 

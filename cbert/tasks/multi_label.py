@@ -17,8 +17,9 @@ from cbert.model.config import ModelConfig
 from cbert.model.heads import ClassificationHead
 from cbert.schema import Schema
 from cbert.schema.target import LABELS
-from cbert.tasks.base import Batch, Metrics, weighted
+from cbert.tasks.base import Batch, Metrics
 from cbert.tasks.label_metrics import calibration_error, fraction, mean_f1
+from cbert.tasks.losses import sum_known
 from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
@@ -63,9 +64,8 @@ class MultiLabel(TextTask):
         """Cross-entropy of all labels in nats; an example without labels adds nothing."""
         labels = batch["labels"]
         losses = self._cross_entropy(self.outputs(params, batch, rngs=rngs), labels)
-        total = weighted(losses, batch).sum()
-        known = weighted(labels[:, 0] >= 0, batch).sum()
-        return total / batch["normaliser"], {"loss": (total, known)}
+        total, count = sum_known(losses, labels[:, 0] >= 0, batch)
+        return total / batch["normaliser"], {"loss": (total, count)}
 
     def queries(self, split: Split, masking: str) -> ExampleQueries:
         """Every example whose labels are known, whatever `masking` says."""

@@ -15,8 +15,9 @@ from cbert.model.config import ModelConfig
 from cbert.model.heads import ClassificationHead
 from cbert.schema import Schema
 from cbert.schema.target import NUMBER
-from cbert.tasks.base import Batch, Metrics, weighted
+from cbert.tasks.base import Batch, Metrics
 from cbert.tasks.label_metrics import fraction
+from cbert.tasks.losses import sum_known
 from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
@@ -54,8 +55,8 @@ class Regression(TextTask):
         ) / self.schema.known_target.scale
         predicted = self.outputs(params, batch, rngs=rngs)[:, 0]
         errors = predicted - jnp.where(known, true, predicted)
-        total = weighted(errors**2, batch).sum() / 2
-        return total / batch["normaliser"], {"loss": (total, weighted(known, batch).sum())}
+        total, count = sum_known(errors**2 / 2, known, batch)
+        return total / batch["normaliser"], {"loss": (total, count)}
 
     def queries(self, split: Split, masking: str) -> ExampleQueries:
         """Every example whose number is known, whatever `masking` says."""

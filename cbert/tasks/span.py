@@ -24,7 +24,8 @@ from cbert.schema import PAD_ITEM, Schema
 from cbert.schema.target import ANSWER
 from cbert.spans import best_span
 from cbert.tasks import answers
-from cbert.tasks.base import Batch, Metrics, weighted
+from cbert.tasks.base import Batch, Metrics
+from cbert.tasks.losses import sum_known
 from cbert.tasks.masked_queries import eligible
 from cbert.tasks.metric import Metric
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
@@ -119,7 +120,7 @@ class Span(TextTask):
         """
         known = batch["start"] != text_columns.CUT_OFF
         losses = self._nats(batch, *self._log_probabilities(params, batch, rngs))
-        total, count = (weighted(x, batch).sum() for x in (jnp.where(known, losses, 0), known))
+        total, count = sum_known(losses, known, batch)
         return total / batch["normaliser"], {"loss": (total, count)}
 
     def queries(self, split: Split, masking: str) -> ExampleQueries:

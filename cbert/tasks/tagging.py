@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
-import optax
 
 from cbert.data.columns import Split
 from cbert.data.text_records import Text
@@ -22,7 +21,8 @@ from cbert.model.text_bert import TextBert
 from cbert.schema import Schema
 from cbert.schema.target import TAGS
 from cbert.tasks import span_scores
-from cbert.tasks.base import Batch, Metrics, weighted
+from cbert.tasks.base import Batch, Metrics
+from cbert.tasks.losses import sum_cross_entropy
 from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
@@ -93,12 +93,9 @@ class Tagging(TextTask):
         self, params: Any, batch: Batch, rngs: Mapping[str, Array]
     ) -> tuple[Array, Metrics]:
         """Cross-entropy of the words' tags in nats, divided by the constant."""
-        tags = batch["tags"]
         logits = self.outputs(params, batch, rngs=rngs)
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.maximum(tags, 0))
-        total = weighted(jnp.where(tags >= 0, losses, 0), batch).sum()
-        normaliser = batch["normaliser"] * self.expected_count
-        return total / normaliser, {"loss": (total, weighted(tags >= 0, batch).sum())}
+        total, count = sum_cross_entropy(logits, batch["tags"], batch)
+        return total / (batch["normaliser"] * self.expected_count), {"loss": (total, count)}
 
     def queries(self, split: Split, masking: str) -> ExampleQueries:
         """Every example with tags, whatever `masking` says; it weighs its words of known tags.

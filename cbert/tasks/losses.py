@@ -1,0 +1,44 @@
+"""Sums of losses over the examples of a batch, which may have weights.
+
+Legend: B examples, T values of the target.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+Array = jax.Array
+
+
+def weighted(values: Array, columns: Mapping[str, Any]) -> Array:
+    """Losses or counts `[B, ...]` times the weights of their examples, where these have any."""
+    weight = columns.get("weight")
+    return values if weight is None else values * weight.reshape(-1, *[1] * (values.ndim - 1))
+
+
+def sum_known(losses: Array, known: Array, columns: Mapping[str, Any]) -> tuple[Array, Array]:
+    """The weighted sum of the losses `[B, ...]` that are known, and the sum of their weights.
+
+    Args:
+      losses: `[B, ...]`, finite where they are not known, too.
+      known: `bool [B, ...]`.
+      columns: May hold the examples' weights.
+    """
+    return weighted(jnp.where(known, losses, 0), columns).sum(), weighted(known, columns).sum()
+
+
+def sum_cross_entropy(
+    logits: Array, codes: Array, columns: Mapping[str, Any]
+) -> tuple[Array, Array]:
+    """The same of the cross-entropy of labels or tags in nats.
+
+    Args:
+      logits: `[B, ..., T]`.
+      codes: `int32 [B, ...]`, below zero where they are not known.
+      columns: May hold the examples' weights.
+    """
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.maximum(codes, 0))
+    return sum_known(losses, codes >= 0, columns)
