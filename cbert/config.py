@@ -213,7 +213,9 @@ def load(
         check(config)
         return config
     except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+        raise UserError(
+            f"{path}: {error} (another version of cbert may have written it)"
+        ) from None
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         reason = one_line(error)[:80]
         raise UserError(f"{path}: not a run's config ({reason}); restore the file") from None

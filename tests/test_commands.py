@@ -107,6 +107,10 @@ def test_checkpoints_that_cannot_be_used(run_directory, tmp_path):
     (other / "config.json").write_text(json.dumps(config))
     refused_for = "belongs to another run: model.layers (1 in the checkpoint, 3 in the run)"
     assert refused_for in refusal(other)
+    config["model"]["depth"] = 3
+    (other / "config.json").write_text(json.dumps(config))
+    assert "'model.depth'; did you mean" in refusal(other)
+    assert "(another version of cbert may have written it)" in refusal(other)
 
 
 @pytest.mark.soak
