@@ -18,7 +18,7 @@ from cbert.tasks import create
 from cbert.training import config as config_lib
 from cbert.training import loop
 from cbert.training import run as run_lib
-from cbert.training.initialize import Initializer, _with_labels_of
+from cbert.training.initialize import Initializer, _context_kernels, _with_labels_of
 from configs import text
 from tests import steps
 from tests.bert_reference import RANDOM_BERT
@@ -95,6 +95,32 @@ def test_a_features_values_are_matched_by_name(directory, pretrained, capsys):
     other = dataclasses.replace(schema, items=(*schema.items[:-1], "new"))
     with pytest.raises(UserError, match="the data have another vocabulary than"):
         Initializer(str(pretrained), task.model, other)
+
+
+@pytest.mark.parametrize(
+    ("method", "kernel"), [("prefix", []), ("cross_attention", []), ("gs", ["hidden/kernel"])]
+)
+def test_kernels_over_the_whole_context_where_there_is_one_feature(directory, method, kernel):
+    """A token's kernel is the feature's own; its path says so, since its shape does not."""
+    _, schema = load(directory, "label")
+    one = dataclasses.replace(schema, features=schema.features[:1])
+    config = small_text("classification", directory, method=method)
+    found = ["/".join(path[-2:]) for path in _context_kernels(config, one)]
+    assert found == kernel
+
+
+@pytest.mark.parametrize(
+    "change", [{"heads": 1}, {"activation": "relu"}, {"transform_activation": "relu"}]
+)
+def test_parameters_of_another_model_of_the_same_shapes_are_refused(
+    directory, pretrained, change
+):
+    _, schema = load(directory, "label")
+    config = small_text("masked_language", directory)
+    config.model.update(change)
+    model = config_lib.build_model(config, schema)
+    with pytest.raises(UserError, match=f"model.{next(iter(change))} is .*, and that of"):
+        Initializer(str(pretrained), model, schema)(drawn(model))
 
 
 def test_only_a_fresh_run_reads_them(directory, pretrained, tmp_path, capsys):

@@ -112,3 +112,19 @@ def test_attention_dropout_drops_weights_only_with_a_key(kernels):
     sums = np.unique(np.round(np.asarray(ratio) * 3, 3))
     assert set(sums.tolist()) <= {0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
     assert len(sums) > 2
+
+
+def test_weights_of_bfloat16_vectors_are_those_of_float32_products():
+    """Logits near 20 that are rounded to bfloat16 would change a weight by some per cent."""
+    numbers = np.random.default_rng(1)
+    query, key = jnp.asarray(2 * numbers.normal(size=(2, 2, 64, 4, 32)), jnp.bfloat16)
+    mask = np.ones((2, 1, 64), bool)
+    weights, exact = (
+        exponentials / sums[..., None]
+        for exponentials, sums in (
+            attention.softmax_parts(query, key, mask, None),
+            attention.softmax_parts(query.astype("f"), key.astype("f"), mask, None),
+        )
+    )
+    assert weights.dtype == jnp.float32
+    np.testing.assert_allclose(weights, exact, rtol=1e-4, atol=1e-7)

@@ -129,7 +129,7 @@ def softmax_parts(
     Returns:
       Its exponentials, `float32 [B, H, P, L]`, and their sums, `float32 [B, H, P]`.
     """
-    logits = jnp.einsum("bqhe,blhe->bhql", query, key).astype(jnp.float32)
+    logits = jnp.einsum("bqhe,blhe->bhql", query, key, preferred_element_type=jnp.float32)
     logits = logits * query.shape[-1] ** -0.5
     if bias is not None:
         logits = logits + bias
@@ -178,7 +178,7 @@ def attend(query: Array, key_value: Array, mask: Array, bias: Array | None = Non
 def _forward(
     query: Array, key_value: Array, mask: Array, bias: Array | None
 ) -> tuple[Array, tuple]:
-    logits = _dots(query, key_value[0]).astype(jnp.float32) * query.shape[1] ** -0.5
+    logits = _dots(query, key_value[0]) * query.shape[1] ** -0.5
     if bias is not None:
         logits = logits + bias[..., None]
     logits = jnp.where(mask, logits, -1e9)
@@ -190,7 +190,7 @@ def _forward(
 @jax.jit
 def _backward(saved: tuple, gradient: Array) -> tuple[Array, Array, None, Array | None]:
     query, (key, value), weights, bias = saved
-    weighted = (weights * _dots(gradient, value)).astype(jnp.float32)
+    weighted = weights * _dots(gradient, value)
     d_logits = weighted - weights * weighted.sum(axis=2, keepdims=True)
     d_bias = None
     if bias is not None:
@@ -216,10 +216,10 @@ def _sum(terms: Iterable[tuple[Array, Array]]) -> Array:
 
 
 def _dots(query: Array, key: Array) -> Array:
-    """Each query `[H, E, P, B]` times each key `[H, E, L, B]`: `[H, P, L, B]`."""
+    """Each query `[H, E, P, B]` times each key `[H, E, L, B]`: `float32 [H, P, L, B]`."""
     width = query.shape[1]
     if max(width, key.shape[2]) > TERMS:
-        return jnp.einsum("heqb,hekb->hqkb", query, key)
+        return jnp.einsum("heqb,hekb->hqkb", query, key, preferred_element_type=jnp.float32)
     return _sum((query[:, e, :, None], key[:, e, None]) for e in range(width))
 
 

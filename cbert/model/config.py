@@ -1,8 +1,10 @@
 """The sizes and open choices of a model; those of a conditioning method are in its file."""
 
 import dataclasses
+from collections.abc import Iterable
 
 from cbert.config import field
+from cbert.errors import UserError
 
 ZERO, POPULARITY = "zero", "popularity"
 MEAN, SUM = "mean", "sum"
@@ -108,3 +110,17 @@ class ModelConfig:
         "whether the backward pass computes each block again, which saves memory",
         changes_results=False,
     )
+
+
+def check_same(
+    fields: Iterable[str], ours: ModelConfig, theirs: ModelConfig, whose: str
+) -> None:
+    """Refuses parameters of a model that differs in one of the fields.
+
+    Raises:
+      UserError: it names the field and both values; `whose` says what the other one is of.
+    """
+    for name in fields:
+        one, other = getattr(ours, name), getattr(theirs, name)
+        if one != other:
+            raise UserError(f"model.{name} is {one}, and {whose} is {other}")

@@ -4,6 +4,7 @@ Legend: B examples, P positions, D model dimension, V real items or entries of a
 labels.
 """
 
+import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,6 +13,11 @@ from flax import struct
 
 from cbert.model.config import ModelConfig
 from cbert.model.layers import ACTIVATIONS, Array, Dropout, dense, norm
+
+
+def output_layer(config: ModelConfig, features: int) -> nn.Dense:
+    """A dense layer in float32, because logits that are rounded to bfloat16 would often tie."""
+    return dense(dataclasses.replace(config, dtype="float32"), features)
 
 
 class MaskedItemHead(nn.Module):
@@ -126,7 +132,7 @@ class PretrainingHead(TextHead):
         self.bias = self.param("output_bias", nn.initializers.zeros, (self.vocabulary,))
         if self.next_sentence:
             self.pooler = Pooler(self.config)
-            self.next_sentence_classifier = dense(self.config, 2)
+            self.next_sentence_classifier = output_layer(self.config, 2)
 
     @property
     def reads_first(self) -> bool:
@@ -139,7 +145,7 @@ class PretrainingHead(TextHead):
     def __call__(self, first: Array, x: Array, table: Array) -> Pretraining:
         logits = None
         if self.next_sentence:
-            logits = self.next_sentence_classifier(self.pooler(first)).astype(jnp.float32)
+            logits = self.next_sentence_classifier(self.pooler(first))
         return Pretraining(self.masked(x), table, self.bias, logits)
 
 
@@ -150,7 +156,7 @@ class ClassificationHead(TextHead):
 
     def setup(self) -> None:
         self.pooler, self.head_dropout = Pooler(self.config), Dropout(self.config)
-        self.classifier = dense(self.config, self.labels)
+        self.classifier = output_layer(self.config, self.labels)
 
     @property
     def reads_positions(self) -> bool:
@@ -162,7 +168,7 @@ class ClassificationHead(TextHead):
 
     def __call__(self, first: Array, x: Array, table: Array) -> Array:
         """`float32 [B, N]`."""
-        return self.classifier(self.head_dropout(self.pooler(first))).astype(jnp.float32)
+        return self.classifier(self.head_dropout(self.pooler(first)))
 
 
 class TaggingHead(TextHead):
@@ -172,7 +178,7 @@ class TaggingHead(TextHead):
 
     def setup(self) -> None:
         self.head_dropout = Dropout(self.config)
-        self.classifier = dense(self.config, self.labels)
+        self.classifier = output_layer(self.config, self.labels)
 
     @property
     def reads_first(self) -> bool:
@@ -184,14 +190,14 @@ class TaggingHead(TextHead):
 
     def __call__(self, first: Array, x: Array, table: Array) -> Array:
         """`float32 [B, P, N]`."""
-        return self.classifier(self.head_dropout(x)).astype(jnp.float32)
+        return self.classifier(self.head_dropout(x))
 
 
 class SpanHead(TextHead):
     """Logits of a span's first and last token."""
 
     def setup(self) -> None:
-        self.span = dense(self.config, 2)
+        self.span = output_layer(self.config, 2)
 
     @property
     def reads_first(self) -> bool:
@@ -203,4 +209,4 @@ class SpanHead(TextHead):
 
     def __call__(self, first: Array, x: Array, table: Array) -> Array:
         """`float32 [B, P, 2]`: first, last."""
-        return self.span(x).astype(jnp.float32)
+        return self.span(x)

@@ -69,8 +69,9 @@ class MaskedLanguage(TextTask):
     Attributes:
       options: The section `task.masked_language`.
       expected_count: Mean number of masked tokens an example in the whole training split, each
-        counted by its example's weight. The loss is divided by this constant, so grouping by
-        length leaves its expectation as it is.
+        counted by its example's weight; where whole words are masked in short texts it may be
+        slightly less. The loss is divided by this constant, so grouping by length leaves its
+        expectation as it is.
     """
 
     options: MaskedLanguageConfig = MaskedLanguageConfig()

@@ -180,7 +180,7 @@ class Optimizer:
 
     learning_rate: float = field(1e-3, "the peak learning rate", above=0)
     schedule: str = field(
-        "cosine", "decay after the warm-up, to zero at the last step", choices=SCHEDULES
+        "cosine", "decay after the warm-up, to zero just after the last step", choices=SCHEDULES
     )
     warmup_steps: int = field(
         500, "steps of linear rise to the peak; at most half of all steps", at_least=0

@@ -13,6 +13,7 @@ from flax import traverse_util
 from cbert.data import vocabulary
 from cbert.errors import UserError
 from cbert.model import contextual_bert, huggingface
+from cbert.model.config import check_same
 from cbert.schema import TEXT, Feature, Schema
 from cbert.training import checkpoint, item_vectors, named_rows
 from cbert.training import config as config_lib
@@ -25,6 +26,7 @@ from cbert.training.state import TrainState
 HUGGING_FACE = "hf:"  # What the folder of a Hugging Face model begins with.
 POSITIONS = ("embedding", "positions")
 CLASSIFIER = "classifier"
+TRANSFORM = "transform"
 
 Path = tuple[str, ...]
 Params = Any
@@ -50,6 +52,7 @@ class Initializer:
         """
         self._source, self._model = source, model
         self._pretrained: huggingface.Pretrained | None = None
+        self._theirs: Any = None
         self._known: dict[Path, np.ndarray] = {}
         self._changed: set[str] = set()
         self._tables: dict[Path, tuple[NamedRows, int]] = {}
@@ -61,7 +64,8 @@ class Initializer:
         else:
             workdir = pathlib.Path(source).expanduser()
             config, theirs = _read_schema(workdir, schema)
-            self._known = _read_params(workdir, config, theirs)
+            self._theirs = config_lib.build_model(config, theirs)
+            self._known = _read_params(workdir, self._theirs)
             self._changed = _changed(theirs, schema)
             self._tables = named_rows.tables(theirs, schema)
             if (entries := named_rows.context(theirs, schema)) is not None:
@@ -77,6 +81,7 @@ class Initializer:
             )
             not_found, unused = unmatched.not_found, unmatched.unused
         else:
+            self._check_choices(fresh)
             joined, not_found, unused = _join(fresh, self._known, self._changed, self._tables)
         used = len(jax.tree.leaves(joined)) - len(not_found)
         print(f"initialised from {self._source}: {used} parameters", flush=True)
@@ -91,6 +96,14 @@ class Initializer:
         _print_names("begin anew", not_found)
         _print_names("not used", unused)
         return jax.tree.map(np.asarray, joined)
+
+    def _check_choices(self, params: Params) -> None:
+        """Refuses another model of the same shapes, in which the parameters would mean less."""
+        fields = ["heads", "activation", "norm_epsilon"]
+        if TRANSFORM in params and any(path[0] == TRANSFORM for path in self._known):
+            fields.append("transform_activation")
+        ours, theirs = self._model.encoder.config, self._theirs.encoder.config
+        check_same(fields, ours, theirs, f"that of {self._source}")
 
 
 def read(config: ml_collections.ConfigDict, schema: Schema) -> list[Initializer | ItemVectors]:
@@ -181,11 +194,9 @@ def _read_schema(
     return config, theirs
 
 
-def _read_params(
-    workdir: pathlib.Path, config: ml_collections.ConfigDict, schema: Schema
-) -> dict[Path, np.ndarray]:
+def _read_params(workdir: pathlib.Path, model: contextual_bert.Model) -> dict[Path, np.ndarray]:
     """The best parameters of a run."""
-    shapes = contextual_bert.shapes(config_lib.build_model(config, schema))
+    shapes = contextual_bert.shapes(model)
     with checkpoint.Checkpoints(workdir, read_only=True) as checkpoints:
         on_host = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), shapes)
         _, params = checkpoints.restore_params(checkpoint.BEST, on_host)
@@ -193,7 +204,10 @@ def _read_params(
 
 
 def _context_kernels(config: ml_collections.ConfigDict, schema: Schema) -> list[Path]:
-    """The kernels by which the context vector is multiplied: a wider one makes them longer."""
+    """The kernels by which the context vector is multiplied: a wider one makes them longer.
+
+    A feature's own kernel is none of them, though it is as long where there is one feature.
+    """
     if not schema.features:
         return []
     first, *others = schema.features
@@ -207,6 +221,7 @@ def _context_kernels(config: ml_collections.ConfigDict, schema: Schema) -> list[
         for path, leaf in both[0].items()
         if leaf.shape[:1] == (schema.context_width,)
         and both[1][path].shape[:1] == (schema.context_width + 1,)
+        and f"feature_{first.name}" not in path
     ]
 
 

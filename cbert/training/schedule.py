@@ -10,7 +10,7 @@ SCHEDULES = ("cosine", "linear", "constant")
 
 @struct.dataclass
 class Schedule:
-    """Linear warm-up to the peak, then decay to zero at the last step.
+    """Linear warm-up to the peak, then decay to the zero that a step after the last would have.
 
     Its numbers are arrays that the step is given, so that runs with other learning rates and
     other numbers of steps take the same compiled programs. A run shorter than twice its warm-up

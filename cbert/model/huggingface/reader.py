@@ -13,7 +13,7 @@ from flax import traverse_util
 from cbert.config import section_fields
 from cbert.errors import UserError, shown
 from cbert.model import presets
-from cbert.model.config import ModelConfig
+from cbert.model.config import ModelConfig, check_same
 from cbert.model.contextual_bert import Params
 from cbert.model.huggingface import folder_files
 from cbert.model.huggingface.names import (
@@ -228,10 +228,8 @@ def initialize_from(
     fields = [*(field for field, _ in FIELDS.values()), "positions", "embedding_norm"]
     if any(path[0] == "transform" for path in common):
         fields += ["transform_activation", "transform_norm"]
-    for field in fields:
-        one, other = getattr(ours, field), getattr(theirs, field)
-        if one != other and not field.endswith("dropout"):
-            raise UserError(f"model.{field} is {one}, and the pretrained model's is {other}")
+    compared = [field for field in fields if not field.endswith("dropout")]
+    check_same(compared, ours, theirs, "the pretrained model's")
     for path in common:
         values, shape = pretrained.parameters[path], flat[path].shape
         if path in FIRST_ROWS:
