@@ -264,7 +264,7 @@ def evaluate(
     try:
         import pandas
     except ImportError as error:
-        raise UserError(f'{error}; evaluate needs pip install "cbert[report]"') from None
+        raise UserError(f'{error}; evaluate needs pip install ".[report]"') from None
     options = evaluate_lib.EvaluationOptions(
         split, checkpoint, data_dir, name, masking, by, feature_importance
     )

@@ -1,7 +1,9 @@
 """Exported text models give the numbers of the run, each in the form that it was written in."""
 
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -105,6 +107,32 @@ def test_onnx_gives_the_outputs_of_the_predictor(case, tmp_path):
         for one, other in zip(outputs, made.values(), strict=True):
             assert (one.dtype, one.shape) == (np.float32, other.shape)
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-4)
+
+
+def test_the_lines_of_the_docs_run_without_jax(tmp_path):
+    predictor = assemble("classification", max_length=16)
+    onnx_export.write(predictor, tmp_path / "exported" / "turns-onnx", {})
+    (code,) = re.findall(
+        r"onnxruntime runs it.*?```python\n(.*?)```",
+        (ROOT / "docs" / "text.md").read_text(),
+        re.DOTALL,
+    )
+    code = code.replace('"domain": "Restaurants"', '"mood": "cold"')
+    blocked = "".join(f"sys.modules[{name!r}] = " for name in ("jax", "jaxlib", "flax"))
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{blocked}None\n{code}print(logits.tolist())"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    labels, logits = map(ast.literal_eval, done.stdout.splitlines())
+    result = predictor.predict("What's their phone number?", {"mood": "cold"})
+    assert labels == [one.label for one in result.labels]
+    probabilities = [one.probability for one in result.labels]
+    expected = np.sort(np.asarray(jax.nn.softmax(np.array(logits[0]))))[::-1]
+    np.testing.assert_allclose(probabilities, expected, atol=1e-4)
 
 
 def test_a_folder_of_transformers_holds_the_model_and_its_vocabulary(tmp_path):
