@@ -1,4 +1,4 @@
-"""The chunked objective against the plain one."""
+"""The objective, at once and in chunks, against the plain one."""
 
 import jax
 import jax.numpy as jnp
@@ -22,23 +22,24 @@ def plain(hidden, table, bias, targets):
     return -jax.nn.log_softmax(logits)[jnp.arange(len(targets)), targets]
 
 
-@pytest.mark.parametrize("kept", [0, 2**26])
-@pytest.mark.parametrize("chunk", [1, 7, 25, 50, 4096])
-def test_loss_and_gradients_equal_the_plain_form(chunk, kept):
-    """Chunks may overlap, keep or recompute probabilities, and be written out or in a loop."""
+@pytest.mark.parametrize("spread", [1, 200])
+@pytest.mark.parametrize(("chunk", "whole"), [(1, 0), (7, 0), (25, 0), (4096, 2**26)])
+def test_loss_and_gradients_equal_the_plain_form(chunk, whole, spread):
+    """All logits may be made at once or in chunks that overlap; biases may lie far apart."""
     hidden, table, bias, targets = case()
+    bias *= spread
     weights = jnp.linspace(0.0, 2.0, len(targets))
 
     def total(function, *chunks):
         return lambda h, t, b: (function(h, t, b, targets, *chunks) * weights).sum()
 
     np.testing.assert_allclose(
-        cross_entropy(hidden, table, bias, targets, chunk, kept),
+        cross_entropy(hidden, table, bias, targets, chunk, whole),
         plain(hidden, table, bias, targets),
         rtol=1e-5,
         atol=1e-6,
     )
-    gradient = jax.jit(jax.grad(total(cross_entropy, chunk, kept), (0, 1, 2)))
+    gradient = jax.jit(jax.grad(total(cross_entropy, chunk, whole), (0, 1, 2)))
     gradients = gradient(hidden, table, bias)
     expected = jax.grad(total(plain), (0, 1, 2))(hidden, table, bias)
     for one, other in zip(gradients, expected, strict=True):
@@ -68,8 +69,9 @@ def test_large_logits_do_not_overflow():
     hidden = np.full((1, 1), 1e4, np.float32)
     table = np.array([[1.0], [0.0]], np.float32)
     bias = np.zeros(2, np.float32)
-    assert cross_entropy(hidden, table, bias, np.array([1]), 1)[0] == pytest.approx(1e4)
-    assert cross_entropy(hidden, table, bias, np.array([0]), 1)[0] == 0
+    for whole in (0, 2):
+        assert cross_entropy(hidden, table, bias, np.array([1]), 1, whole) == pytest.approx(1e4)
+        assert cross_entropy(hidden, table, bias, np.array([0]), 1, whole) == 0
 
 
 COUNTS = (50, 9, 0, 3, 3, 20, 1, 1, 7, 2)

@@ -1,11 +1,11 @@
-"""The objective over the whole vocabulary, in chunks: logits are never held all at once.
+"""The objective over the whole vocabulary, and scores of masked items.
+
+The loss makes up to WHOLE logits at once, and more in chunks of items; scores have chunks.
 
 Legend: Q queries, V items, D model dimension, K items of a chunk.
 """
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,35 +19,31 @@ from cbert.ranks import count_ahead
 Array = jax.Array
 
 CHUNK = 4096
-# Up to FEW chunks are written out if they hold at most KEPT probabilities, which are then kept
-# for the gradient. More chunks become a loop that computes them again.
-FEW, KEPT = 16, 2**26
+WHOLE = 2**26
+# Exponentials keep all their digits if they are shifted by up to this much too far.
+SPREAD = 50.0
 
 
-def _chunks(vocabulary: int, chunk: int) -> tuple[int, np.ndarray, np.ndarray]:
+def items_at_once(queries: int, vocabulary: int, chunk: int = CHUNK, whole: int = WHOLE) -> int:
+    """K, the items whose logits the loss makes at once: all, or those of equal chunks."""
+    return vocabulary if queries * vocabulary <= whole else _chunk_size(vocabulary, chunk)
+
+
+def _chunk_size(vocabulary: int, chunk: int) -> int:
+    number = -(-vocabulary // chunk)
+    return -(-vocabulary // number)
+
+
+def _chunks(vocabulary: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Chunks of equal size that cover all items, the last one overlapping where it must.
 
     Returns:
-      The size K, each chunk's start, and 1 for the items not yet counted in an earlier chunk,
-      else 0.
+      Each chunk's start, and 1 for the items not yet counted in an earlier chunk, else 0.
     """
-    number = -(-vocabulary // chunk)
-    size = -(-vocabulary // number)
-    covered = np.arange(number) * size
+    covered = np.arange(-(-vocabulary // size)) * size
     starts = np.minimum(covered, vocabulary - size)
     not_counted = starts[:, None] + np.arange(size) >= covered[:, None]
-    return size, starts, not_counted.astype(np.float32)
-
-
-def _scan(few: bool, step: Callable, carry: Any, chunks: Sequence) -> tuple[Any, list | None]:
-    """`lax.scan`, written out for few chunks: nothing is cleared, stacked or copied."""
-    if not few:
-        return lax.scan(step, carry, tuple(chunks))
-    outputs = []
-    for chunk in zip(*chunks, strict=True):
-        carry, output = step(carry, chunk)
-        outputs.append(output)
-    return carry, outputs
+    return starts, not_counted.astype(np.float32)
 
 
 def _part(table: Array, bias: Array, start: Array, size: int) -> tuple[Array, Array]:
@@ -62,9 +58,14 @@ def target_logits(hidden: Array, table: Array, bias: Array, targets: Array) -> A
 
 def all_logits(hidden: Array, table: Array, bias: Array) -> Array:
     """The logits of all items in full precision, `[..., V]`, for hidden vectors `[..., D]`."""
+    return _products(hidden, table, lax.Precision.HIGHEST) + bias
+
+
+def _products(hidden: Array, table: Array, precision: lax.Precision | None = None) -> Array:
+    """hidden table^T, `[..., V]`."""
     # With table.T, XLA on a CPU would transpose a copy of the table at every call.
     over_width = (((hidden.ndim - 1,), (1,)), ((), ()))
-    return lax.dot_general(hidden, table, over_width, lax.Precision.HIGHEST) + bias
+    return lax.dot_general(hidden, table, over_width, precision)
 
 
 def cross_entropy(
@@ -73,7 +74,7 @@ def cross_entropy(
     bias: Array,
     targets: Array,
     chunk: int = CHUNK,
-    kept: int = KEPT,
+    whole: int = WHOLE,
 ) -> Array:
     """-log softmax(hidden table^T + bias) at the targets.
 
@@ -82,86 +83,114 @@ def cross_entropy(
       table: `float32 [V, D]`.
       bias: `float32 [V]`.
       targets: `int32 [Q]`, from 0 to V - 1.
-      chunk: The most items whose logits are made at once.
-      kept: The most probabilities that are kept for the gradient.
+      chunk: The most items of a chunk.
+      whole: The most logits that are made at once, without chunks.
 
     Returns:
       `float32 [Q]`, nats.
     """
     own_rows, table = look_up(table, targets)
     own_bias, bias = look_up(bias, targets)
-    normaliser = log_normaliser(hidden, table, bias, chunk, kept)
+    normaliser = log_normaliser(hidden, table, bias, chunk, whole)
     return normaliser - (hidden * own_rows).sum(axis=1) - own_bias
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
 def log_normaliser(
-    hidden: Array, table: Array, bias: Array, chunk: int = CHUNK, kept: int = KEPT
+    hidden: Array, table: Array, bias: Array, chunk: int = CHUNK, whole: int = WHOLE
 ) -> Array:
     """The logarithm of the sum of exp(hidden table^T + bias) over items, `float32 [Q]`.
 
     Arguments as in `cross_entropy`.
     """
-    return _forward(hidden, table, bias, chunk, kept)[0]
+    return _forward(hidden, table, bias, chunk, whole)[0]
 
 
 def _forward(
-    hidden: Array, table: Array, bias: Array, chunk: int, kept: int
+    hidden: Array, table: Array, bias: Array, chunk: int, whole: int
 ) -> tuple[Array, tuple]:
     """One pass over the table: the normaliser, and the row that each query expects.
 
-    That row, sum_v p_v t_v, is the gradient of the normaliser by `hidden`. Both are summed
-    relative to the running maximum of the logits.
+    That row, sum_v p_v t_v, is the gradient of the normaliser by `hidden`.
     """
-    size, starts, not_counted = _chunks(len(table), chunk)
-    few = len(starts) <= FEW and len(hidden) * len(table) <= kept
+    size = items_at_once(len(hidden), len(table), chunk, whole)
+    if size == len(table):
+        normaliser, expected, saved = _at_once(hidden, table, bias)
+    else:
+        normaliser, expected = _in_chunks(hidden, table, bias, size)
+        saved = None
+    return normaliser, (hidden, table, bias, normaliser, expected, saved)
 
-    def add(carry: tuple, chunk: tuple) -> tuple[tuple, tuple | None]:
+
+def _at_once(hidden: Array, table: Array, bias: Array) -> tuple[Array, Array, tuple]:
+    """The same with all logits at once; also what the table's gradient is made from."""
+    products = _products(hidden, table)
+    shift = _shift(products, bias)
+    unnormalised = jnp.exp(products + bias - shift[:, None])
+    total = unnormalised.sum(axis=1)
+    expected = unnormalised @ table / total[:, None]
+    return shift + jnp.log(total), expected, (unnormalised, total)
+
+
+def _shift(products: Array, bias: Array) -> Array:
+    """What a query's largest logit does not exceed, and comes near to, `[Q]`."""
+    # XLA on a CPU would store the sums of products and bias to find the largest one.
+    largest = bias.max()
+    return lax.cond(
+        largest - bias.min() < SPREAD,
+        lambda: products.max(axis=1) + largest,
+        lambda: (products + bias).max(axis=1),
+    )
+
+
+def _in_chunks(hidden: Array, table: Array, bias: Array, size: int) -> tuple[Array, Array]:
+    """The same in chunks; sums are relative to the running maximum of the logits."""
+
+    def add(carry: tuple, chunk: tuple) -> tuple[tuple, None]:
         running_max, total, expected = carry
         start, not_counted = chunk
         rows, offset = _part(table, bias, start, size)
-        logits = hidden @ rows.T + offset
+        logits = _products(hidden, rows) + offset
         new_max = jnp.maximum(running_max, logits.max(axis=1))
         unnormalised = jnp.exp(logits - new_max[:, None])
         shrink = jnp.exp(running_max - new_max)
         total = total * shrink + (unnormalised * not_counted).sum(axis=1)
         expected = expected * shrink[:, None] + unnormalised @ (rows * not_counted[:, None])
-        return (new_max, total, expected), (unnormalised, new_max) if few else None
+        return (new_max, total, expected), None
 
     first = (jnp.full(len(hidden), -jnp.inf), jnp.zeros(len(hidden)), jnp.zeros_like(hidden))
-    (running_max, total, expected), saved = _scan(few, add, first, (starts, not_counted))
-    normaliser = running_max + jnp.log(total)
-    expected = expected / total[:, None]
-    return normaliser, (hidden, table, bias, normaliser, expected, saved)
+    (running_max, total, expected), _ = lax.scan(add, first, _chunks(len(table), size))
+    return running_max + jnp.log(total), expected / total[:, None]
 
 
 def _backward(
-    chunk: int, kept: int, residuals: tuple, gradient: Array
+    chunk: int, whole: int, residuals: tuple, gradient: Array
 ) -> tuple[Array, Array, Array]:
-    del kept
     hidden, table, bias, normaliser, expected, saved = residuals
-    size, starts, _ = _chunks(len(table), chunk)
-    few = saved is not None
+    d_hidden = gradient[:, None] * expected
+    if saved is not None:
+        unnormalised, total = saved
+        return d_hidden, *_of_rows(unnormalised, hidden, gradient / total)
+    size = items_at_once(len(hidden), len(table), chunk, whole)
 
-    def write(carry: tuple, chunk: tuple) -> tuple[tuple, None]:
-        d_table, d_bias = carry
-        start, scale = chunk[0], gradient
-        if few:
-            unnormalised, chunk_max = chunk[1]
-            scale = gradient * jnp.exp(chunk_max - normaliser)
-        else:
-            rows, offset = _part(table, bias, start, size)
-            unnormalised = jnp.exp(hidden @ rows.T + offset - normaliser[:, None])
-        d_rows = unnormalised.T @ (hidden * scale[:, None])
+    def write(carry: tuple, start: Array) -> tuple[tuple, None]:
+        rows, offset = _part(table, bias, start, size)
+        probabilities = jnp.exp(_products(hidden, rows) + offset - normaliser[:, None])
+        own = _of_rows(probabilities, hidden, gradient)
         # Overlapping chunks write the same values twice.
-        d_table = lax.dynamic_update_slice_in_dim(d_table, d_rows, start, 0)
-        d_bias = lax.dynamic_update_slice_in_dim(d_bias, scale @ unnormalised, start, 0)
-        return (d_table, d_bias), None
+        return tuple(
+            lax.dynamic_update_slice_in_dim(gradients, part, start, 0)
+            for gradients, part in zip(carry, own, strict=True)
+        ), None
 
     first = (lax.empty(table.shape, table.dtype), lax.empty(bias.shape, bias.dtype))
-    chunks = (starts, saved) if few else (starts,)
-    (d_table, d_bias), _ = _scan(few, write, first, chunks)
-    return gradient[:, None] * expected, d_table, d_bias
+    (d_table, d_bias), _ = lax.scan(write, first, _chunks(len(table), size)[0])
+    return d_hidden, d_table, d_bias
+
+
+def _of_rows(probabilities: Array, hidden: Array, scale: Array) -> tuple[Array, Array]:
+    """The gradients of rows and of their biases by each query's `scale`."""
+    return probabilities.T @ (hidden * scale[:, None]), scale @ probabilities
 
 
 log_normaliser.defvjp(_forward, _backward)
@@ -194,13 +223,13 @@ def normalise_and_count(
     Returns:
       `float32 [Q]` and `int32 [Q]`.
     """
-    size, starts, not_counted = _chunks(len(table), chunk)
+    size = _chunk_size(len(table), chunk)
 
     def add(carry: tuple, chunk: tuple) -> tuple[tuple, None]:
         running_max, total, ahead = carry
         start, not_counted = chunk
         rows, offset = _part(table, bias, start, size)
-        logits = jnp.dot(hidden, rows.T, precision=lax.Precision.HIGHEST) + offset
+        logits = _products(hidden, rows, lax.Precision.HIGHEST) + offset
         new_max = jnp.maximum(running_max, logits.max(axis=1))
         unnormalised = jnp.exp(logits - new_max[:, None]) * not_counted
         total = total * jnp.exp(running_max - new_max) + unnormalised.sum(axis=1)
@@ -210,8 +239,8 @@ def normalise_and_count(
 
     rows = len(hidden)
     first = (jnp.full(rows, -jnp.inf), jnp.zeros(rows), jnp.zeros(rows, jnp.int32))
-    chunks = (starts, not_counted)
-    (running_max, total, ahead), _ = _scan(len(starts) <= FEW, add, first, chunks)
+    # Chunks fit into a CPU's cache, so that a loop is faster than all items at once.
+    (running_max, total, ahead), _ = lax.scan(add, first, _chunks(len(table), size))
     return running_max + jnp.log(total), ahead
 
 

@@ -11,7 +11,7 @@ import psutil
 from cbert import parallel
 from cbert.errors import UserError
 from cbert.model import contextual_bert
-from cbert.model.cross_entropy import CHUNK
+from cbert.model.cross_entropy import items_at_once
 from cbert.schema import Schema
 from cbert.tasks import task_class
 from cbert.training import config as config_lib
@@ -135,15 +135,15 @@ def _activations(
 
 
 def _logits(masked: int, candidates: int, field: str, shards: int, sampled: int = 0) -> Need:
-    """One chunk of the logits, or the sampled ones.
+    """The logits that are made at once, or the sampled ones.
 
     A device scores the masked items of all devices by the candidates that it holds.
     """
     if sampled:
         return Need("logits", _FLOAT * masked * sampled, (field, "train.sampled_items"))
     held = -(-candidates // shards)
-    chunks = -(-held // CHUNK)
-    return Need("logits", _FLOAT * shards * masked * -(-held // chunks), (field,))
+    queries = shards * masked
+    return Need("logits", _FLOAT * queries * items_at_once(queries, held), (field,))
 
 
 def host_memory() -> int:
