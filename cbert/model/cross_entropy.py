@@ -6,6 +6,7 @@ Legend: Q queries, V items, D model dimension, K items of a chunk.
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -173,7 +174,7 @@ def _backward(
         return d_hidden, *_of_rows(unnormalised, hidden, gradient / total)
     size = items_at_once(len(hidden), len(table), chunk, whole)
 
-    def write(carry: tuple, start: Array) -> tuple[tuple, None]:
+    def write(carry: Any, start: Any) -> tuple[Any, None]:
         rows, offset = _part(table, bias, start, size)
         probabilities = jnp.exp(_products(hidden, rows) + offset - normaliser[:, None])
         own = _of_rows(probabilities, hidden, gradient)
