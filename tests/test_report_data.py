@@ -299,6 +299,7 @@ def test_without_a_library_one_line_says_what_to_install(monkeypatch, library):
 def test_options_of_other_methods_make_no_variant(tmp_path):
     write_run(tmp_path, "gs", 0, name="a")
     write_run(tmp_path, "gs", 1, name="b", model__gsu__update_norm="before")
+    write_run(tmp_path, "gs", 0, name="e", model__gsu__update_norm="before")
     write_run(tmp_path, "gsu", 0, name="c")
     write_run(tmp_path, "gsu", 0, name="d", model__gsu__update_norm="before")
     loaded = report_data.load(tmp_path, "test").variants

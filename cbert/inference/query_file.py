@@ -16,6 +16,7 @@ from cbert.inference.program import BATCH_SIZES
 from cbert.inference.queries import Query
 from cbert.inference.text_predictor import TextPredictor
 from cbert.inference.text_queries import TextQuery
+from cbert.schema.values import check_text
 
 BLOCK = BATCH_SIZES[-1]  # Few at a time: an encoded query holds a byte for every item.
 # Texts of about one length are predicted together, and among more texts there are more of them.
@@ -140,6 +141,8 @@ def _query(row: Any, defaults: Query | TextQuery, drop: Collection[str]) -> Quer
         row["context"] = kept
     if not isinstance(row.get("id"), str | int | None) or isinstance(row.get("id"), bool):
         raise UserError(f"id is {shown(row['id'])}; it must be a string or a whole number")
+    if isinstance(row.get("id"), str):
+        check_text(row["id"], "id")
     required = _required(defaults)
     if not any(name in row for name in required):
         raise UserError(

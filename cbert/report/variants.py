@@ -30,6 +30,8 @@ def group(runs: list[RunDirectory]) -> dict[str, dict[int, RunDirectory]]:
         fields = identity(run.config)
         _, seeds = groups.setdefault(json.dumps(fields, sort_keys=True), (fields, {}))
         if run.seed in seeds:
+            if config_lib.fields(run.config) != config_lib.fields(seeds[run.seed].config):
+                continue  # They differ in options of other methods, so this is the same run.
             raise UserError(
                 f"{seeds[run.seed].path} and {run.path} have the same config and seed "
                 f"{run.seed}; move one of them away"
