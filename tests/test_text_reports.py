@@ -1,6 +1,7 @@
 """Reports of the tasks of texts say what their evaluations say."""
 
 import csv
+import dataclasses
 import json
 
 import numpy as np
@@ -11,7 +12,13 @@ import scipy.stats
 from cbert import config as config_fields
 from cbert import tasks
 from cbert.errors import UserError
-from cbert.evaluation import compare, evaluation_files, metrics, task_baselines
+from cbert.evaluation import (
+    compare,
+    evaluation_files,
+    leaderboard,
+    metrics,
+    task_baselines,
+)
 from cbert.evaluation.evaluation import MODEL, Evaluation
 from cbert.report import report_data, statistics, writers
 from cbert.schema import schema_file
@@ -59,8 +66,8 @@ def noise(task, split, queries, seed, gain):
     return {"log_probability": log_probability, **chosen[task.name]()}
 
 
-def write_run(folder, directory, name, method, seed, gain=0.0):
-    """A run of a task that is evaluated but was never trained; the evaluation's summary."""
+def evaluated(directory, name, method, seed, gain=0.0):
+    """The evaluation of a run that was never trained."""
     config = small_text(name, directory, TARGETS[name], method, seed=seed)
     split, schema = load(directory, TARGETS[name], "test")
     task = tasks.create(config, config_lib.build_model(config, schema), schema)
@@ -77,9 +84,16 @@ def write_run(folder, directory, name, method, seed, gain=0.0):
         **{"split": "test", "masking": "one" if task.masks else "", "checkpoint": "best"},
         **{"data": config.data.name, "seed": seed},
     }
-    evaluation = Evaluation(
+    return Evaluation(
         task, method, STEPS[-1], schema, split, queries, predictions, settings, "test"
     )
+
+
+def write_run(folder, directory, name, method, seed, gain=0.0):
+    """The run of `evaluated` as files; the evaluation's summary."""
+    evaluation = evaluated(directory, name, method, seed, gain)
+    config = small_text(name, directory, TARGETS[name], method, seed=seed)
+    schema, task = evaluation.schema, evaluation.task
     path = folder / f"{method}-{seed}"
     path.mkdir(parents=True)
     summary = evaluation_files.summary(evaluation)
@@ -121,6 +135,23 @@ def test_results_are_those_of_the_evaluations(directory, tmp_path, name):
         assert one.low <= one.mean <= one.high or one.mean == 0
     if name != "regression":
         assert differences["cross_entropy"].high < 0
+
+
+def test_a_slice_whose_tags_are_all_unknown_has_no_means(directory):
+    evaluation = evaluated(directory, "tagging", "gs", 0)
+    moods = [json.loads(context).get("mood") for context in evaluation.split.contexts]
+    cold = np.array([mood == "cold" for mood in moods])[evaluation.queries.rows]
+    weights = np.where(cold, 0, evaluation.queries.weights)
+    queries = dataclasses.replace(evaluation.queries, weights=weights)
+    changed = dataclasses.replace(evaluation, queries=queries)
+    by_mood = evaluation_files.summary(changed, "mood")["by_mood"]
+    assert by_mood["warm"]["cross_entropy"]["mean"] > 0
+    assert by_mood["cold"]["queries"] == cold.sum() > 0
+    assert "cross_entropy" not in by_mood["cold"]
+    assert "span_f1" in by_mood["cold"]
+    json.dumps(by_mood, allow_nan=False)
+    mood = changed.schema.feature("mood")
+    assert set(leaderboard.slices(changed, mood)) == {"warm", "ambiguous texts"}
 
 
 def test_the_error_of_a_metric_that_is_no_mean_is_from_the_influence_of_groups(

@@ -133,9 +133,9 @@ def _slices(evaluation: Evaluation, baseline: str) -> list[str]:
     for partition, slices in evaluation.task.slices(evaluation.split).items():
         for label, rows in slices.items():
             inside = rows[evaluation.queries.rows]
-            if not inside.any():
-                continue
             weights = evaluation.queries.weights[inside]
+            if not weights.any():
+                continue
             mean, error = mean_and_error(behind[inside], evaluation.groups[inside], weights)
             if error is not None and mean > 2 * error:
                 title = partition.replace("_", " ")

@@ -72,6 +72,8 @@ class Evaluation:
     ) -> dict[str, dict[str, float | None]]:
         """Every metric that the predictor has, with its standard error, in the task's order.
 
+        Queries that weigh nothing, such as texts whose tags are all unknown, have no means.
+
         Args:
           predictor: The model or a baseline.
           inside: `bool [Q]`, the queries to take; None for all of them.
@@ -79,7 +81,8 @@ class Evaluation:
         groups, weights = self.groups, self.queries.weights
         inside = np.ones(len(groups), bool) if inside is None else inside
         values, corpus = self._measured(predictor)
-        values = {name: column[inside] for name, column in values.items()}
+        weighed = weights[inside].any()
+        values = {name: column[inside] for name, column in values.items() if weighed}
         means = metrics.summarize(values, groups[inside], weights[inside])
         known = {**means, **metrics.summarize_corpus(corpus, groups, inside)}
         names = [metric.name for metric in self.task.metrics]

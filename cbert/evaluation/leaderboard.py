@@ -165,7 +165,8 @@ def slices(asked: Evaluation, feature: Feature) -> dict[str, np.ndarray]:
     by_value = breakdown.by_feature(asked.split.contexts, feature)
     parts = {label: rows[asked.queries.rows] for label, rows in by_value.items()}
     parts["ambiguous texts"] = ambiguous(asked)
-    return {label: inside for label, inside in parts.items() if inside.any()}
+    weights = asked.queries.weights
+    return {label: inside for label, inside in parts.items() if weights[inside].any()}
 
 
 def ambiguous(asked: Evaluation) -> np.ndarray:

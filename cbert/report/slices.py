@@ -71,14 +71,19 @@ def _by_feature(data: ReportData, feature: Feature) -> dict[str, np.ndarray]:
 
 
 def _gains(data: ReportData, title: str, slices: dict[str, np.ndarray]) -> Gains:
-    kept = {name: inside for name, inside in slices.items() if inside.sum() >= LEAST_QUERIES}
+    weights = data.queries.weights
+    kept = {
+        name: inside
+        for name, inside in slices.items()
+        if inside.sum() >= LEAST_QUERIES and weights[inside].any()
+    }
     gains = {}
     for label in data.variants:
         gain = None if label == data.base else statistics.gain(data, label)
         if gain is not None:
             gains[label] = {
                 name: statistics.over_groups(
-                    gain[inside], data.queries.groups[inside], data.queries.weights[inside]
+                    gain[inside], data.queries.groups[inside], weights[inside]
                 )
                 for name, inside in kept.items()
             }
