@@ -26,6 +26,9 @@ _ADVICE = {
     errno.EPERM: "this may not be read or written; change its permissions",
 }
 
+# As `config_file.METHODS_VARIABLE`, whose module takes a second to import.
+_METHODS = "CBERT_METHODS"
+
 # What absl and Python say of a flag, and what a person would.
 _PLAIN = {
     r"flag --(\w+)=None: .* must have a value other than None\.": r"--\1 is missing; "
@@ -65,7 +68,7 @@ def run(main: Callable[[], None]) -> None:
 
     # Libraries log an error before they raise it, which would be a second line.
     logging.set_verbosity(logging.FATAL)
-    if os.environ.get("CBERT_METHODS"):
+    if os.environ.get(_METHODS):
         _load_methods()
     sys.unraisablehook = _main_thread_only(sys.unraisablehook)
     runtime.set_up()
@@ -73,7 +76,7 @@ def run(main: Callable[[], None]) -> None:
 
 
 def _load_methods() -> None:
-    """Registers methods of the user's before the flags, whose help lists their fields."""
+    """Registers methods of the user's before any flag is read, which may name one of them."""
     from cbert.training import config_file  # It takes a second, which few commands need.
 
     try:
@@ -84,8 +87,8 @@ def _load_methods() -> None:
 
 def to_copy(module: str, *arguments: str) -> str:
     """A command to copy into a shell, with the variable that it needs for own methods."""
-    files = os.environ.get("CBERT_METHODS")
-    variable = f"CBERT_METHODS={shlex.quote(files)} " if files else ""
+    files = os.environ.get(_METHODS)
+    variable = f"{_METHODS}={shlex.quote(files)} " if files else ""
     return f"{variable}python -m experiments.{module} {shlex.join(arguments)}"
 
 

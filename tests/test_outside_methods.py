@@ -11,7 +11,7 @@ from cbert.errors import UserError
 from cbert.model import conditioning, contextual_bert
 from cbert.sweep import points
 from cbert.training import config as config_lib
-from cbert.training import loop
+from cbert.training import config_file, loop
 from tests import test_benchmark
 from tests.conftest import ROOT, refused, run, small
 from tests.models import batch, build, encode
@@ -123,9 +123,20 @@ def test_every_command_knows_it_by_its_file(data_dir, tmp_path):
     trained = workdir / f"{NAME}-seed0"
     run("evaluate", f"--workdir={trained}", "--masking=one", **registered)
     error = refused("evaluate", f"--workdir={trained}")
-    assert "model.method is 'scaled_input', which is not one of this version's; if" in error
+    assert "model.method is 'scaled_input', which no file has registered; if it is" in error
     done = run("evaluate", f"--workdir={trained}", check=2, CBERT_METHODS="absent.py")
-    assert done.stderr.startswith("error: absent.py: no such file")
+    assert done.stderr.startswith(f"error: CBERT_METHODS: {ROOT}/absent.py: no such file")
+
+
+def test_a_config_file_with_a_method_joins_the_files_that_are_named(tmp_path, monkeypatch):
+    monkeypatch.delitem(conditioning.METHODS, NAME)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "own.py").write_text(CONFIG_FILE)
+    monkeypatch.setenv(config_file.METHODS_VARIABLE, "configs/base.py")
+    monkeypatch.chdir(tmp_path)  # The project's own files are found beside the package.
+    for _ in range(2):
+        assert config_file.read(f"~/own.py:{NAME}").model.method == NAME
+        assert config_file.method_files() == [f"{ROOT}/configs/base.py", f"{tmp_path}/own.py"]
 
 
 def test_its_operations_are_those_of_the_traced_model(monkeypatch):

@@ -17,6 +17,7 @@ from cbert import processes
 from cbert.errors import UserError, one_line
 from cbert.sweep import jobs
 from cbert.sweep.jobs import Job
+from cbert.training import config_file
 
 MEMORY_PER_RUN = 2**31  # Bytes.
 _RETRIES = 3  # of a task that loses its worker
@@ -148,6 +149,8 @@ class Ray:
     def start(self, job: Job) -> bool:
         # Ray queues tasks that have no room yet, and sets the devices that a task sees.
         environment = {"PYTHONPATH": str(pathlib.Path.cwd())}
+        if files := config_file.method_files():
+            environment[config_file.METHODS_VARIABLE] = ",".join(files)
         self._running[job.name] = self._task.remote(job, environment)
         return True
 

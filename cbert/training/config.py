@@ -87,8 +87,8 @@ def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
     def check_completed(config: ml_collections.ConfigDict) -> None:
         if conditioning.short_name(config.model.method) not in conditioning.NAMES:
             raise UserError(
-                f"model.method is {config.model.method!r}, which is not one of this version's; "
-                "if it is yours, CBERT_METHODS=FILE names the Python file that registers it"
+                f"model.method is {config.model.method!r}, which no file has registered; if it "
+                "is yours, import that file, or name it in CBERT_METHODS for commands"
             )
         _complete(config)
         check(config)

@@ -25,13 +25,21 @@ METHODS_VARIABLE = "CBERT_METHODS"
 T = TypeVar("T")
 
 
+def method_files() -> list[str]:
+    """The absolute paths of the files that `CBERT_METHODS` names."""
+    named = filter(None, os.environ.get(METHODS_VARIABLE, "").split(","))
+    return [str(_find(path).absolute()) for path in named]
+
+
 def load_methods() -> None:
     """Runs the files of `CBERT_METHODS`, whose methods every command then knows.
 
     Raises:
       UserError: there is no such file, or it raises an error.
     """
-    for path in filter(None, os.environ.get(METHODS_VARIABLE, "").split(",")):
+    for path in method_files():
+        if not pathlib.Path(path).is_file():
+            raise UserError(f"{METHODS_VARIABLE}: {path}: no such file; name one, or unset it")
         load_module(path)
 
 
@@ -52,7 +60,7 @@ def read(source: str | pathlib.Path) -> ml_collections.ConfigDict:
     module = load_module(path)
     if set(conditioning.NAMES) > known:
         # The processes that this one starts, such as a sweep's, need the methods, too.
-        os.environ.setdefault(METHODS_VARIABLE, str(pathlib.Path(path).absolute()))
+        os.environ[METHODS_VARIABLE] = ",".join([*method_files(), str(_find(path).absolute())])
     if not hasattr(module, "get_config"):
         raise UserError(f"{path} has no get_config(); write one, as configs/base.py has")
     config = _call(path, lambda: module.get_config(*([argument] if argument else [])))
@@ -85,15 +93,10 @@ def override(config: ml_collections.ConfigDict, overrides: Mapping[str, Any]) ->
 def load_module(path: str) -> types.ModuleType:
     """Runs a config file.
 
-    A relative path that does not exist is looked for beside the package, where an installation
-    has the project's own configs.
-
     Raises:
       UserError: there is no such file, or it raises an error.
     """
-    file = pathlib.Path(path).expanduser()
-    installed = pathlib.Path(cbert.__file__).parent.parent / file
-    file = file if file.is_file() else installed
+    file = _find(path)
     if not file.is_file():
         raise UserError(f"{path}: no such file; {_ADVICE}")
     specification = importlib.util.spec_from_file_location("config_file", file)
@@ -102,6 +105,13 @@ def load_module(path: str) -> types.ModuleType:
     module, loader = importlib.util.module_from_spec(specification), specification.loader
     _call(path, lambda: loader.exec_module(module))
     return module
+
+
+def _find(path: str) -> pathlib.Path:
+    """A file by its path, or beside the package, where an installation has its own configs."""
+    file = pathlib.Path(path).expanduser()
+    installed = pathlib.Path(cbert.__file__).parent.parent / file
+    return installed if installed.is_file() and not file.is_file() else file
 
 
 def _call(path: str, function: Callable[[], T]) -> T:
