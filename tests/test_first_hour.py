@@ -18,7 +18,7 @@ from cbert.sweep import halving
 from cbert.tasks import prediction
 from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
-from cbert.training import suggest
+from cbert.training import suggest, workdir
 from experiments.__main__ import commands
 from tests.conftest import ROOT, small
 
@@ -164,7 +164,12 @@ def test_what_an_evaluation_does_not_know_is_said(trained, tmp_path, capsys):
         cbert.evaluate(copy, split="test", name="elsewhere")
     error = capsys.readouterr().err
     assert "'elsewhere' has sequences, and the model learned from sets" in error
-    assert "'elsewhere' lacks the context features" in error
+    first, second = workdir.read(copy)[1].items[:2]
+    own = [{**record, "items": [first, second]} for record in records]
+    cbert.prepare(own, "own", config["data"]["dir"])
+    cbert.evaluate(copy, split="test", name="own")
+    error = capsys.readouterr().err
+    assert "the test split of 'own' has no value of the context features age, " in error
     assert "every example; it has: occasion" in error
     evaluated = evaluate.evaluate(copy, evaluate.EvaluationOptions(split="validation"))
     said = f"the run is not finished; its checkpoint is of step {evaluated.step}, and"

@@ -1,6 +1,7 @@
 """Evaluating a run from its work directory: the model beside the baselines."""
 
 import dataclasses
+import json
 import pathlib
 from typing import Any
 
@@ -49,10 +50,10 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
     if options.masking and not task.masks:
         raise UserError(f"the task {task.name} masks nothing; evaluate without masking")
     settings, file_name = _settings(config, options, task)
-    _check_data(options.data_dir or config.data.dir, settings["data"], schema)
-    split, queries, baseline_predictions = _query(
-        task, options.data_dir or config.data.dir, settings, schema
-    )
+    data_dir = options.data_dir or config.data.dir
+    _check_kind(data_dir, settings["data"], schema)
+    split, queries, baseline_predictions = _query(task, data_dir, settings, schema)
+    _check_context(split, schema, f"the {options.split} split of {shown(settings['data'])}")
     if options.by in task.slices(split):
         raise UserError(
             f"the feature {options.by!r} has the name of slices that every evaluation has; "
@@ -104,17 +105,28 @@ def _settings(
     return settings, "-".join([options.split, *others])
 
 
-def _check_data(data_dir: str, name: str, schema: Schema) -> None:
-    """Warns of data of another kind, or without some of the model's context features."""
+def _check_kind(data_dir: str, name: str, schema: Schema) -> None:
+    """Warns of data of another kind than the model learned from."""
     theirs = prepared.load_schema(data_dir, name)
     if theirs.kind != schema.kind:
         warn(f"{shown(name)} has {theirs.kind}s, and the model learned from {schema.kind}s")
-    names = [feature.name for feature in theirs.features]
-    if absent := [f.name for f in schema.features if f.name not in names]:
+
+
+def _check_context(split: Split, schema: Schema, title: str) -> None:
+    """Warns of context features of the model that no example of the split has a value of."""
+    absent = {feature.name for feature in schema.features}
+    others: set[str] = set()
+    for context in split.contexts:
+        if not absent:
+            return
+        given = {name for name, value in json.loads(context).items() if value is not None}
+        others |= given
+        absent -= given
+    if absent:
+        lacking, there = (printable(", ".join(sorted(names))) for names in (absent, others))
         warn(
-            f"{shown(name)} lacks the context features {printable(', '.join(absent))}, which "
-            "are missing to the model in every example; it has: "
-            + (printable(", ".join(names)) or "none")
+            f"{title} has no value of the context features {lacking}, which are missing to the "
+            f"model in every example; it has: {there or 'none'}"
         )
 
 
