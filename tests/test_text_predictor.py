@@ -170,7 +170,7 @@ def test_a_span_is_that_of_the_task():
     explained = predictor.explain(TextQuery("is?", CONTEXT, passage))
     p = max(best, none)
     assert explained.log_odds == near(float(np.log(p / (1 - p))))
-    assert predictor.predict("\x00").answer is None  # There is no token that may be an answer.
+    assert predictor.predict("\u0301").answer is None  # An accent alone has no token.
 
 
 def test_a_batch_gives_what_each_text_gives_alone():
@@ -250,12 +250,14 @@ REFUSALS = [
     ("classification", {"text": None}, "text is missing"),
     ("classification", {"text": 7}, "text must be a string, not 7"),
     ("classification", {"text": " "}, "text is empty"),
+    ("classification", {"text": "\u200b\ufffd"}, "text has invisible characters only"),
     ("classification", {"text": "a", "k": 0}, "k is 0; it must be a whole number from 1"),
     ("classification", {"text": "a", "context": {"moot": 1}}, "did you mean 'mood'"),
     ("classification", {"words": ["a"], "text_b": "b"}, "give words or text_b, not both"),
     ("classification", {"words": "ab"}, "words must be a list of strings"),
     ("tagging", {"text": "a", "text_b": "b"}, "leave text_b out"),
     ("tagging", {"words": ["a", ""]}, "a word is empty"),
+    ("tagging", {"words": ["\u200b"]}, "words has invisible characters only"),
     ("masked_language", {"text": "a"}, r"the text has no \[MASK\]"),
     ("masked_language", {"text": "a " * 9 + "[MASK] [MASK]"}, "1 of them stand beyond"),
 ]

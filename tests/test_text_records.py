@@ -1,5 +1,6 @@
 """Text records are read from every format, and a bad row is refused in a line."""
 
+import csv
 import json
 
 import pyarrow
@@ -52,6 +53,18 @@ def test_formats_give_the_same_records(tmp_path):
     assert [from_bytes(to_bytes(record)) for record in plain] == plain
 
 
+@pytest.mark.parametrize("column", ["words", "tags", "label"])
+def test_a_python_list_of_words_tags_or_labels_is_refused(tmp_path, column):
+    row = {"words": "a|b", "tags": "O|O", "label": "x", column: "['a', 'b']"}
+    path = tmp_path / "in.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([row, row.values()])
+    with pytest.raises(UserError, match=f"in.csv:2: column '{column}' has .*, a list as Py"):
+        read(path)
+    path.write_text("words,tags,label\n[1],O,[1]\n")
+    assert read(path)[0].text == Text("[1]", None, ["[1]"], ["O"], "[1]")
+
+
 def test_words_tags_lists_numbers_and_answers_in_csv(tmp_path):
     path = tmp_path / "in.csv"
     path.write_text("words,tags,label\nTo|San Jose,O|B,3\n")
@@ -100,6 +113,8 @@ def test_columns_of_these_names_stay_context_where_the_records_are_items(tmp_pat
         ({"text": 3}, "'text' must be a string, not 3"),
         ({"text": " \n "}, "'text' is empty"),
         ({"text": "\u200b \u0001\ufeff"}, "'text' is empty or of invisible characters"),
+        ({"text": "\ufffd\ufffd"}, "'text' is empty or of invisible characters"),
+        ({"words": ["\u200b", "\ufeff"]}, "'words' has invisible characters only"),
         ({"text": "a", "text_b": ""}, "'text_b' is empty"),
         ('{"text": "\\ud800"}', r"text '\ud800' is not valid Unicode"),
         ('{"words": ["a", "\\udfff"]}', r"words '\udfff' is not valid Unicode"),

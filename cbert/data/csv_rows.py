@@ -136,8 +136,10 @@ def _numerical(
     return numerical | set(columns.numerical)
 
 
-# An empty list, or one of strings or numbers.
-_LIST = re.compile(r"""\[\s*(['"].*['"]|-?[\d.][-+\d.,\seE]*)?\s*\]""", re.DOTALL)
+# What stands between the brackets of a list of strings, and of one of numbers.
+_STRINGS = re.compile(r"""['"].*['"]""", re.DOTALL)
+_NUMBERS = re.compile(r"-?[\d.][-+\d.,\seE]*")
+_MAY_BE_LISTS = ("items", "words", "tags", "label", "context")
 
 
 def _record(
@@ -151,7 +153,7 @@ def _record(
     record: dict[str, Any] = {}
     context: dict[str, Any] = {}
     for (name, field), cell in zip(field_of.items(), cells, strict=True):
-        if field in ("items", "context") and _LIST.fullmatch(cell):
+        if field in _MAY_BE_LISTS and _is_python_list(cell, field):
             raise RowError(
                 f"column {shown(name)} has {shown(cell)}, a list as Python writes it; write "
                 "Parquet, or the values with a separator between them"
@@ -172,6 +174,15 @@ def _record(
     if context:
         record["context"] = context
     return _with_answer(record) if "answer" in record else record
+
+
+def _is_python_list(cell: str, field: str) -> bool:
+    """Whether a cell is a list as Python writes it; a text may well be a number in brackets."""
+    if cell[:1] != "[" or cell[-1:] != "]":
+        return False
+    inside = cell[1:-1].strip()
+    numbers = field in ("items", "context") and _NUMBERS.fullmatch(inside)
+    return not inside or bool(_STRINGS.fullmatch(inside) or numbers)
 
 
 def _label(

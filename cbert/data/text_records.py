@@ -83,6 +83,14 @@ def target_kinds(text: Text) -> list[str]:
     return kinds
 
 
+def is_visible(text: str) -> bool:
+    """Whether any character is no space and none of those that BERT's normaliser removes."""
+    return any(
+        not one.isspace() and unicodedata.category(one)[0] != "C" and one != "\ufffd"
+        for one in text
+    )
+
+
 def _text(row: dict[str, Any], field: str) -> str | None:
     text = row.get(field)
     if text is None:
@@ -90,14 +98,9 @@ def _text(row: dict[str, Any], field: str) -> str | None:
     if not isinstance(text, str):
         raise RowError(f"{field!r} must be a string, not {shown(text)}")
     check_text(text, field, LONGEST_TEXT)
-    if not any(map(_is_visible, text)):
+    if not is_visible(text):
         raise RowError(f"{field!r} is empty or of invisible characters; leave the record out")
     return text
-
-
-def _is_visible(character: str) -> bool:
-    """Whether a character is no space and none of those that BERT's normaliser removes."""
-    return not character.isspace() and unicodedata.category(character)[0] != "C"
 
 
 def _words(raw: Any) -> list[str] | None:
@@ -106,6 +109,8 @@ def _words(raw: Any) -> list[str] | None:
     words = _strings(raw, "words")
     if not words:
         raise RowError("'words' is empty; a sentence needs at least one word")
+    if not any(map(is_visible, words)):
+        raise RowError("'words' has invisible characters only; leave the record out")
     if sum(map(len, words)) > LONGEST_TEXT:
         raise RowError(f"'words' has more than {LONGEST_TEXT} characters")
     return words

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cbert.data.text import Segment, Tokenizer, Tokens
-from cbert.data.text_records import LONGEST_TEXT
+from cbert.data.text_records import LONGEST_TEXT, is_visible
 from cbert.errors import UserError, shown
 from cbert.inference import context as context_lib
 from cbert.inference.checks import check_number
@@ -99,8 +99,8 @@ class TextChecker:
             raise UserError("text is missing; give a string, or words as a list of strings")
         if words is not None and (query.text is None or self._task == TAGGING):
             return " ".join(words), None, words
-        text_b = None if query.text_b is None else _checked(query.text_b, "text_b")
-        return _checked(query.text, "text"), text_b, None
+        text_b = None if query.text_b is None else _visible(query.text_b, "text_b")
+        return _visible(query.text, "text"), text_b, None
 
     def _check_pair(self, text_b: str | None) -> None:
         """Refuses one text where the model was trained on pairs alone, and the reverse."""
@@ -155,7 +155,15 @@ def _words(raw: Any) -> list[str]:
     words = [_checked(word, "a word") for word in raw]
     if sum(map(len, words)) > LONGEST_TEXT:
         raise UserError(f"words has more than {LONGEST_TEXT:,} characters; give fewer")
+    _visible(" ".join(words), "words")
     return words
+
+
+def _visible(raw: Any, what: str) -> str:
+    text = _checked(raw, what)
+    if not is_visible(text):
+        raise UserError(f"{what} has invisible characters only; give one that can be seen")
+    return text
 
 
 def _checked(text: Any, what: str) -> str:
