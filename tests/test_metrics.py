@@ -10,7 +10,16 @@ from cbert.data.prepared import Split
 from cbert.errors import UserError
 from cbert.evaluation import baselines, breakdown, co_occurrence, given_context, metrics
 from cbert.evaluation.co_occurrence import CoOccurrence
-from cbert.schema import SET, UNKNOWN_ITEM, Categorical, MultiValued, Numerical, Schema, Vector
+from cbert.schema import (
+    SET,
+    UNKNOWN_ITEM,
+    Categorical,
+    History,
+    MultiValued,
+    Numerical,
+    Schema,
+    Vector,
+)
 from cbert.tasks import ranking
 from cbert.tasks.masked_queries import query_each, query_one
 from cbert.tasks.metric import CorpusMetrics
@@ -74,6 +83,22 @@ def test_lists_are_sliced_by_their_values_and_where_they_have_none():
         "b": [0, 3],
         "(empty)": [1, 4],
         "(missing)": [2],
+    }
+
+
+def test_each_example_is_in_one_slice_of_a_history_or_of_a_value_that_is_called_missing():
+    contexts = [json.dumps({"bought": value}) for value in ([], ["a"], None)]
+    parts = breakdown.by_feature(contexts, History("bought", 4, max_items=2))
+    assert {label: np.flatnonzero(rows).tolist() for label, rows in parts.items()} == {
+        "0 items": [0],
+        "1 items": [1],
+        "(missing)": [2],
+    }
+    contexts = [json.dumps({"day": value}) for value in ("(missing)", None)]
+    parts = breakdown.by_feature(contexts, Categorical("day", 4, ("(missing)",)))
+    assert {label: np.flatnonzero(rows).tolist() for label, rows in parts.items()} == {
+        "(missing)": [0],
+        "((missing))": [1],
     }
 
 

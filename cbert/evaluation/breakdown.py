@@ -24,7 +24,7 @@ def by_feature(contexts: Sequence[str], feature: Feature) -> dict[str, np.ndarra
     """The examples in each slice of a feature: label to `bool [M]`.
 
     An example with several values is in the slice of each value. Missing values are a slice,
-    and so are empty lists.
+    and so are empty lists that no slice of the feature holds.
 
     Args:
       contexts: `[M]`, as JSON text.
@@ -32,8 +32,11 @@ def by_feature(contexts: Sequence[str], feature: Feature) -> dict[str, np.ndarra
     """
     column = [json.loads(context).get(feature.name) for context in contexts]
     slices = dict(feature.slices(column))
+    held = np.any([np.zeros(len(column), bool), *slices.values()], axis=0)
     for label, absent in ((EMPTY, []), (MISSING, None)):
-        rows = np.array([value == absent for value in column], bool)
+        rows = np.array([value == absent for value in column], bool) & ~held
+        while label in slices:  # A value may be called so.
+            label = f"({label})"
         if rows.any():
             slices[label] = rows
     return slices

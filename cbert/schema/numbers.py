@@ -53,7 +53,8 @@ class NumberFeature(Feature[V]):
         values = values.reshape(-1, self.entries)
         with np.errstate(over="ignore"):
             standardised = (values - self.mean) / self.scale
-        for value in values[np.abs(standardised) > FARTHEST][:1]:
-            check_near(f"context feature {shown(self.name)}", value, self.mean, self.scale)
+        far = values[np.abs(standardised) > FARTHEST]
+        if len(far):
+            check_near(f"context feature {shown(self.name)}", far[0], self.mean, self.scale)
         rows[observed, 1:] = standardised.clip(-LIMIT, LIMIT)
         return rows
