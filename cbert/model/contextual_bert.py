@@ -3,7 +3,6 @@
 Legend: B examples, L positions, P query positions, D model dimension, V real items.
 """
 
-import functools
 import math
 from typing import Any, Protocol
 
@@ -141,7 +140,7 @@ def initialize(model: Model, key: Array) -> Params:
 
 def shapes(model: Model) -> Params:
     """The parameters' shapes and dtypes; nothing is computed."""
-    return jax.eval_shape(functools.partial(draw, model), jax.random.key(0))
+    return _compiled.eval_shape(model, jax.random.key(0))  # It traces what `initialize` runs.
 
 
 def parameter_sizes(model: Model) -> dict[tuple[str, ...], int]:
