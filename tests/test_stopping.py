@@ -16,6 +16,7 @@ import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
 from cbert.data import prepared
+from cbert.errors import UserError
 from cbert.training import config as config_lib
 from cbert.training import loop
 from cbert.training import run as run_lib
@@ -162,6 +163,22 @@ def test_two_runs_in_one_directory(data_dir, tmp_path):
     assert f"{workdir} is in use by process {process.pid} on {os.uname().nodename}" in error
     process.kill()
     process.communicate()
+
+
+def test_seeds_that_share_no_step_lose_nothing(data_dir, tmp_path):
+    config = small(data__dir=data_dir, train__steps=6, model__layers=1)
+    config.train.update({"checkpoint_every": 6, "eval_every": 6})
+    paths = [tmp_path / seed for seed in "01"]
+    for seed, path, last in zip((0, 1), paths, (2, 4), strict=True):
+        config.seed = seed
+        loop.train(
+            config, path, loop.Callbacks(step=lambda event, last=last: event.step >= last)
+        )
+    config.seed = 0
+    with pytest.raises(UserError, match="1 have no checkpoint of the same step; train each"):
+        loop.train_seeds(config, [0, 1], paths)
+    assert (paths[0] / "checkpoints" / "2").is_dir()
+    assert (paths[1] / "checkpoints" / "4").is_dir()
 
 
 @pytest.mark.soak
