@@ -1,5 +1,6 @@
 """The estimate of a run's memory, and the runs that it refuses."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -50,6 +51,21 @@ def test_the_estimate_of_several_seeds(schema):
         8 * parameters * 3,
         activation,
     ]
+
+
+def test_the_estimate_of_logits_is_what_is_made(schema):
+    """Each seed makes all logits of its batch where they are few; an evaluation, chunks."""
+    schema = dataclasses.replace(schema, items=tuple(map(str, range(60_000))))
+    schema = dataclasses.replace(schema, counts=(1,) * 60_000)
+    queries = 1000 // parallel.device_count()
+    config = small(train__batch_size=1000, eval__batch_size=1)
+    for seeds in (1, 8):
+        need = memory.estimate(config, schema, 10, seeds)[-1]
+        assert (need.part, need.size) == ("logits", 4 * seeds * queries * 60_000)
+    config = small(train__batch_size=1, eval__batch_size=20_000, train__sampled_items=10)
+    need = memory.estimate(config, schema, 10, 1)[-1]
+    queries = 20_000 // parallel.local_device_count()
+    assert (need.part, need.size) == ("logits", 4 * queries * 4000)  # 60 000 in 15 chunks.
 
 
 def test_the_estimate_of_the_state_is_its_real_size(schema, data_dir):

@@ -11,7 +11,7 @@ import psutil
 from cbert import parallel
 from cbert.errors import UserError
 from cbert.model import contextual_bert
-from cbert.model.cross_entropy import items_at_once
+from cbert.model.cross_entropy import WHOLE, items_at_once
 from cbert.schema import Schema
 from cbert.tasks import task_class
 from cbert.training import config as config_lib
@@ -91,9 +91,9 @@ def estimate(
     beside = [
         Need("gradients", parameters, sizes),
         _activations(config, train_batch * seeds, longest, masked, "train.batch_size"),
-        _logits(train_batch * seeds * masked, candidates, "train.batch_size", shards, sampled),
+        _logits(train_batch * masked, candidates, "train.batch_size", shards, sampled, seeds),
         _activations(config, eval_batch, longest, 1, "eval.batch_size"),
-        _logits(eval_batch, candidates, "eval.batch_size", shards),
+        _logits(eval_batch, candidates, "eval.batch_size", shards, whole=0),
     ]
     return [*state, max(beside, key=lambda need: need.size)]
 
@@ -134,16 +134,26 @@ def _activations(
     )
 
 
-def _logits(masked: int, candidates: int, field: str, shards: int, sampled: int = 0) -> Need:
-    """The logits that are made at once, or the sampled ones.
+def _logits(
+    masked: int,
+    candidates: int,
+    field: str,
+    shards: int,
+    sampled: int = 0,
+    seeds: int = 1,
+    whole: int = WHOLE,
+) -> Need:
+    """The logits that are made at once, or the sampled ones; each seed makes its own.
 
-    A device scores the masked items of all devices by the candidates that it holds.
+    A device scores the masked items of all devices by the candidates that it holds. An
+    evaluation makes them in chunks, however few they are: its `whole` is 0.
     """
     if sampled:
-        return Need("logits", _FLOAT * masked * sampled, (field, "train.sampled_items"))
+        return Need("logits", _FLOAT * seeds * masked * sampled, (field, "train.sampled_items"))
     held = -(-candidates // shards)
     queries = shards * masked
-    return Need("logits", _FLOAT * queries * items_at_once(queries, held), (field,))
+    at_once = items_at_once(queries, held, whole=whole)
+    return Need("logits", _FLOAT * seeds * queries * at_once, (field,))
 
 
 def host_memory() -> int:
