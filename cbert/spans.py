@@ -21,28 +21,32 @@ Span = tuple[str, int, int]
 def spans(tags: Sequence[str]) -> set[Span]:
     """Type, first and last word of each span.
 
-    A tag is `O`, `B-x`, `I-x`, or a type alone, which is read as `I-` of that type.
+    A tag is `O`, `B-x`, `I-x`, or a type alone, which is read as `I-` of that type. In IOBES
+    and BILOU `E-x` or `L-x` ends a span, and `S-x` or `U-x` is one of a single word.
     """
     marked: set[Span] = set()
     first, kind = 0, ""
     for index, tag in enumerate([*tags, OUTSIDE]):
-        begins, name = _parts(tag)
+        begins, ends, name = _parts(tag)
         if kind and (begins or name != kind):
             marked.add((kind, first, index - 1))
             kind = ""
         if name and not kind:
             first, kind = index, name
+        if kind and ends:
+            marked.add((kind, first, index))
+            kind = ""
     return marked
 
 
-def _parts(tag: str) -> tuple[bool, str]:
-    """Whether the tag begins a span in any case, and the span's type, empty outside."""
+def _parts(tag: str) -> tuple[bool, bool, str]:
+    """Whether the tag begins a span in any case, or ends it; and its type, empty outside."""
     if tag == OUTSIDE:
-        return False, ""
+        return False, False, ""
     prefix, _, name = tag.partition("-")
-    if prefix in ("B", "I"):
-        return prefix == "B", name or "_"
-    return False, tag
+    if prefix in ("B", "I") or (name and prefix in ("E", "L", "S", "U")):
+        return prefix in ("B", "S", "U"), prefix in ("E", "L", "S", "U"), name or "_"
+    return False, False, tag
 
 
 def best_span(

@@ -70,6 +70,8 @@ def test_metrics_of_two_kinds_are_measured_together():
         ("O B-first-name I-first-name", {("first-name", 1, 2)}),
         ("x x y", {("x", 0, 1), ("y", 2, 2)}),
         ("B I O B B", {("_", 0, 1), ("_", 3, 3), ("_", 4, 4)}),
+        ("B-x I-x E-x O S-y S-y", {("x", 0, 2), ("y", 4, 4), ("y", 5, 5)}),
+        ("B-x L-x I-x U-x O", {("x", 0, 1), ("x", 2, 2), ("x", 3, 3)}),
     ],
 )
 def test_spans_by_hand(tags, expected):
@@ -93,7 +95,8 @@ def test_spans_are_those_of_seqeval():
     get_entities = pytest.importorskip("seqeval.metrics.sequence_labeling").get_entities
     random = np.random.default_rng(0)
     for _ in range(500):
-        tags = random.choice(["O", "B-x", "I-x", "B-y", "I-y", "B", "I"], size=8).tolist()
+        all_tags = ["O", "B-x", "I-x", "E-x", "S-x", "B-y", "I-y", "E-y", "S-y", "B", "I"]
+        tags = random.choice(all_tags, size=8).tolist()
         assert spans.spans(tags) == set(get_entities(tags)), tags
 
 

@@ -119,8 +119,11 @@ class TagReader:
 
 
 def _spans(query: EncodedText, words: list[TaggedWord]) -> list[TaggedSpan]:
-    marked = spans([word.tag or OUTSIDE for word in words])
-    by_position = sorted(marked, key=lambda span: span[1])
+    # As in an evaluation, a word without a token, which has no tag, divides no span.
+    tagged = [index for index, word in enumerate(words) if word.tag]
+    marked = spans([words[index].tag or OUTSIDE for index in tagged])
+    by_position = sorted((kind, tagged[first], tagged[last]) for kind, first, last in marked)
+    by_position.sort(key=lambda span: span[1])
     return [
         TaggedSpan(
             kind,
