@@ -23,6 +23,7 @@ from configs import text
 from tests import steps
 from tests.bert_reference import RANDOM_BERT
 from tests.models import drawn
+from tests.test_text_tokens import library_file
 from tests.text_data import load, prepare_texts, rows, small_text
 
 
@@ -241,6 +242,10 @@ def test_a_pretrained_bert_with_a_context_begins_as_itself(tmp_path):
     loop.train(config, tmp_path / "run")
     rows_written = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert json.loads(rows_written[-1])["step"] == 2
+    library_file(folder / "tokenizer.json", lowercase=False)
+    with pytest.raises(UserError, match="treats capital letters, accents or Chinese"):
+        loop.train(config, tmp_path / "another")
+    (folder / "tokenizer.json").unlink()
     (folder / "vocab.txt").write_text("\n".join([*tokens[:-1], "other"]) + "\n")
     with pytest.raises(UserError, match="the data have another vocabulary than"):
         loop.train(config, tmp_path / "another")

@@ -198,6 +198,10 @@ def test_vocabularies_are_read_from_both_forms_of_file(tmp_path):
         assert read == (PIECES, TokenizerOptions(lowercase, lowercase))
     path = library_file(tmp_path / "tokenizer.json")
     assert vocabulary.read(path) == (PIECES, TokenizerOptions())
+    older = json.loads(path.read_text())
+    del older["model"]["type"]
+    path.write_text(json.dumps(older))
+    assert vocabulary.read(path) == (PIECES, TokenizerOptions())
     library_file(path, lowercase=False, strip_accents=True, handle_chinese_chars=False)
     assert vocabulary.read(path) == (PIECES, TokenizerOptions(False, True, False))
 

@@ -99,6 +99,8 @@ def _from_json(raw: Any) -> tuple[tuple[str, ...], TokenizerOptions]:
 
 def _part(raw: dict[str, Any], name: str, kind: str) -> dict[str, Any]:
     part = raw.get(name)
+    if isinstance(part, dict) and "continuing_subword_prefix" in part:
+        part = {"type": "WordPiece", **part}  # Older files do not say it.
     if not isinstance(part, dict) or part.get("type") != kind:
         own = part.get("type") if isinstance(part, dict) else part
         raise UserError(f"{name} is {shown(own)}; a tokeniser of BERT has {kind}")

@@ -15,6 +15,7 @@ from cbert.errors import UserError
 from cbert.model import contextual_bert, huggingface
 from cbert.model.config import check_same
 from cbert.schema import TEXT, Feature, Schema
+from cbert.schema.tokenizer import TokenizerOptions
 from cbert.training import checkpoint, item_vectors, named_rows
 from cbert.training import config as config_lib
 from cbert.training import workdir as workdir_lib
@@ -147,7 +148,16 @@ def _print_names(what: str, names: tuple[str, ...]) -> None:
 def check_vocabulary(
     folder: pathlib.Path, pretrained: huggingface.Pretrained, schema: Schema
 ) -> None:
-    """Refuses data of another vocabulary, where the folder has its own."""
+    """Refuses data of another vocabulary or normaliser, where the folder has its own."""
+    for path in pretrained.tokenizer_files:
+        if path.name == huggingface.TOKENIZER and _normaliser(path) not in (
+            None,
+            schema.tokenizer,
+        ):
+            raise UserError(
+                f"{path} treats capital letters, accents or Chinese characters otherwise than "
+                f"the data; prepare them with vocabulary={path}"
+            )
     for path in pretrained.tokenizer_files:
         if path.name not in huggingface.VOCABULARIES:
             continue
@@ -163,6 +173,14 @@ def check_vocabulary(
             f"the data have a vocabulary of {len(schema.items)} tokens, and {folder} one of "
             f"{pretrained.sizes[0]}; prepare them with its vocabulary"
         )
+
+
+def _normaliser(path: pathlib.Path) -> TokenizerOptions | None:
+    """That of a `tokenizer.json`; None for a form that only its `vocab.txt` makes readable."""
+    try:
+        return vocabulary.read(path)[1]
+    except UserError:
+        return None
 
 
 def _with_labels_of(
@@ -186,7 +204,8 @@ def _read_schema(
 ) -> tuple[ml_collections.ConfigDict, Schema]:
     """The config and the schema of a run; refuses another vocabulary of texts."""
     config, theirs = workdir_lib.read(workdir)
-    if theirs.items != schema.items and TEXT in (theirs.kind, schema.kind):
+    differ = (theirs.items, theirs.tokenizer) != (schema.items, schema.tokenizer)
+    if differ and TEXT in (theirs.kind, schema.kind):
         raise UserError(
             f"the data have another vocabulary than {workdir}; prepare them with "
             f"vocabulary={workdir / workdir_lib.SCHEMA}"
