@@ -217,7 +217,7 @@ def test_windows_hold_the_answer_where_they_hold_it_whole(tmp_path):
     """`who` and three special tokens leave six of ten tokens to a window, three apart."""
     passage = "a b c d e f g h rome in"
     examples = rows(3, text="who", text_b=passage)
-    examples[1]["answer"] = {"text": "h rome", "start": 14}
+    examples[1]["answer"] = {"text": " h rome ", "start": 13}  # Its spaces do not count.
     schema, summary, train = make_prepared(tmp_path, examples, max_length=10, stride=3)
     row = by_id(train)
     texts = [json.loads(train.texts[row[f"1#{n}"]]) for n in range(3)]

@@ -4,6 +4,7 @@ import collections
 import csv
 import functools
 import io
+import math
 import pathlib
 import re
 import typing
@@ -224,7 +225,6 @@ def _is_number(text: str) -> bool:
     if "_" in text or not text.isascii():  # Python's float reads 1_2 as 12.
         return False
     try:
-        float(text)
+        return math.isfinite(float(text))
     except ValueError:
         return False
-    return True

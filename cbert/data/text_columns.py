@@ -112,7 +112,7 @@ def answer_span(text: Text, tokens: Tokens) -> tuple[int, int]:
     if text.answer is None:
         return 0, 0
     start = text.answer["start"]
-    end = start + len(text.answer["text"].rstrip())
+    end = start + len(text.answer["text"])
     searched = (tokens.words >= 0) & (tokens.segments == (text.text_b is not None))
     inside = searched & (tokens.spans[:, 1] > start) & (tokens.spans[:, 0] < end)
     if tokens.cut and (not inside.any() or tokens.spans[searched, 1].max() < end):

@@ -143,7 +143,7 @@ def _label(raw: Any) -> str | list[str] | float | None:
 
 
 def _answer(raw: Any, text: str) -> dict[str, Any] | None:
-    """The answer, which must occur in the text at its `start`."""
+    """The answer without spaces around it, which must occur in the text at its `start`."""
     if raw is None:
         return None
     if not isinstance(raw, dict) or set(raw) != {"text", "start"}:
@@ -159,7 +159,8 @@ def _answer(raw: Any, text: str) -> dict[str, Any] | None:
             f"the answer is {shown(answer)} but the text has {shown(there)} at {start}; count "
             "characters, not bytes, from 0"
         )
-    return {"text": answer, "start": start}
+    space = len(answer) - len(answer.lstrip())
+    return {"text": answer.strip(), "start": start + space}
 
 
 def _strings(raw: Any, field: str) -> list[str]:
