@@ -12,6 +12,7 @@ import functools
 import inspect
 import json
 import pathlib
+import re
 import sys
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -175,8 +176,18 @@ def check_names(config: ml_collections.ConfigDict, sections: Sections) -> None:
 def check_name(name: str, names: Collection[str]) -> None:
     """Refuses a field that is not among the names; the `UserError` offers the nearest."""
     if name not in names:
-        near = nearest(name, names)
+        near = nearest_field(name, names)
         raise UserError(f"there is no field {name[:80]!r}; did you mean {near}?")
+
+
+def nearest_field(name: str, names: Collection[str]) -> str:
+    """The field most like the given one: by its last name or initials, or else by letters."""
+    last = name.rpartition(".")[2]
+    own = {field: field.rpartition(".")[2] for field in names}
+    initials = {field: "".join(re.findall("(?:^|_)(.)", own[field])) for field in names}
+    same = [field for field in names if last in (own[field], initials[field])]
+    within = [field for field in names if len(last) > 3 and last in own[field]]
+    return nearest(name, same or within or names)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -99,6 +99,13 @@ def test_a_sweep_knows_its_controls(data_dir, schema):
     assert gsu <= size < gsu + unit
 
 
+def test_a_method_of_any_name_keeps_the_configs_width(monkeypatch, data_dir, schema):
+    monkeypatch.setitem(conditioning.METHODS, f"{NAME}_wide", METHODS[NAME])
+    config = small("gsu", data__dir=data_dir)
+    (point,) = points.expand(config, [], [f"{NAME}_wide"], 1, [], schema)
+    assert "model.feed_forward" not in point.overrides
+
+
 def test_every_command_knows_it_by_its_file(data_dir, tmp_path):
     block = (ROOT / "README.md").read_text().split("This is a whole one")[1]
     file = tmp_path / "mine.py"

@@ -167,6 +167,12 @@ def test_configs_are_refused_before_anything_is_compiled(tmp_path, data_dir):
     assert refusal("--config.train.step=3") == f"{nope}\n"
     assert "did you mean train." in refusal("--config.train.nope=1")
     assert "did you mean optimizer.learning_rate?" in refusal("--config.learning_rate", "1")
+    for given, meant in {
+        "optimizer.lr": "optimizer.learning_rate",
+        "train.warmup": "optimizer.warmup_steps",
+        "dropout": "model.dropout",
+    }.items():
+        assert f"did you mean {meant}?" in refusal(f"--config.{given}=1")
     assert "--config.train.steps=many: give a whole number" in refusal(
         "--config.train.steps=many"
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import ml_collections
 
-from cbert.config import flat, short_names
+from cbert.config import flat, nearest_field, short_names
 from cbert.errors import UserError
 from cbert.model import conditioning, contextual_bert
 from cbert.schema import Schema
@@ -85,7 +85,8 @@ def expand(
             shown = [f"{short[field]}={value}" for field, value in given.items()]
             variant = "-".join([label, *shown])
             overrides = {**chosen, **given}
-            if label.endswith((WIDE, NARROW)):
+            # A method of the user's own may be called so, too.
+            if label.endswith((WIDE, NARROW)) and label not in conditioning.NAMES:
                 own = Point(variant, variant, overrides).apply(config)
                 overrides[WIDTH] = matched_width(own, schema, label.endswith(NARROW))
             for seed in range(config.seed, config.seed + seeds):
@@ -193,7 +194,7 @@ def _setting(
     if not sign or not values:
         raise UserError(f"the setting {text!r} has no values; write it as field=value,value")
     if field not in known:
-        near = difflib.get_close_matches(field, known, 1, 0.0)[0]
+        near = nearest_field(field, known)
         raise UserError(f"the config has no field {field!r}; is it {near!r}?")
     if field in (METHOD, SEED):
         argument = "methods" if field == METHOD else "seeds"
