@@ -22,6 +22,8 @@ _ADVICE = {
     errno.EDQUOT: "the disk quota is used up; free some space",
     errno.EFBIG: "a file may not grow that large here; raise the limit",
     errno.EROFS: "the file system is read-only; choose another directory",
+    errno.EEXIST: "a file is in the way; choose another path",
+    errno.ENOTDIR: "a part of this path is a file; choose another path",
     errno.EACCES: "this may not be read or written; change its permissions",
     errno.EPERM: "this may not be read or written; change its permissions",
 }

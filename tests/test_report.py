@@ -280,12 +280,12 @@ def test_one_seed_has_no_standard_error_and_says_so(tmp_path):
     data = report_data.load(tmp_path, "test", "none")
     shown = writers.write(data)
     assert re.search(
-        r"^gs( +[\d.]+){4} +[-\d.]+ +\d,\d+ +none: one seed( +[\d.]+){2}$",
+        r"^gs( +[\d.]+){4} +[-\d.]+ +\d,\d+ +one seed only( +[\d.]+){2}$",
         shown,
         re.M,
     )
     markdown = (tmp_path / "report" / "report.md").read_text()
-    assert "none: one seed" in markdown
+    assert "one seed only" in markdown
     assert "Nothing is missing: every variant has the same seeds" in markdown
     assert "It was not measured: evaluate the runs with feature importance." in markdown
     first = {path.name: path.read_bytes() for path in (tmp_path / "report").iterdir()}

@@ -51,7 +51,7 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
         raise UserError(f"the task {task.name} masks nothing; evaluate without masking")
     settings, file_name = _settings(config, options, task)
     data_dir = options.data_dir or config.data.dir
-    _check_kind(data_dir, settings["data"], schema)
+    _check_data(data_dir, settings["data"], schema, config.data.name)
     split, queries, baseline_predictions = _query(task, data_dir, settings, schema)
     _check_context(split, schema, f"the {options.split} split of {shown(settings['data'])}")
     if options.by in task.slices(split):
@@ -105,9 +105,14 @@ def _settings(
     return settings, "-".join([options.split, *others])
 
 
-def _check_kind(data_dir: str, name: str, schema: Schema) -> None:
-    """Warns of data of another kind than the model learned from."""
+def _check_data(data_dir: str, name: str, schema: Schema, own: str) -> None:
+    """Warns of data of another kind, and of others under the name of those learned from."""
     theirs = prepared.load_schema(data_dir, name)
+    if name == own and theirs != schema:
+        warn(
+            f"{shown(name)} was prepared anew since the model learned from it, with another "
+            "schema; it may have seen examples that are held out now"
+        )
     if theirs.kind != schema.kind:
         warn(f"{shown(name)} has {theirs.kind}s, and the model learned from {schema.kind}s")
 

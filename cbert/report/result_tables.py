@@ -37,7 +37,7 @@ def cell(mean: Mean | None, metric: Metric, sign: str = "") -> str:
 def _error_over(mean: Mean) -> str:
     """The unit that a standard error is over, in words."""
     if mean.error is None:
-        return f"none: one {mean.over.removesuffix('s')}"
+        return f"one {mean.over.removesuffix('s')} only"
     return f"{mean.count:,} {mean.over}"
 
 

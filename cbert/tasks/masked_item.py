@@ -179,7 +179,7 @@ class MaskedItem:
         queries = query_one(split) if masking == ONE else query_each(split)
         if not len(queries):
             raise UserError(
-                "no item of the split is in the schema's vocabulary; take another split"
+                "no item of the split is in the vocabulary of the model; take other data"
             )
         return queries
 
