@@ -1,6 +1,6 @@
 """The public interface: what a Python program imports from `cbert` itself.
 
-Everything else in the package may change between two minor versions.
+Everything else in the package is private, and may change in any version.
 
 Legend: B examples of a batch.
 """

@@ -1,11 +1,12 @@
 """Restaurant8k: the slots in a reply to a booking assistant, given the slots it asked for.
 
     python -m experiments.prepare --kind=text --input=restaurant8k.jsonl.gz \\
-      --name=restaurant8k --max_length=64
+      --vocabulary=DIR/vocab.txt --name=restaurant8k --max_length=64
     python -m experiments.train --config=configs/restaurant8k.py:gs --workdir=runs/r8k-gs
     python -m experiments.evaluate --workdir=runs/r8k-gs
 
-The same reply, "13", has other tags under another request.
+DIR/vocab.txt is BERT's vocabulary, as in the folders of pretrained weights; without it one is
+trained. The same reply, "13", has other tags under another request.
 """
 
 import ml_collections

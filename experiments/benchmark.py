@@ -3,7 +3,7 @@
     python -m experiments.benchmark --methods=none,gsu
     python -m experiments.benchmark --methods=all --length=5 --steps=8
     python -m experiments.benchmark --peer=hf --json
-    python -m experiments.benchmark --config=configs/text.py:masked_language,minilm \
+    python -m experiments.benchmark --config=configs/text.py:masked_language,minilm \\
       --config.train.batch_size=8 --length=32,128,512 --peer=hf
     python -m experiments.benchmark --prepared --config=configs/speeches.py:none
     python -m experiments.benchmark --scaling --plot=scaling.png

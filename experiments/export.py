@@ -2,7 +2,7 @@
 
 python -m experiments.export --workdir=runs/gsu --output=exported/gsu
 python -m experiments.export --workdir=runs/gsu --output=exported/gsu-onnx --format=onnx
-python -m experiments.export --workdir=runs/turns --output=exported/turns --format=hf
+python -m experiments.export --workdir=runs/plain --output=exported/plain --format=hf
 
 ONNX needs the optional extra: pip install ".[onnx]".
 """

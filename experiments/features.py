@@ -2,7 +2,7 @@
 
 python -m experiments.features --workdir=runs/turns --split=train,validation,test \\
   --layers=0,last --pooling=mean --output=features/turns --probe=label
-python -m experiments.features --init_from=hf:DIR --data=turns --output=features/turns
+python -m experiments.features --init_from=hf:DIR --data=turns --output=features/turns-bert
 """
 
 import pathlib

@@ -71,7 +71,7 @@ class TaskConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Train:
-    """Training: its task, its length, and what it writes on the way."""
+    """Training: what is masked, how long it takes, and what it writes on the way."""
 
     steps: int = field(10_000, "optimizer steps", at_least=1)
     batch_size: int = field(
@@ -183,7 +183,9 @@ class Optimizer:
         "cosine", "decay after the warm-up, to zero just after the last step", choices=SCHEDULES
     )
     warmup_steps: int = field(
-        500, "steps of linear rise to the peak; at most half of all steps", at_least=0
+        500,
+        "steps of linear rise to the peak; more than half of all steps is cut to half",
+        at_least=0,
     )
     weight_decay: float = field(
         0.01, "decay of kernels; biases, norms and embeddings have none", at_least=0
