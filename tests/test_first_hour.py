@@ -39,6 +39,7 @@ def steps(*values):
         ((5.0, 4.0, 3.5, 3.0, 2.995, 2.99), "on a plateau since step 400"),
         ((5.0, 3.0, 3.1, 3.3, 3.6), "over-fitting since step 200"),
         ((5.0, 4.0, 3.0, 3.1), "on a plateau since step 300"),
+        ((5.0, 4.0, 3.0, 2.0, 6.0), "worse at its last validation than at step 400"),
         ((5.0, 5.1, 5.2), "no better than at its first validation, at step 100"),
     ],
 )

@@ -77,6 +77,8 @@ def course(measured: Sequence[tuple[int, float]], metric: Metric) -> str:
     notable = NOTABLE * min(gained, abs(losses[best]))
     if best >= len(losses) - 2 and before - losses[best] > notable:
         return "still improving when it ended, so more steps may help"
+    if losses[-1] - losses[best] > gained / 2:  # A smaller rise at the end may be noise.
+        return f"worse at its last validation than at step {steps[best]}"
     level = int(np.argmax(losses <= losses[best] + NOTABLE * gained))
     return f"on a plateau since step {steps[level]}"
 
