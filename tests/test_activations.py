@@ -1,5 +1,6 @@
 """Activations of frozen models, their files, and the linear probe on them."""
 
+import dataclasses
 import functools
 import json
 
@@ -50,6 +51,15 @@ def texts(directory):
     split, schema = load(directory, "label", "test")
     config = small_text("classification", directory, method="np", model__layers=2)
     return frozen_model(config, schema), split
+
+
+def test_a_text_of_a_segment_that_the_model_lacks_is_refused(texts):
+    frozen, split = texts
+    params = jax.tree.map(lambda leaf: leaf, frozen.params)
+    params["embedding"]["segments"] = params["embedding"]["segments"][..., :0, :]
+    lacking = dataclasses.replace(frozen, params=params)
+    with pytest.raises(UserError, match="the data have a text_b; leave it out"):
+        computed(lacking, split, "mean")
 
 
 def computed(frozen, split, pooling, layers=(0, 1, 2), batch_size=16):

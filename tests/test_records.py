@@ -8,6 +8,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+import cbert
 from cbert.data import infer_schema, prepare, prepared, readers, records, splits, tables
 from cbert.errors import UserError
 from cbert.schema import MultiValued, schema_file
@@ -117,6 +118,14 @@ def test_codes_with_underscores_are_no_numbers(tmp_path):
     path.write_text("items,shelf,price\ntea,1_2,1e1\negg,12,-3\n")
     contexts = [record.context for record in read(path)]
     assert contexts == [{"shelf": "1_2", "price": 10.0}, {"shelf": "12", "price": -3.0}]
+
+
+def test_a_forgotten_separator_is_pointed_out(tmp_path, capsys):
+    rows = [{"items": [pair], "context": {"day": pair}} for pair in ["a,b", "b,c"] * 30]
+    cbert.prepare(rows, "joined", tmp_path)
+    assert "every example has one item, so that only the" in capsys.readouterr().err
+    cbert.prepare([{"items": row["items"][0].split(",")} for row in rows], "apart", tmp_path)
+    assert "one item" not in capsys.readouterr().err
 
 
 def test_a_word_among_numbers_is_pointed_out(tmp_path, capsys):

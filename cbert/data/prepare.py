@@ -123,6 +123,7 @@ def prepare(
         else:
             assert accumulator is not None
             prepare_checks.validation(collection.by_split())
+            prepare_checks.several_items(collection)
             schema = accumulator.finish()
         by_split = {split: view for split, view in collection.by_split().items() if len(view)}
         schema.check_room(max(map(len, by_split.values())))

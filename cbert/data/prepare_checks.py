@@ -37,6 +37,15 @@ def pairs(texts: dict[str, RecordView], examples: dict[str, RecordView]) -> None
             )
 
 
+def several_items(collection: Collection) -> None:
+    """Warns where no example has a second item, from which the first could be told."""
+    if collection.overview.lengths().max(initial=0) == 1:
+        warn(
+            "every example has one item, so that only the context can tell it; where a CSV "
+            "file has lists of items, separator says what stands between them"
+        )
+
+
 def numbers(schema: Schema, collection: Collection) -> None:
     """Refuses a record whose number no model could read, naming it."""
     for feature in schema.features:

@@ -128,6 +128,7 @@ def shards(
         included; or `tokens`, every one.
       batch_size: Examples at a time.
     """
+    _check_segments(frozen, split)
     compute = _compiled(frozen.model, layers, pooling)
     batch_size = parallel.divisible(batch_size)
     width = len(layers) * frozen.model.encoder.config.dimension * 4
@@ -145,6 +146,16 @@ def shards(
                 _of_shard(compute, frozen.params, parallel.replicate(data), lengths, batches),
             )
             bar.update(count)
+
+
+def _check_segments(frozen: FrozenModel, split: Split) -> None:
+    """Refuses second texts where the model has no segment for them."""
+    if "segments" in split.columns:
+        known = frozen.params["embedding"]["segments"].shape[-2]
+        if split.columns["segments"].max() >= known:
+            raise UserError(
+                "the model knows one segment, and the data have a text_b; leave it out"
+            )
 
 
 def _inputs(split: Split) -> dict[str, Any]:
