@@ -169,6 +169,8 @@ def test_the_vocabulary_of_prepared_texts_and_their_whole_schema(tmp_path, capsy
 
 
 def test_one_label_alone_is_refused(tmp_path):
+    with pytest.raises(UserError, match="every list of labels is empty; give records with"):
+        make_prepared(tmp_path, rows(label=[]))
     with pytest.raises(UserError, match="every label is 'x'; give records with another one"):
         make_prepared(tmp_path, rows(label="x"))
 

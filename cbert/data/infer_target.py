@@ -84,7 +84,13 @@ class TargetAccumulator:
             )
         counts: dict[str, int] = dict(self._values.get(kind, {}))
         values = sorted(counts, key=lambda value: (-counts[value], value))
+        if kind == LABELS and not values:
+            raise UserError(
+                f"every list of labels is empty; give records with some, or target={NONE}"
+            )
         if kind == LABEL and len(values) < 2:
+            if self._order:
+                raise UserError(f"every pair is {shown(values[0])}; give more documents")
             raise _all_alike(values[0])
         values.sort(key=lambda v: self._order.index(v) if v in self._order else len(values))
         return Target(
