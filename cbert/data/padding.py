@@ -24,31 +24,32 @@ def padded_batches(count: int, sizes: Sequence[int]) -> Iterator[tuple[np.ndarra
         yield start + np.minimum(np.arange(size), own - 1), own
 
 
-def joined(
-    batches: Iterable[tuple[Any, int]], fetch: Callable[[Any], np.ndarray] = np.asarray
-) -> Any:
-    """Fetches the results of batches and joins them without the filling.
+Fetch = Callable[[Any], np.ndarray]
+
+
+def fetched(batches: Iterable[tuple[Any, int]], fetch: Fetch = np.asarray) -> Iterator[Any]:
+    """The results of each batch on the host, without the filling.
 
     A batch is fetched once the next one is dispatched, so that the devices never wait.
 
     Args:
       batches: For each batch a tuple or dict of arrays `[size, ...]` on the device, and how
-        many of their rows are not filling. There is at least one batch.
+        many of their rows are not filling.
       fetch: Makes an array on the host of an array on the device.
-
-    Returns:
-      The same tuple or dict, of arrays of all rows on the host.
     """
-    parts = []
 
-    def keep(results: Any, count: int) -> None:
-        parts.append(jax.tree.map(lambda result: fetch(result)[:count], results))
+    def rows(results: Any, count: int) -> Any:
+        return jax.tree.map(lambda result: fetch(result)[:count], results)
 
     before = None
     for batch in batches:
         if before:
-            keep(*before)
+            yield rows(*before)
         before = batch
     if before:
-        keep(*before)
-    return jax.tree.map(lambda *columns: np.concatenate(columns), *parts)
+        yield rows(*before)
+
+
+def joined(batches: Iterable[tuple[Any, int]], fetch: Fetch = np.asarray) -> Any:
+    """What `fetched` yields for the same arguments, joined; there is at least one batch."""
+    return jax.tree.map(lambda *columns: np.concatenate(columns), *fetched(batches, fetch))

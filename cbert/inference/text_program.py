@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from cbert.data.padding import joined, padded_batches
+from cbert.data.padding import fetched, joined, padded_batches
 from cbert.data.text import Tokens
 from cbert.inference.program import (
     BATCH_SIZES,
@@ -158,7 +158,7 @@ class TextProgram:
                 self.token_log_odds(vectors, np.zeros(size, np.int32))
 
     def _run(self, function: Callable, rows: TextRows) -> Iterator[tuple[list[int], Any]]:
-        """Indices of rows of one padded length, and what the function makes of them."""
+        """Indices of a batch's rows, and what the function makes of them, a batch at a time."""
         groups = collections.defaultdict(list)
         for index, tokens in enumerate(rows.tokens):
             length = next(size for size in self.lengths if size >= len(tokens))
@@ -170,8 +170,10 @@ class TextProgram:
                 taken = jax.tree.map(lambda column: column[batch], inputs)
                 return function(self.params, *taken)
 
-            batches = padded_batches(len(indices), self._batch_sizes[length])
-            yield indices, joined((results(batch), count) for batch, count in batches)
+            batches = list(padded_batches(len(indices), self._batch_sizes[length]))
+            outputs = fetched((results(batch), count) for batch, count in batches)
+            for (batch, count), values in zip(batches, outputs, strict=True):
+                yield [indices[row] for row in batch[:count]], values
 
     def _inputs(self, rows: TextRows, indices: list[int], length: int) -> tuple[Any, ...]:
         codes = np.full((len(indices), length), PAD_ITEM, np.int32)
