@@ -123,8 +123,8 @@ def prepare(
         else:
             assert accumulator is not None
             prepare_checks.validation(collection.by_split())
-            prepare_checks.several_items(collection)
             schema = accumulator.finish()
+            prepare_checks.several_items(collection)
         by_split = {split: view for split, view in collection.by_split().items() if len(view)}
         schema.check_room(max(map(len, by_split.values())))
         if given is None:
