@@ -52,8 +52,9 @@ def open_all(
     opened = [stack.enter_context(Checkpoints(path, others)) for path in paths]
     if not others:
         barrier("the first process has opened the directory")
-    _check_begun(paths, opened)
+    _check_common(paths, opened)
     restored = _restore_all(run, opened)
+    _check_begun(paths, opened)
     # A seed may have no checkpoint of the step that another has: then an earlier one is tried.
     while (first := min(steps := [int(state.step) for state, _ in restored])) < max(steps):
         restored = _restore_all(run, opened, first)
@@ -70,19 +71,24 @@ def open_all(
     return seed_runs
 
 
+def _check_common(paths: Sequence[pathlib.Path], opened: Sequence[Checkpoints]) -> None:
+    """Refuses seeds that have begun but share no step, because restoring drops later ones."""
+    steps = [set(checkpoints.steps()) for checkpoints in opened]
+    if all(steps) and not set.intersection(*steps):
+        raise UserError(
+            f"{', '.join(map(str, paths))} have no checkpoint of the same step; train each in "
+            "a program of its own, in a sweep without vmap_seeds"
+        )
+
+
 def _check_begun(paths: Sequence[pathlib.Path], opened: Sequence[Checkpoints]) -> None:
-    """Refuses seeds that share no step beside others that would begin again with them.
+    """Refuses a seed that has not begun beside others that would begin again with it.
 
     A program that is killed while its seeds save for the first time leaves one checkpoint at
     most, and no seed is finished: these begin again.
     """
     steps = {path: checkpoints.steps() for path, checkpoints in zip(paths, opened, strict=True)}
     fresh = [path for path in paths if not steps[path]]
-    if not fresh and not set.intersection(*map(set, steps.values())):
-        raise UserError(
-            f"{', '.join(map(str, paths))} have no checkpoint of the same step; train each in "
-            "a program of its own, in a sweep without vmap_seeds"
-        )
     for path in paths if fresh else ():
         if len(steps[path]) > 1 or (steps[path] and workdir_lib.finished(path)):
             raise UserError(
