@@ -96,6 +96,9 @@ def test_a_features_values_are_matched_by_name(directory, pretrained, capsys):
     other = dataclasses.replace(schema, items=(*schema.items[:-1], "new"))
     with pytest.raises(UserError, match="the data have another vocabulary than"):
         Initializer(str(pretrained), task.model, other)
+    cased = dataclasses.replace(schema.tokenizer, lowercase=False)
+    with pytest.raises(UserError, match="the data have another normaliser than"):
+        Initializer(str(pretrained), task.model, dataclasses.replace(schema, tokenizer=cased))
 
 
 @pytest.mark.parametrize(

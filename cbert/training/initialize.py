@@ -15,7 +15,6 @@ from cbert.errors import UserError
 from cbert.model import contextual_bert, huggingface
 from cbert.model.config import check_same
 from cbert.schema import TEXT, Feature, Schema
-from cbert.schema.tokenizer import TokenizerOptions
 from cbert.training import checkpoint, item_vectors, named_rows
 from cbert.training import config as config_lib
 from cbert.training import workdir as workdir_lib
@@ -149,15 +148,7 @@ def check_vocabulary(
     folder: pathlib.Path, pretrained: huggingface.Pretrained, schema: Schema
 ) -> None:
     """Refuses data of another vocabulary or normaliser, where the folder has its own."""
-    for path in pretrained.tokenizer_files:
-        if path.name == huggingface.TOKENIZER and _normaliser(path) not in (
-            None,
-            schema.tokenizer,
-        ):
-            raise UserError(
-                f"{path} treats capital letters, accents or Chinese characters otherwise than "
-                f"the data; prepare them with vocabulary={path}"
-            )
+    _check_normaliser(folder / huggingface.TOKENIZER, schema)
     for path in pretrained.tokenizer_files:
         if path.name not in huggingface.VOCABULARIES:
             continue
@@ -175,12 +166,17 @@ def check_vocabulary(
         )
 
 
-def _normaliser(path: pathlib.Path) -> TokenizerOptions | None:
-    """That of a `tokenizer.json`; None for a form that only its `vocab.txt` makes readable."""
+def _check_normaliser(path: pathlib.Path, schema: Schema) -> None:
+    """Refuses data of another normaliser than a `tokenizer.json`, if it can be read."""
     try:
-        return vocabulary.read(path)[1]
+        _, options = vocabulary.read(path)
     except UserError:
-        return None
+        return
+    if options != schema.tokenizer:
+        raise UserError(
+            f"{path} treats capital letters, accents or Chinese characters otherwise than the "
+            f"data; prepare them with vocabulary={path}"
+        )
 
 
 def _with_labels_of(
@@ -202,12 +198,13 @@ def _with_labels_of(
 def _read_schema(
     workdir: pathlib.Path, schema: Schema
 ) -> tuple[ml_collections.ConfigDict, Schema]:
-    """The config and the schema of a run; refuses another vocabulary of texts."""
+    """The config and the schema of a run; refuses another vocabulary or normaliser of texts."""
     config, theirs = workdir_lib.read(workdir)
+    other = "vocabulary" if theirs.items != schema.items else "normaliser"
     differ = (theirs.items, theirs.tokenizer) != (schema.items, schema.tokenizer)
     if differ and TEXT in (theirs.kind, schema.kind):
         raise UserError(
-            f"the data have another vocabulary than {workdir}; prepare them with "
+            f"the data have another {other} than {workdir}; prepare them with "
             f"vocabulary={workdir / workdir_lib.SCHEMA}"
         )
     return config, theirs
