@@ -5,6 +5,8 @@ import pytest
 
 from cbert import spans
 from cbert.evaluation import metrics
+from cbert.inference import token_readers
+from cbert.inference.text_queries import TaggedWord
 from cbert.tasks import span_scores
 from cbert.tasks.label_metrics import calibration_error, macro_f1, reliability
 from cbert.tasks.metric import CorpusMetrics
@@ -98,6 +100,23 @@ def test_spans_are_those_of_seqeval():
         all_tags = ["O", "B-x", "I-x", "E-x", "S-x", "B-y", "I-y", "E-y", "S-y", "B", "I"]
         tags = random.choice(all_tags, size=8).tolist()
         assert spans.spans(tags) == set(get_entities(tags)), tags
+
+
+def test_well_formed_bilou_tags_mark_the_spans_of_seqeval():
+    scheme = pytest.importorskip("seqeval.scheme")
+    tags = ["B-x", "I-x", "L-x", "U-y", "O", "U-y", "B-y", "L-y"]
+    (expected,) = scheme.Entities([tags], scheme.BILOU).entities
+    assert spans.spans(tags) == {(one.tag, one.start, one.end - 1) for one in expected}
+
+
+def test_a_word_without_a_token_divides_no_span():
+    tags = {"new": "B-city", "\u200b": None, "york": "I-city", "is": "O"}
+    words, start = [], 0
+    for word, tag in tags.items():
+        words.append(TaggedWord(word, start, start + len(word), tag, None))
+        start += len(word) + 1
+    (span,) = token_readers.tagged_spans(" ".join(tags), words)
+    assert (span.text, span.first_word, span.last_word) == ("new \u200b york", 0, 2)
 
 
 def test_the_error_of_a_corpus_metric_is_that_of_the_mean():

@@ -155,7 +155,8 @@ def _words(raw: Any) -> list[str]:
     words = [_checked(word, "a word") for word in raw]
     if sum(map(len, words)) > LONGEST_TEXT:
         raise UserError(f"words has more than {LONGEST_TEXT:,} characters; give fewer")
-    _visible(" ".join(words), "words")
+    if not any(map(is_visible, words)):
+        raise UserError("words has invisible characters only; give one that can be seen")
     return words
 
 

@@ -104,7 +104,9 @@ class TagReader:
             TaggedWord(*word, *tagged.get(index, (None, None)))
             for index, word in enumerate(query.words)
         ]
-        return TaggingPrediction(words=result, spans=_spans(query, result), **common(query))
+        return TaggingPrediction(
+            words=result, spans=tagged_spans(query.text, result), **common(query)
+        )
 
     def first(self, query: EncodedText, outputs: Sequence[Outputs]) -> First:
         if not len(query.positions):
@@ -118,16 +120,17 @@ class TagReader:
         return First(self._tags[tag], text_readers.log_odds(logits, tag), word=word)
 
 
-def _spans(query: EncodedText, words: list[TaggedWord]) -> list[TaggedSpan]:
+def tagged_spans(text: str, words: list[TaggedWord]) -> list[TaggedSpan]:
+    """The spans that the tags of a text's words mark, in order."""
     # As in an evaluation, a word without a token, which has no tag, divides no span.
     tagged = [index for index, word in enumerate(words) if word.tag]
     marked = spans([words[index].tag or OUTSIDE for index in tagged])
-    by_position = sorted((kind, tagged[first], tagged[last]) for kind, first, last in marked)
-    by_position.sort(key=lambda span: span[1])
+    located = [(kind, tagged[first], tagged[last]) for kind, first, last in marked]
+    by_position = sorted(located, key=lambda span: span[1])
     return [
         TaggedSpan(
             kind,
-            query.text[words[first].start : words[last].end],
+            text[words[first].start : words[last].end],
             words[first].start,
             words[last].end,
             first,
