@@ -22,8 +22,6 @@ _ADVICE = {
     errno.EDQUOT: "the disk quota is used up; free some space",
     errno.EFBIG: "a file may not grow that large here; raise the limit",
     errno.EROFS: "the file system is read-only; choose another directory",
-    errno.EEXIST: "a file is in the way; choose another path",
-    errno.ENOTDIR: "a part of this path is a file; choose another path",
     errno.EACCES: "this may not be read or written; change its permissions",
     errno.EPERM: "this may not be read or written; change its permissions",
 }
@@ -66,7 +64,8 @@ def run(main: Callable[[], None]) -> None:
                 _leave(f"error: {one_line(line)}", 2)
             if not isinstance(error, OSError):
                 raise
-            fail(error)
+            path, reason = error.filename, error.strerror
+            fail(f"{path}: {reason}; choose another path" if path else error)
 
     # Libraries log an error before they raise it, which would be a second line.
     logging.set_verbosity(logging.FATAL)
