@@ -138,6 +138,14 @@ def test_a_word_among_numbers_is_pointed_out(tmp_path, capsys):
     )
 
 
+@pytest.mark.parametrize("word", ["nan", "-inf", "1e999"])
+def test_what_is_not_finite_is_a_word(tmp_path, capsys, word):
+    path = tmp_path / "in.csv"
+    path.write_text(f"items,age\ntea,3\negg,{word}\n")
+    assert [record.context["age"] for record in read(path)] == ["3", word]
+    assert f"column 'age' holds numbers and '{word}', so that" in capsys.readouterr().err
+
+
 def test_numbers_of_a_table_name_items(tmp_path):
     path = tmp_path / "in.parquet"
     rows = [{"items": [7, 8], "group": 1}, {"items": [9], "group": 2}]
