@@ -29,7 +29,7 @@ def test_what_is_written_is_read_bit_for_bit(tmp_path, architecture):
     assert pretrained.sizes == (50, 12, 2)
     assert pretrained.labels == labels
     assert pretrained.unused == ()
-    assert [path.name for path in pretrained.tokenizer_files] == ["vocab.txt"]
+    assert [path.name for path in pretrained.vocabularies] == ["vocab.txt"]
     flat = flax.traverse_util.flatten_dict(params)
     assert pretrained.parameters.keys() == flat.keys()
     for path, values in flat.items():

@@ -249,6 +249,11 @@ def test_a_pretrained_bert_with_a_context_begins_as_itself(tmp_path):
     with pytest.raises(UserError, match="treats capital letters, accents or Chinese"):
         loop.train(config, tmp_path / "another")
     (folder / "tokenizer.json").unlink()
+    beside = folder / "tokenizer_config.json"
+    beside.write_text('{"do_lower_case": false}')
+    with pytest.raises(UserError, match=f"prepare them with vocabulary={folder}/vocab.txt"):
+        loop.train(config, tmp_path / "another")
+    beside.unlink()
     (folder / "vocab.txt").write_text("\n".join([*tokens[:-1], "other"]) + "\n")
     with pytest.raises(UserError, match="the data have another vocabulary than"):
         loop.train(config, tmp_path / "another")

@@ -12,6 +12,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from cbert.data import vocabulary
 from cbert.errors import UserError
 from cbert.inference import card, huggingface_export, onnx_export, stablehlo
 from cbert.inference.context import columns
@@ -158,13 +159,12 @@ def test_a_folder_of_transformers_holds_the_model_and_its_vocabulary(tmp_path):
     np.testing.assert_allclose(bias, params["classifier"]["bias"] * 10 + 50, rtol=1e-6)
     written = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert written["problem_type"] == "regression"
-    assert [path.name for path in read.tokenizer_files] == [
-        "vocab.txt",
-        "tokenizer_config.json",
-    ]
+    assert [path.name for path in read.vocabularies] == ["vocab.txt"]
     assert (tmp_path / "hf" / "vocab.txt").read_text().split("\n") == [*VOCABULARY, ""]
     options = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
     assert (options["do_lower_case"], options["strip_accents"]) == (True, False)
+    of_run = vocabulary.read(tmp_path / "hf" / "vocab.txt")
+    assert of_run == (predictor.schema.items, predictor.schema.tokenizer)
 
 
 # What transformers needs to build its BERT and its tokenizer.

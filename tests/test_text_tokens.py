@@ -113,13 +113,13 @@ def test_windows_by_hand():
     assert text_examples.window_bounds(words, 9, 2) == [(0, 9)]
     assert text_examples.window_bounds(words, 5, 100) == [(0, 5), (5, 9)]
     one_word = np.zeros(9, int)
-    assert text_examples.window_bounds(one_word, 4, 2) == [(0, 4)]
+    assert text_examples.window_bounds(one_word, 4, 2) == [(0, 4), (4, 8), (8, 9)]
 
 
 def test_windows_leave_no_token_out():
     source = random.Random(0)
     for _ in range(500):
-        sizes = [source.randint(1, 3) for _ in range(source.randint(1, 40))]
+        sizes = [source.randint(1, 8) for _ in range(source.randint(1, 40))]
         words = np.repeat(np.arange(len(sizes)), sizes)
         room, stride = source.randint(3, 12), source.randint(1, 12)
         bounds = text_examples.window_bounds(words, room, stride)
@@ -196,6 +196,7 @@ def test_vocabularies_are_read_from_both_forms_of_file(tmp_path):
     for lowercase in (True, False):
         read = vocabulary.read(tmp_path / "vocab.txt", lowercase)
         assert read == (PIECES, TokenizerOptions(lowercase, lowercase))
+    assert vocabulary.read(tmp_path / "vocab.txt") == (PIECES, TokenizerOptions())
     path = library_file(tmp_path / "tokenizer.json")
     assert vocabulary.read(path) == (PIECES, TokenizerOptions())
     older = json.loads(path.read_text())
@@ -204,6 +205,26 @@ def test_vocabularies_are_read_from_both_forms_of_file(tmp_path):
     assert vocabulary.read(path) == (PIECES, TokenizerOptions())
     library_file(path, lowercase=False, strip_accents=True, handle_chinese_chars=False)
     assert vocabulary.read(path) == (PIECES, TokenizerOptions(False, True, False))
+
+
+def test_the_config_beside_a_vocabulary_says_how_its_texts_are_normalised(tmp_path):
+    path, config = tmp_path / "vocab.txt", tmp_path / "tokenizer_config.json"
+    path.write_text("\n".join(PIECES) + "\n")
+    for raw, expected in (
+        ({}, (True, True, True)),
+        ({"do_lower_case": False, "strip_accents": None}, (False, False, True)),
+        ({"strip_accents": False, "tokenize_chinese_chars": False}, (True, False, False)),
+    ):
+        config.write_text(json.dumps(raw))
+        assert vocabulary.read(path) == (PIECES, TokenizerOptions(*expected))
+    assert vocabulary.read(path, lowercase=False)[1] == TokenizerOptions(False, False)
+    for content, complaint in (
+        ('{"do_lower_case": 1}', "do_lower_case is 1; it must be true or false"),
+        ("{", "not readable JSON"),
+    ):
+        config.write_text(content)
+        with pytest.raises(UserError, match=f"{config}: {complaint}"):
+            vocabulary.read(path)
 
 
 def test_other_tokenisers_and_damaged_files_are_refused_in_a_line(tmp_path):

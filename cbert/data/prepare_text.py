@@ -28,9 +28,11 @@ class TextOptions:
     """The options of `prepare` for texts; each is a flag of the same name.
 
     Attributes:
-      vocabulary: A `vocab.txt`, a `tokenizer.json`, or `train`.
+      vocabulary: A `vocab.txt`, a `tokenizer.json`, the `schema.json` of prepared texts or of
+        a run, or `train`.
       vocabulary_size: The most pieces of a vocabulary that is trained.
-      lowercase: Whether texts lose capital letters and accents; a `tokenizer.json` says it.
+      lowercase: Whether texts lose capital letters and accents. By default the vocabulary's
+        file says it, or a `tokenizer_config.json` beside it; where none does, they do.
       max_length: The most tokens of an example, [CLS] and [SEP] included.
       target: The kind of target where the records have several; `none` for none.
       pairs: `next` makes pairs for next-sentence prediction, empty makes none.
@@ -40,7 +42,7 @@ class TextOptions:
 
     vocabulary: str = TRAIN
     vocabulary_size: int = 8000
-    lowercase: bool = True
+    lowercase: bool | None = None
     max_length: int = 128
     target: str | None = None
     pairs: str = ""
@@ -65,7 +67,8 @@ class TextOptions:
 def tokenizing_schema(train: RecordView, options: TextOptions) -> Schema:
     """A schema that can tokenise, and knows nothing else of the records yet."""
     if options.vocabulary == TRAIN:
-        normalisation = TokenizerOptions(options.lowercase, options.lowercase)
+        lowercase = options.lowercase is not False
+        normalisation = TokenizerOptions(lowercase, strip_accents=lowercase)
         pieces = vocabulary.train(lambda: _texts(train), options.vocabulary_size, normalisation)
     else:
         pieces, normalisation = vocabulary.read(options.vocabulary, options.lowercase)

@@ -140,7 +140,7 @@ def window_bounds(words: np.ndarray, room: int, stride: int) -> list[tuple[int, 
       words: `int32 [L]`, the index of each token's word.
       room: The most tokens of a window.
       stride: A window begins at the last word that starts within so many tokens of the
-        beginning of the one before.
+        beginning of the one before. A word that is longer than a window is cut.
     """
     starts = np.flatnonzero(np.diff(words, prepend=-1))
     bounds = []
@@ -149,11 +149,9 @@ def window_bounds(words: np.ndarray, room: int, stride: int) -> list[tuple[int, 
         ends = starts[(starts > first) & (starts <= first + room)]
         last = int(ends[-1]) if len(ends) else first + room  # One word fills the window.
         bounds.append((first, last))
-        near = starts[(starts > first) & (starts <= min(first + stride, last))]
-        later = starts[starts > first]
-        if not len(later):
-            return bounds
-        first = int(near[-1] if len(near) else later[0])
+        near = ends[ends <= first + stride]
+        following = near[-1:] if len(near) else ends[:1]
+        first = int(following[0]) if len(following) else last
     return [*bounds, (first, count)]
 
 

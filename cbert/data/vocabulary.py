@@ -16,12 +16,13 @@ from cbert.schema import SPECIAL_TOKENS, TEXT, TokenizerOptions, schema_file
 from cbert.schema.tokenizer import UNKNOWN, check_vocabulary
 from cbert.schema.values import check_names
 
+TOKENIZER_CONFIG = "tokenizer_config.json"
 PREFIX = "##"  # What a piece that does not begin a word begins with.
 _MOST_LETTERS = 1000  # Rarer letters than that many are unknown.
 
 
 def read(
-    path: str | pathlib.Path, lowercase: bool = True
+    path: str | pathlib.Path, lowercase: bool | None = None
 ) -> tuple[tuple[str, ...], TokenizerOptions]:
     """The vocabulary of a `vocab.txt` or a `tokenizer.json`, and how its texts are normalised.
 
@@ -29,8 +30,8 @@ def read(
 
     Args:
       path: The file; the suffix `.json` and its fields decide how it is read.
-      lowercase: Whether a `vocab.txt` is one of small letters without accents, which the file
-        itself does not say.
+      lowercase: Whether a `vocab.txt` is one of small letters without accents. The file itself
+        does not say it; by default `options_beside` does, and without them it is.
 
     Raises:
       UserError: the file is no WordPiece vocabulary of BERT.
@@ -41,8 +42,7 @@ def read(
         if path.suffix == ".json":
             items, options = _from_json(json.loads(content))
         else:
-            items = tuple(content.removesuffix("\n").split("\n"))
-            options = TokenizerOptions(lowercase=lowercase, strip_accents=lowercase)
+            items, options = tuple(content.removesuffix("\n").split("\n")), None
         check_names(items, "tokens")
         check_vocabulary(items)
     except UserError as error:
@@ -51,7 +51,41 @@ def read(
         raise UserError(f"{path}: no such vocabulary; give a vocab.txt or 'train'") from None
     except (ValueError, RecursionError, OSError) as error:
         raise UserError(f"{path}: not a readable vocabulary ({str(error)[:80]})") from None
-    return items, options
+    return items, options or _options_of_text_file(path, lowercase)
+
+
+def options_beside(path: pathlib.Path) -> TokenizerOptions | None:
+    """What the `tokenizer_config.json` in the folder of a `vocab.txt` says, if there is one.
+
+    Raises:
+      UserError: it cannot be read, or says nothing that can be true.
+    """
+    config = path.parent / TOKENIZER_CONFIG
+    if not config.is_file():
+        return None
+    try:
+        raw = json.loads(files.read_text(config))
+    except (ValueError, RecursionError, OSError) as error:
+        raise UserError(f"{config}: not readable JSON ({str(error)[:80]})") from None
+    raw = raw if isinstance(raw, dict) else {}
+    lowercase, chinese = raw.get("do_lower_case", True), raw.get("tokenize_chinese_chars", True)
+    accents = raw.get("strip_accents")
+    accents = lowercase if accents is None else accents
+    options = {
+        "do_lower_case": lowercase,
+        "strip_accents": accents,
+        "tokenize_chinese_chars": chinese,
+    }
+    for name, value in options.items():
+        if not isinstance(value, bool):
+            raise UserError(f"{config}: {name} is {shown(value)}; it must be true or false")
+    return TokenizerOptions(lowercase, accents, chinese)
+
+
+def _options_of_text_file(path: pathlib.Path, lowercase: bool | None) -> TokenizerOptions:
+    if lowercase is not None:
+        return TokenizerOptions(lowercase, strip_accents=lowercase)
+    return options_beside(path) or TokenizerOptions()
 
 
 def _from_json(raw: Any) -> tuple[tuple[str, ...], TokenizerOptions]:

@@ -14,7 +14,7 @@ from cbert.data import vocabulary
 from cbert.errors import UserError
 from cbert.model import contextual_bert, huggingface
 from cbert.model.config import check_same
-from cbert.schema import TEXT, Feature, Schema
+from cbert.schema import TEXT, Feature, Schema, TokenizerOptions
 from cbert.training import checkpoint, item_vectors, named_rows
 from cbert.training import config as config_lib
 from cbert.training import workdir as workdir_lib
@@ -148,10 +148,8 @@ def check_vocabulary(
     folder: pathlib.Path, pretrained: huggingface.Pretrained, schema: Schema
 ) -> None:
     """Refuses data of another vocabulary or normaliser, where the folder has its own."""
-    _check_normaliser(folder / huggingface.TOKENIZER, schema)
-    for path in pretrained.tokenizer_files:
-        if path.name not in huggingface.VOCABULARIES:
-            continue
+    _check_normaliser(folder, schema)
+    for path in pretrained.vocabularies:
         items, _ = vocabulary.read(path)
         if items != schema.items:
             raise UserError(
@@ -166,17 +164,24 @@ def check_vocabulary(
         )
 
 
-def _check_normaliser(path: pathlib.Path, schema: Schema) -> None:
-    """Refuses data of another normaliser than a `tokenizer.json`, if it can be read."""
-    try:
-        _, options = vocabulary.read(path)
-    except UserError:
-        return
-    if options != schema.tokenizer:
+def _check_normaliser(folder: pathlib.Path, schema: Schema) -> None:
+    """Refuses data of another normaliser than the folder's, if its files say which that is."""
+    path, options = _normaliser(folder)
+    if options not in (None, schema.tokenizer):
         raise UserError(
-            f"{path} treats capital letters, accents or Chinese characters otherwise than the "
-            f"data; prepare them with vocabulary={path}"
+            f"{folder} treats capital letters, accents or Chinese characters otherwise than "
+            f"the data; prepare them with vocabulary={path}"
         )
+
+
+def _normaliser(folder: pathlib.Path) -> tuple[pathlib.Path, TokenizerOptions | None]:
+    """The file of a folder that has or stands beside its normaliser, and the normaliser."""
+    path = folder / huggingface.TOKENIZER
+    try:
+        return path, vocabulary.read(path)[1]
+    except UserError:
+        path = folder / huggingface.VOCABULARY
+        return path, vocabulary.options_beside(path)
 
 
 def _with_labels_of(

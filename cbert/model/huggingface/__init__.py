@@ -1,12 +1,12 @@
 """BERT's weights from and to folders of Hugging Face's `transformers`, without torch."""
 
-from cbert.model.huggingface.folder_files import TOKENIZER, VOCABULARIES
+from cbert.model.huggingface.folder_files import TOKENIZER, VOCABULARY
 from cbert.model.huggingface.reader import Pretrained, Unmatched, initialize_from, read
 from cbert.model.huggingface.writer import write
 
 __all__ = [
     "TOKENIZER",
-    "VOCABULARIES",
+    "VOCABULARY",
     "Pretrained",
     "Unmatched",
     "initialize_from",

@@ -12,9 +12,8 @@ from cbert.errors import UserError, one_line, shown
 
 CONFIG, SAFETENSORS, TORCH = "config.json", "model.safetensors", "pytorch_model.bin"
 READ = ("F64", "F32", "F16", "BF16", "I64", "I32", "BOOL")
-TOKENIZER = "tokenizer.json"
-VOCABULARIES = ("vocab.txt", TOKENIZER)
-TOKENIZER_FILES = (*VOCABULARIES, "tokenizer_config.json", "special_tokens_map.json")
+VOCABULARY, TOKENIZER = "vocab.txt", "tokenizer.json"
+VOCABULARIES = (VOCABULARY, TOKENIZER)
 
 
 def read_config(path: pathlib.Path) -> dict[str, Any]:

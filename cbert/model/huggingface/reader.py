@@ -61,7 +61,7 @@ class Pretrained:
       parameters: Our parameters by path, float32.
       labels: The names of a classifier's labels; empty where there is no classifier.
       unused: Tensors of the file that no parameter of ours is made of.
-      tokenizer_files: Those of `folder_files.TOKENIZER_FILES` that the folder has.
+      vocabularies: Those of `folder_files.VOCABULARIES` that the folder has.
     """
 
     config: ModelConfig
@@ -69,7 +69,7 @@ class Pretrained:
     parameters: dict[Path, np.ndarray]
     labels: tuple[str, ...]
     unused: tuple[str, ...]
-    tokenizer_files: tuple[pathlib.Path, ...]
+    vocabularies: tuple[pathlib.Path, ...]
 
 
 def read(folder: str | pathlib.Path) -> Pretrained:
@@ -87,10 +87,9 @@ def read(folder: str | pathlib.Path) -> Pretrained:
     tensors = _by_canonical_name(tensors, weights)
     labels = _labels(raw, path) if "classifier.weight" in tensors else ()
     parameters, unused = _join(tensors, config, sizes, len(labels), weights)
-    present = [
-        folder / name for name in folder_files.TOKENIZER_FILES if (folder / name).is_file()
-    ]
-    return Pretrained(config, sizes, parameters, labels, unused, tuple(present))
+    paths = (folder / name for name in folder_files.VOCABULARIES)
+    vocabularies = tuple(path for path in paths if path.is_file())
+    return Pretrained(config, sizes, parameters, labels, unused, vocabularies)
 
 
 def _model_config(
