@@ -11,6 +11,7 @@ import difflib
 import functools
 import inspect
 import json
+import math
 import pathlib
 import re
 import sys
@@ -60,10 +61,12 @@ class Declaration:
         """The allowed values in words, such as `at least 1`, or else the kind."""
         if self.choices is not None:
             return "one of " + ", ".join(self.choice_names())
+        return self._bounds() or _KIND_NAMES[self.kind]
+
+    def _bounds(self) -> str:
         bounds = {"at least": self.at_least, "above": self.above}
         bounds |= {"at most": self.at_most, "below": self.below}
-        limits = [f"{word} {n}" for word, n in bounds.items() if n is not None]
-        return " and ".join(limits) or _KIND_NAMES[self.kind]
+        return " and ".join(f"{word} {n}" for word, n in bounds.items() if n is not None)
 
     def default_text(self) -> str:
         """The default as it is written on a command line."""
@@ -80,7 +83,10 @@ class Declaration:
             return _KIND_NAMES[self.kind]
         if self.kind is int and self.at_most is None and value > LARGEST:
             return f"at most {LARGEST}"
-        return None if self._within(value) else self.allowed()
+        if self._within(value):
+            return None
+        finite = not isinstance(value, float) or math.isfinite(value)
+        return self.allowed() if finite else f"a finite number {self._bounds()}".rstrip()
 
     def _within(self, value: Any) -> bool:
         if self.choices is not None:

@@ -101,15 +101,20 @@ def whole_numbers(flag: flags.FlagHolder) -> list[int]:
     return [int(text) for text in texts]
 
 
-def pairs(flag: flags.FlagHolder) -> dict[str, str]:
+def pairs(flag: flags.FlagHolder, last: bool = False) -> dict[str, str]:
     """The names and values of a flag that takes name:value,name:value.
+
+    Args:
+      flag: The flag.
+      last: Whether the value follows the last colon, so that a name may have others, and not
+        the first one.
 
     Raises:
       UserError: one is no such pair, or a name is there twice.
     """
     found: dict[str, str] = {}
     for pair in flag.value:
-        name, _, value = pair.partition(":")
+        name, _, value = pair.rpartition(":") if last else pair.partition(":")
         if not name or not value:
             raise UserError(f"--{flag.name} has {pair!r}; write name:value,name:value")
         if name in found:

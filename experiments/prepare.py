@@ -83,7 +83,10 @@ _VOCABULARY_SIZE = flags.DEFINE_integer(
     "vocabulary_size", 8000, "Texts: the most pieces of a trained vocabulary.", 100, 1_000_000
 )
 _LOWERCASE = flags.DEFINE_bool(
-    "lowercase", True, "Texts: whether they lose capital letters and accents."
+    "lowercase",
+    None,
+    "Texts: whether they lose capital letters and accents; by default what the files of the "
+    "vocabulary say.",
 )
 _MAX_LENGTH = flags.DEFINE_integer(
     "max_length", 128, "Texts: the most tokens of an example.", LEAST_LENGTH, MOST_LENGTH
@@ -181,10 +184,14 @@ def _options(kind: str) -> prepare.Options:
 def _suggest(numbers: dict[str, Any]) -> list[str]:
     """Writes a config that suits the data; returns lines that say how to train it."""
     path, argument, fresh = suggest.write(_DATA_DIR.value, _NAME.value, numbers)
-    state = "a config to start from is" if fresh else "your config stays as it is,"
+    state = f"a config to start from is {path}"
+    if not fresh:
+        state = (
+            f"your config {path} stays as it is; deleted, it gives way to one for these data"
+        )
     methods = suggest.METHODS if numbers["features"] else suggest.METHODS[-1:]
     commands = [suggest.command(path, _NAME.value, argument, method) for method in methods]
-    lines = [f"{state} {path}; train it with", f"  {commands[0]}"]
+    lines = [f"{state}; train it with", f"  {commands[0]}"]
     if len(commands) > 1:
         lines += ["and, to see what the context is worth, without it", f"  {commands[1]}"]
     return lines
@@ -265,7 +272,7 @@ def _write_lines(path: pathlib.Path, rows: Iterator[dict[str, Any]]) -> None:
 
 
 def _widths() -> dict[str, int]:
-    pairs = command.pairs(_WIDTHS)
+    pairs = command.pairs(_WIDTHS, last=True)
     for name, width in pairs.items():
         if not width.isdecimal() or len(width) > 9:
             raise UserError(f"--widths gives {name!r} {width!r:.60}; give a whole number")

@@ -47,7 +47,11 @@ def test_a_nested_section_becomes_defaults_and_comes_back():
     [
         ("litres", 0, "tank.litres is 0; it must be above 0 and at most 10"),
         ("litres", 10.5, "tank.litres is 10.5; it must be above 0 and at most 10"),
-        ("litres", float("nan"), "tank.litres is nan; it must be above 0 and at most 10"),
+        (
+            "litres",
+            float("nan"),
+            "tank.litres is nan; it must be a finite number above 0 and at most 10",
+        ),
         ("litres", True, "tank.litres is True; it must be a number"),
         ("litres", 10**400, "tank.litres is 1000000000000000000000000"),
         ("litres", [2.5], "tank.litres is [2.5]; it must be a number"),

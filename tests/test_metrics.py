@@ -42,6 +42,11 @@ def test_errors_are_over_groups():
     # Two groups of two equal values are two observations, 1 and 3.
     assert metrics.mean_and_error(values, np.array([0, 0, 1, 1])) == (2.0, pytest.approx(1.0))
     assert metrics.mean_and_error(values, np.zeros(4, int)) == (2.0, None)
+    # A group whose queries weigh nothing is as one that is not there.
+    weights = np.array([1.0, 1.0, 1.0, 0.0])
+    without = metrics.mean_and_error(values[:3], np.arange(3))
+    assert metrics.mean_and_error(values, np.arange(4), weights) == pytest.approx(without)
+    assert metrics.mean_and_error(values, np.arange(4), np.eye(4)[0]) == (1.0, None)
 
 
 def test_the_influence_of_a_group_by_hand():

@@ -138,6 +138,23 @@ def test_a_word_among_numbers_is_pointed_out(tmp_path, capsys):
     )
 
 
+def test_numbers_with_commas_are_pointed_out(tmp_path, capsys):
+    path = tmp_path / "in.csv"
+    path.write_text(
+        'items,price,people,tags\ntea,"1,5","1,200",a\negg,2,,"1,2"\nrye,3,7,"b,c"\n'
+    )
+    contexts = [record.context for record in read(path)]
+    assert [context["price"] for context in contexts] == ["1,5", "2", "3"]
+    warnings = capsys.readouterr().err.splitlines()
+    assert [line.split("such as ")[0] for line in warnings] == [
+        f"warning: {path}: column '{name}' holds numbers with commas, "
+        for name in ("price", "people")
+    ]
+    assert "such as '1,5', so that it is categorical" in warnings[0]
+    list(readers.read(path, columns=tables.Columns(categorical=("price", "people"))))
+    assert not capsys.readouterr().err
+
+
 @pytest.mark.parametrize("word", ["nan", "-inf", "1e999"])
 def test_what_is_not_finite_is_a_word(tmp_path, capsys, word):
     path = tmp_path / "in.csv"

@@ -112,6 +112,7 @@ def _numerical(
         if field_of[name] == "context" and name not in (*columns.kinds, *columns.history)
     }
     numbers = collections.Counter[int]()
+    commas: dict[int, str] = {}  # A number with a comma in it, of each column that has one.
     cells_of = _cells(path)
     next(cells_of)
     for _, cells in cells_of:
@@ -123,6 +124,9 @@ def _numerical(
             if _is_number(cells[index]):
                 numbers[index] += 1
                 continue
+            if _is_number(cells[index].replace(",", "")):
+                commas.setdefault(index, cells[index])
+                continue
             words[index].add(cells[index])
             if len(words[index]) > FEW_WORDS:
                 del words[index]
@@ -133,7 +137,15 @@ def _numerical(
                 f"{', '.join(map(shown, sorted(some)))}, so that it is categorical; leave a "
                 "cell empty where the value is missing"
             )
-    numerical = {header[index] for index, some in words.items() if not some}
+        elif not some and index in commas:
+            warn(
+                f"{path}: column {shown(header[index])} holds numbers with commas, such as "
+                f"{shown(commas[index])}, so that it is categorical; write them with a point "
+                "and without thousands separators, or name the column as categorical"
+            )
+    numerical = {
+        header[index] for index, some in words.items() if not some and index not in commas
+    }
     return numerical | set(columns.numerical)
 
 

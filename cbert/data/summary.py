@@ -145,9 +145,9 @@ def _text_lines(summary: dict[str, Any]) -> list[str]:
         line = f"target      {target['kind']}"
         if target["values"]:
             line += f", {target['values']:,} values"
-        line += f"; {target['missing']:,} examples have none"
+        line += f"; examples without one: {target['missing']:,}"
         if target["values"]:
-            line += f", {target['unknown']:,} one that training has not"
+            line += f", with one that training lacks: {target['unknown']:,}"
         lines.append(line)
         if target["cut"]:
             lines.append(

@@ -36,10 +36,11 @@ def mean_and_error(
 def ratio_and_error(sums: np.ndarray, counts: np.ndarray) -> tuple[float, float | None]:
     """`mean_and_error`, computed from group sums `[G]` and counts `[G]`."""
     mean = sums.sum() / counts.sum()
-    if len(sums) < 2:
+    groups = np.count_nonzero(counts)  # One whose queries weigh nothing says nothing.
+    if groups < 2:
         return float(mean), None
     residual = sums - mean * counts
-    variance = len(sums) / (len(sums) - 1) * (residual**2).sum()
+    variance = groups / (groups - 1) * (residual**2).sum()
     return float(mean), float(np.sqrt(variance) / counts.sum())
 
 

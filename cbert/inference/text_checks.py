@@ -33,7 +33,7 @@ class EncodedText:
         in other tasks.
       tokens: The tokens of the text or the pair.
       positions: `int [P]`, those that the task reads: each `[MASK]`, the first token of each
-        word that was not cut off, or every token of a text with a span.
+        word that was not cut off, or in other tasks every token.
       context: The checked context.
       k: How many tokens or labels to list.
     """
