@@ -74,7 +74,7 @@ def prepare(
       UserError: the records do not make a data set; nothing is written.
     """
     options = options or Options()
-    read = in_python.read(records, options.kind, options.kinds)
+    read = in_python.read(records, options.kind, options.kinds, options.drop)
     directory, summary = prepare_lib.prepare(read, data_dir, name, options)
     config, _, _ = suggest.write(data_dir, name, summary)
     return PreparedData(directory, config, summary)
@@ -127,7 +127,7 @@ class Experiment:
         They are divided among this process's devices, all of which a jitted step then uses.
         """
         rows, length = self._run.batches[0](step)
-        columns = in_memory.take(self._train.columns, rows, length)
+        columns = in_memory.gather_rows(self._train.columns, rows, length)
         index = np.arange(len(rows), dtype=np.int32)
         columns, index = parallel.divide((columns, index))
         return Examples(columns, self._run.resident["constants"], index, len(rows))

@@ -23,7 +23,7 @@ import ml_collections
 from flax import traverse_util
 
 from cbert import files
-from cbert.errors import UserError, one_line, shown
+from cbert.errors import UserError, did_you_mean, one_line, shown
 
 LARGEST = 2**31 - 1  # Steps and sizes are int32 on the devices.
 
@@ -162,8 +162,7 @@ def check(config: ml_collections.ConfigDict, sections: Sections) -> None:
     values = flat(config.to_dict())
     for name, declaration in declarations(sections).items():
         if complaint := declaration.complaint(values[name]):
-            near = difflib.get_close_matches(str(values[name]), declaration.choice_names(), 1)
-            hint = f"did you mean {near[0]}? It" if near else "it"
+            hint = did_you_mean(values[name], declaration.choice_names())
             raise UserError(f"{name} is {shown(values[name])}; {hint} must be {complaint}")
 
 

@@ -1,12 +1,24 @@
 """A user's mistake as one line, and safe ways to show text from outside on a terminal."""
 
+import difflib
 import reprlib
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 _LONGEST, _START, _END = 480, 300, 170
 
-_REPR = reprlib.Repr()
+_MOST_BITS = 10_000  # Python refuses to write numbers of more than some 14 000.
+
+
+class _Repr(reprlib.Repr):
+    def repr_int(self, x: int, level: int) -> str:
+        if x.bit_length() > _MOST_BITS:
+            return f"a number of {x.bit_length()} bits"
+        return super().repr_int(x, level)
+
+
+_REPR = _Repr()
 _REPR.maxlevel = 3
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 56
 
@@ -40,6 +52,12 @@ def printable(text: str) -> str:
 def shown(value: Any, most: int = 60) -> str:
     """A value as Python writes it, cut to a length: quick and safe for any size or depth."""
     return _REPR.repr(value)[:most]
+
+
+def did_you_mean(value: object, choices: Iterable[str]) -> str:
+    """How a sentence begins that says what a value must be: `did you mean x? It`, or `it`."""
+    near = difflib.get_close_matches(str(value)[:100], list(choices), 1)
+    return f"did you mean {near[0]}? It" if near else "it"
 
 
 def warn(message: object) -> None:

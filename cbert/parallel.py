@@ -1,4 +1,4 @@
-"""The only file that asks JAX for devices and processes.
+"""The devices and processes that JAX has, and programs that are mapped over them.
 
 The state is not stacked: it is one logical value that every device holds (`in_axes` None),
 and the step's sums over devices make every copy the same. Where several processes train
@@ -6,6 +6,7 @@ together, each has its own copies on its own devices, and takes its part of ever
 """
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,7 +18,7 @@ from jax import lax
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from cbert.errors import UserError, one_line
+from cbert.errors import UserError, one_line, shown
 
 AXIS = "devices"
 
@@ -39,6 +40,7 @@ def connect(coordinator: str = "", processes: int = 0, process: int = 0) -> None
       UserError: the numbers make no sense, or the others cannot be reached.
     """
     given: dict[str, Any] = {}
+    origin = ""
     if coordinator:
         if not 0 <= process < processes:
             raise UserError(
@@ -50,15 +52,35 @@ def connect(coordinator: str = "", processes: int = 0, process: int = 0) -> None
             "num_processes": processes,
             "process_id": process,
         }
-    elif int(os.environ.get("SLURM_NTASKS", "1")) < 2 or "SLURM_STEP_ID" not in os.environ:
+    elif processes > 1 or process:
+        raise UserError(
+            f"process {process} of {processes} has no coordinator; give that, the host:port of "
+            "process 0, or leave the numbers out"
+        )
+    elif "SLURM_STEP_ID" not in os.environ or os.environ.get("SLURM_NTASKS", "1") == "1":
         return
+    else:
+        tasks = os.environ["SLURM_NTASKS"]
+        origin = f"; SLURM_NTASKS is {shown(tasks)}, unset it to train alone"
     try:
         jax.distributed.initialize(heartbeat_timeout_seconds=HEARTBEAT_SECONDS, **given)
     except (RuntimeError, ValueError) as error:
         reason = one_line(error)[:200]
         raise UserError(
-            f"the processes of this run did not find each other ({reason})"
+            f"the processes of this run did not find each other ({reason}){origin}"
         ) from None
+
+
+def check_same(what: str, described: str) -> None:
+    """Raises `UserError` in every process if one of the run describes something otherwise."""
+    own = np.frombuffer(hashlib.sha256(described.encode()).digest(), np.uint8)
+    digests = np.asarray(multihost_utils.process_allgather(own))
+    others = [n for n, digest in enumerate(digests) if (digest != digests[0]).any()]
+    if others:
+        raise UserError(
+            f"the processes 0 and {others[0]} of the run have another {what}; start all by the "
+            "same command, on the same data"
+        )
 
 
 @contextlib.contextmanager
@@ -104,21 +126,26 @@ def device_count() -> int:
 
 
 def map_train_step(
-    step: Callable, take: Callable, over_seeds: bool = False, axes: Any = None
+    step: Callable, make_examples: Callable, over_seeds: bool = False, axes: Any = None
 ) -> Callable:
-    """`step(state, examples, key)` on all devices, several times in one dispatch.
+    """Maps a training step over the devices, and scans it over the steps of one dispatch.
 
-    The mapped function is called with the state, which is donated, with `resident`, what every
-    device holds, with what is fed, with indices `[devices, B / devices]`, with the key, and
-    with the padded length, which is static. Fed are columns `[devices, ...]` and rows
-    `[devices, steps, B / devices]`. `take(resident, columns, rows of one step, indices,
-    length)` makes the examples. The results are one copy, on which the devices agree; metrics
-    have a leading axis over steps. `axes` has the axis over devices of each array of the state,
-    None where every device has the same.
+    Args:
+      step: `step(state, examples, key)` returns the next state and metrics.
+      make_examples: `make_examples(resident, columns, rows, indices, length)` makes the
+        examples of one step of one device from its rows, `int32 [B / devices]`.
+      over_seeds: Whether several seeds train in one program. State, key and results then have a
+        leading axis over seeds, and rows have one after their axis over steps. Each seed's
+        numbers are those of its own run.
+      axes: The axis over devices of each array of the state, None where every device has the
+        same; None for a state that every device has whole.
 
-    With `over_seeds`, several seeds train in one program: state, key and results have a leading
-    seed axis, and rows have one after their axis over steps. Each seed's numbers are those of
-    its own run.
+    Returns:
+      A function of the state, which is donated; of `resident`, which every device holds; of
+      what is fed, columns `[devices, N, ...]` and rows `int32 [devices, steps, B / devices]`;
+      of indices `int32 [devices, B / devices]`; of the key; and of the padded length, which is
+      static. It returns the state and the metrics, on which the devices agree; metrics have a
+      leading axis over steps.
     """
 
     def take_steps(
@@ -127,7 +154,7 @@ def map_train_step(
         columns, rows = fed
 
         def of_one_seed(state: Any, rows: jax.Array, key: jax.Array) -> tuple[Any, Any]:
-            return step(state, take(resident, columns, rows, indices, length), key)
+            return step(state, make_examples(resident, columns, rows, indices, length), key)
 
         take_step = jax.vmap(of_one_seed) if over_seeds else of_one_seed
         if len(rows) > 1:
@@ -150,9 +177,10 @@ def stack(trees: list[Any]) -> Any:
     return replicate(jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees))
 
 
-def unstack(tree: Any, count: int) -> list[Any]:
-    """The inverse of `stack`."""
-    return [replicate(jax.tree.map(lambda leaf: leaf[n], tree)) for n in range(count)]  # noqa: B023
+def unstack(tree: Any, count: int) -> Iterator[Any]:
+    """The inverse of `stack`, one tree after the other."""
+    for n in range(count):
+        yield replicate(jax.tree.map(lambda leaf: leaf[n], tree))  # noqa: B023
 
 
 def map_queries(predict: Callable, axes: Any = None) -> Callable:
@@ -212,6 +240,11 @@ def split(array: np.ndarray, axis: int = 0) -> np.ndarray:
     return np.stack([parts[n] for n in own])
 
 
+def first_device() -> jax.Device:
+    """The device on which predictors and the benchmark run."""
+    return jax.local_devices()[0]
+
+
 def local_device_count() -> int:
     """The number of devices of this process."""
     return jax.local_device_count()
@@ -219,7 +252,7 @@ def local_device_count() -> int:
 
 def device_memory() -> int | None:
     """Bytes that programs may use on one device of this process; None where it does not say."""
-    return (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+    return (first_device().memory_stats() or {}).get("bytes_limit")
 
 
 def split_local(array: np.ndarray) -> np.ndarray:

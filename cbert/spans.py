@@ -49,6 +49,16 @@ def _parts(tag: str) -> tuple[bool, bool, str]:
     return False, False, tag
 
 
+def in_passage(segments: Array, ordinary: Array) -> Array:
+    """Where an answer may stand, `bool [..., L]`: in the second text, or in the only one.
+
+    Args:
+      segments: `int [..., L]`, 1 in the second text and 0 elsewhere.
+      ordinary: `bool [..., L]`, False for special tokens and padding.
+    """
+    return ordinary & (segments == segments.max(axis=-1, keepdims=True))
+
+
 def best_span(
     first: Array, last: Array, passage: Array, longest: int
 ) -> tuple[Array, Array, Array]:

@@ -11,8 +11,8 @@ import json
 from absl import flags
 
 from cbert.errors import printable
-from cbert.evaluation.compare import align
 from cbert.inference.queries import Completion, Query
+from cbert.text_table import align
 from experiments import command, query_flags
 from experiments.query_flags import parsed
 

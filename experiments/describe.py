@@ -16,9 +16,9 @@ from cbert.config import reference
 from cbert.data import builder, prepared
 from cbert.data.synthetic import stylist
 from cbert.errors import UserError
-from cbert.evaluation.compare import align
-from cbert.model import contextual_bert, cost
+from cbert.model import cost, parameter_tree
 from cbert.schema import Schema
+from cbert.text_table import align
 from cbert.training import config as config_lib
 from cbert.training.config_sections import sections
 from experiments import command, config_flag
@@ -52,10 +52,10 @@ def main() -> None:
         _compare(config, schema)
         return
     model = config_lib.build_model(config, schema)
-    sizes = contextual_bert.parameter_sizes(model)
+    sizes = parameter_tree.parameter_sizes(model)
     modules: dict[tuple[str, bool], int] = collections.Counter()
     for path, size in sizes.items():
-        modules[path[0], contextual_bert.counted(path)] += size
+        modules[path[0], parameter_tree.is_in_table_1(path)] += size
     rows = [
         [name, f"{size:,}", "" if counted else "not counted"]
         for (name, counted), size in modules.items()
@@ -67,7 +67,7 @@ def main() -> None:
     print(align([["module", "parameters", ""], *rows, ["all", f"{sum(sizes.values()):,}", ""]]))
     print(
         "\nparameters (without context embeddings and the last dense layer): "
-        f"{contextual_bert.count(model)}"
+        f"{parameter_tree.table_1_count(model)}"
     )
 
 
@@ -80,7 +80,7 @@ def _compare(config: ml_collections.ConfigDict, schema: Schema) -> None:
         config_lib.check(own)
         model = config_lib.build_model(own, schema)
         adds = cost.multiply_adds(model, _LENGTH.value, 1) / 1e6
-        rows.append([method, f"{contextual_bert.count(model)}", f"{adds:.2f}"])
+        rows.append([method, f"{parameter_tree.table_1_count(model)}", f"{adds:.2f}"])
     print(align([["method", "parameters", "million multiply-adds"], *rows]))
 
 

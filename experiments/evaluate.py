@@ -12,6 +12,7 @@ from cbert.errors import UserError, printable
 from cbert.evaluation import baselines, compare, diagnosis, evaluation_files
 from cbert.evaluation import evaluate as evaluate_lib
 from cbert.evaluation.evaluation import MODEL, Evaluation
+from cbert.text_table import align
 from cbert.training.config_sections import EVAL_MASKINGS
 from experiments import command
 
@@ -127,8 +128,8 @@ def _shares(results: dict[str, Any], baseline_results: dict[str, Any]) -> str:
     shares = []
     for name, result in results.items():
         share = compare.share_of_worth(result["cross_entropy"]["mean"], *optima)
-        shares.append([name, f"{share:.1%}"])
-    return compare.align([["", "share of the context's worth"], *shares])
+        shares.append([name, "" if share is None else f"{share:.1%}"])
+    return align([["", "share of the context's worth"], *shares])
 
 
 if __name__ == "__main__":

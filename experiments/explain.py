@@ -89,7 +89,7 @@ def _of_split(workdir: pathlib.Path, config: Any, schema: Schema) -> None:
         "split": _SPLIT.value,
         **_measured(restored, config, schema, split),
     }
-    target = workdir / "explain" / f"{_WHAT.value}.json"
+    target = workdir / workdir_lib.EXPLANATIONS / f"{_WHAT.value}.json"
     target.parent.mkdir(exist_ok=True)
     files.write_text(target, json.dumps(measured, indent=1, ensure_ascii=False) + "\n")
     if query_flags.JSON.value:

@@ -85,7 +85,7 @@ def _frozen() -> tuple[FrozenModel, str, str]:
     """The model, and the directory and the name of the data."""
     if _WORKDIR.value is not None and _INIT_FROM.value is None:
         data = config_lib.load(pathlib.Path(_WORKDIR.value).expanduser()).data
-        frozen = activations.of_run(_WORKDIR.value, _CHECKPOINT.value)
+        frozen = activations.frozen_run(_WORKDIR.value, _CHECKPOINT.value)
         return frozen, _DATA_DIR.value or data.dir, _DATA.value or data.name
     if _WORKDIR.value is not None or _INIT_FROM.value is None:
         raise UserError("give one of --workdir=RUN and --init_from=hf:DIR")
@@ -93,7 +93,7 @@ def _frozen() -> tuple[FrozenModel, str, str]:
         raise UserError("--init_from needs --data=NAME, a prepared data set")
     data_dir = _DATA_DIR.value or config_lib.default().data.dir
     schema = prepared.load_schema(data_dir, _DATA.value)
-    return activations.of_pretrained(_INIT_FROM.value, schema), data_dir, _DATA.value
+    return activations.frozen_pretrained(_INIT_FROM.value, schema), data_dir, _DATA.value
 
 
 if __name__ == "__main__":

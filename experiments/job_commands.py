@@ -1,5 +1,7 @@
 """What the commands that start many runs share: the runs' own commands, and a table."""
 
+import csv
+import io
 import pathlib
 import sys
 import time
@@ -22,15 +24,22 @@ def train(group: Sequence[points.Point], paths: Sequence[pathlib.Path]) -> tuple
         arguments["seeds"] = ",".join(str(point.overrides[points.SEED]) for point in group)
     arguments |= {f"config.{field}": value for field, value in fields.items()}
     # A sweep that was killed may have left a process that still trains in the directory.
-    arguments |= {"workdir": ",".join(map(str, paths)), "wait": True, "diagnose": False}
+    arguments |= {"workdir": _listed(paths), "wait": True, "diagnose": False}
     return processes.command("experiments.train", arguments)
 
 
 def evaluate(split: str, importance: bool, paths: Sequence[pathlib.Path]) -> tuple[str, ...]:
     """The command that evaluates the runs in some directories."""
     arguments = {"split": split, "feature_importance": importance}
-    arguments["workdir"] = ",".join(map(str, paths))
+    arguments["workdir"] = _listed(paths)
     return processes.command("experiments.evaluate", arguments)
+
+
+def _listed(paths: Sequence[pathlib.Path]) -> str:
+    """Paths as the value of a flag that is a list, those with commas in quotes."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(paths)
+    return line.getvalue()
 
 
 def interrupt(*_: object) -> None:

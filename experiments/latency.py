@@ -14,9 +14,9 @@ from absl import flags
 import cbert
 from cbert.data.random_streams import stream
 from cbert.errors import UserError
-from cbert.evaluation.compare import align
 from cbert.inference.predictor import Predictor
 from cbert.inference.queries import Query
+from cbert.text_table import align
 from experiments import command
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "A run's directory.", required=True)

@@ -12,7 +12,6 @@ import json
 from absl import flags
 
 from cbert.errors import UserError, printable
-from cbert.evaluation.compare import align
 from cbert.inference.text_queries import (
     ClassificationPrediction,
     MaskedLanguagePrediction,
@@ -23,6 +22,7 @@ from cbert.inference.text_queries import (
     TextPrediction,
     TextQuery,
 )
+from cbert.text_table import align
 from experiments import command, query_flags
 from experiments.query_flags import parsed
 

@@ -135,7 +135,8 @@ def main() -> None:
     bad_rows = readers.BadRows(_INPUT.value or "", _SKIP_BAD_ROWS.value)
     destination = _DATA_DIR.value, _NAME.value, options
     if _INPUT.value:
-        given = readers.read(_INPUT.value, options.kind, _columns(schema), bad_rows)
+        columns = _columns(schema)
+        given = readers.read(_INPUT.value, options.kind, columns, bad_rows, options.drop)
         written, numbers = prepare.prepare(given, *destination, schema)
     else:
         if options.kind != SET:

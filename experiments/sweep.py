@@ -101,12 +101,10 @@ def _plan(workdir: pathlib.Path) -> tuple[list[jobs.Job], int]:
 
 def _own_sweep(path: str) -> list[dict[str, Any]]:
     """The config file's list of overrides; none where it has none and --methods is given."""
-    # A run's directory is a config, too, but no module.
-    is_run = pathlib.Path(path).expanduser().is_dir()
-    sweep = None if is_run else getattr(config_file.load_module(path), "sweep", None)
-    if sweep is None and not _METHODS.value:
+    entries = config_file.read_sweep(path)
+    if entries is None and not _METHODS.value:
         raise UserError(f"{path} has no sweep(); give --methods, or define it")
-    return sweep() if sweep else []
+    return entries or []
 
 
 def _launcher(workdir: pathlib.Path) -> launchers.Launcher:

@@ -59,7 +59,7 @@ def main() -> None:
             print(f"{workdir}: stopped{saved}; the same command goes on")
             continue
         if _DIAGNOSE.value:
-            print(f"{workdir}: {diagnosis.of_run(workdir)}")
+            print(f"{workdir}: {diagnosis.diagnose(workdir)}")
         print(
             f"best validation result {progress.best:.4f} at step {progress.best_step}; "
             "evaluate it with\n  " + command.to_copy("evaluate", f"--workdir={workdir}")

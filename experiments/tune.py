@@ -23,12 +23,12 @@ from cbert import files, tasks
 from cbert.config import flat, short_names
 from cbert.data import prepared
 from cbert.errors import UserError
-from cbert.evaluation.compare import align
 from cbert.model import conditioning
 from cbert.sweep import halving, jobs, launchers
 from cbert.sweep.points import STEPS, Point
 from cbert.sweep.running import Sweep, described
 from cbert.tasks.metric import Metric
+from cbert.text_table import align
 from cbert.training import config as config_lib
 from cbert.training import suggest
 from cbert.training import workdir as workdir_lib
@@ -81,7 +81,10 @@ def main() -> None:
         values = [halving.score(path, metric) for path in paths]
         rungs.append(dict(zip(trials, values, strict=True)))
         if not halving.best(rungs[-1], metric, 1):
-            raise UserError(f"every trial of rung {rung} failed; lower the learning rate")
+            raise UserError(
+                f"every trial of rung {rung} failed, for the reasons above; where losses are "
+                "not finite, lower the learning rate"
+            )
     print(_table(config, rungs, metric))
     _write(config, workdir, halving.best(rungs[-1], metric, 1)[0])
 

@@ -25,7 +25,7 @@ import psutil
 
 from cbert import progress
 from cbert.errors import UserError
-from cbert.evaluation.compare import align
+from cbert.text_table import align
 from tests import fuzz_targets, fuzz_text_targets
 from tests.fuzz_targets import LONGEST_LINE
 

@@ -23,7 +23,7 @@ from cbert.data.infer_schema import SchemaAccumulator
 from cbert.data.overview import Overview
 from cbert.data.synthetic import stylist
 from cbert.errors import UserError
-from cbert.model import contextual_bert
+from cbert.model import parameter_tree
 from cbert.schema import Schema, schema_file
 from cbert.tasks.masked_item import masking_of
 from cbert.training import checksums, workdir
@@ -192,7 +192,7 @@ def queries(folder: pathlib.Path) -> Iterator[Callable]:
     schema = _inferred(folder)
     workdir.initialise_workdir(config, schema, folder)
     model = config_lib.build_model(config, schema)
-    params = contextual_bert.initialize(model, jax.random.key(0))
+    params = parameter_tree.initialize(model, jax.random.key(0))
     with Checkpoints(folder) as checkpoints:
         checkpoints.save(
             TrainState(jnp.asarray(1), params, {"count": jnp.zeros(())}), Progress()

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cbert.model import contextual_bert, cost
+from cbert.model import cost, parameter_tree
 from tests.test_benchmark import multiply_adds
 
 
@@ -22,5 +22,5 @@ def assert_traced(model, extra=0):
     def forward(params):
         return model.apply({"params": params}, codes, context, codes[:, :1])[0]
 
-    traced = multiply_adds(jax.make_jaxpr(forward)(contextual_bert.shapes(model)).jaxpr)
+    traced = multiply_adds(jax.make_jaxpr(forward)(parameter_tree.shapes(model)).jaxpr)
     assert cost.multiply_adds(model, 5, 1) + extra == traced / 3

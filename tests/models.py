@@ -6,7 +6,7 @@ import functools
 import jax
 import numpy as np
 
-from cbert.model import conditioning, contextual_bert
+from cbert.model import conditioning, contextual_bert, parameter_tree
 from cbert.model.config import ModelConfig
 from cbert.schema import PAD_ITEM
 
@@ -17,7 +17,7 @@ THREE_LAYERS = dataclasses.replace(SMALL, layers=3)
 
 @functools.lru_cache
 def initialized(model, seed):
-    return contextual_bert.initialize(model, jax.random.key(seed))
+    return parameter_tree.initialize(model, jax.random.key(seed))
 
 
 def build(schema, method, config=SMALL, **options):
@@ -48,7 +48,7 @@ def drawn(model, seed=0):
             return noise / np.sqrt(shape.shape[1], dtype=np.float32)
         return (name == "scale") + np.float32(0.1) * noise
 
-    return jax.device_put(jax.tree_util.tree_map_with_path(draw, contextual_bert.shapes(model)))
+    return jax.device_put(jax.tree_util.tree_map_with_path(draw, parameter_tree.shapes(model)))
 
 
 def batch(split, rows=6, length=8):

@@ -5,17 +5,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cbert.model import contextual_bert
+from cbert.model import parameter_tree
 from cbert.training import run as run_lib
 
-initialize = contextual_bert.initialize
+initialize = parameter_tree.initialize
 
 
 def ones(model, key=None):
     """Parameters of ones, which need no compilation."""
     del key
     return jax.tree.map(
-        lambda leaf: jnp.asarray(np.ones(leaf.shape, np.float32)), contextual_bert.shapes(model)
+        lambda leaf: jnp.asarray(np.ones(leaf.shape, np.float32)), parameter_tree.shapes(model)
     )
 
 

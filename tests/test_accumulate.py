@@ -22,7 +22,7 @@ def one_step(config, schema):
     step = made.step.lower(
         made.state, made.resident, fed, made.indices, made.key, length
     ).compile()
-    metrics = jax.device_get(made.take(fed, length))
+    metrics = jax.device_get(made.dispatch(fed, length))
     # After the first step, Adam's first moment is the gradient times 1 - b1.
     moment = flat(optax.tree.get(state_lib.to_saved(made.state).opt_state, "mu"))
     gradients = {name: value / (1 - config.optimizer.b1) for name, value in moment.items()}

@@ -13,7 +13,7 @@ from cbert import processes, tasks
 from cbert.benchmark import measure, peer, scaling, tables, workload
 from cbert.data.batching import Batches
 from cbert.errors import UserError
-from cbert.model import attention, contextual_bert
+from cbert.model import attention, parameter_tree
 from cbert.model.conditioning import NAMES
 from configs import stylist, text
 from tests import text_data
@@ -45,7 +45,7 @@ def operations(method, monkeypatch) -> tuple[float, float]:
     config, sizes = stylist.get_config(method), workload.Sizes(length=5)
     schema = workload.make_schema(config, sizes)
     model = workload.config_lib.build_model(config, schema)
-    shapes = contextual_bert.shapes(model)
+    shapes = parameter_tree.shapes(model)
     codes = jnp.zeros((3, 5), jnp.int32)
     context = {feature.name: jnp.zeros((3, 1), jnp.int32) for feature in schema.features}
 
@@ -86,7 +86,7 @@ def test_operations_are_those_of_the_traced_text_model(task):
     schema = workload.make_schema(config, sizes)
     made = tasks.create(config, workload.config_lib.build_model(config, schema), schema)
     split = workload.make_split(config, sizes, schema)
-    shapes = contextual_bert.shapes(made.model)
+    shapes = parameter_tree.shapes(made.model)
     columns = {name: column[:4] for name, column in split.columns.items() if name != "context"}
     masked = jnp.zeros((4, 6), jnp.int32)  # 15 % of 40.
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cbert.errors import UserError
-from cbert.model import conditioning, contextual_bert, heads, presets, text_bert
+from cbert.model import conditioning, heads, parameter_tree, presets, text_bert
 from cbert.model.huggingface.names import HEAD_ENTRIES, canonical, encoder_entries
 from cbert.schema import History
 from tests import bert_reference
@@ -64,7 +64,7 @@ def test_counts_of_bert(size, head, count):
     }
     sizes = presets.VOCABULARY, presets.MAX_LENGTH
     model = text_bert.build(config, "none", (), sizes, classes[head])
-    counts = contextual_bert.parameter_sizes(model).values()
+    counts = parameter_tree.parameter_sizes(model).values()
     assert sum(counts) == count == bert_formula(size, head)
 
 

@@ -2,6 +2,7 @@
 
 import json
 
+import pandas
 import pytest
 
 from cbert.data import tables
@@ -72,6 +73,31 @@ def test_a_file_of_queries(predictor, tmp_path, monkeypatch):
         query_file.predict(predictor, source, target, Query([]))
     assert target.read_text() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == [target.name, source.name]
+
+
+def test_a_null_of_parquet_is_an_empty_cell_of_csv(predictor, tmp_path):
+    """A row without any feature has the context of the flag."""
+    names = list(predictor.schema.items[:2])
+    rows = pandas.DataFrame({"items": names, "occasion": ["work", None], "age": [30.0, None]})
+    rows.to_csv(tmp_path / "in.csv", index=False)
+    rows.assign(items=[[name] for name in names]).to_parquet(tmp_path / "in.parquet")
+    default, missing = Query([], {"occasion": "party"}, k=1), {}
+    for kind in ("csv", "parquet"):
+        target = tmp_path / f"{kind}.jsonl"
+        query_file.predict(predictor, tmp_path / f"in.{kind}", target, default)
+        completions = [json.loads(line) for line in target.read_text().splitlines()]
+        missing[kind] = [
+            [name for name in ("occasion", "age") if name in completion["missing_context"]]
+            for completion in completions
+        ]
+    assert missing == {"csv": [[], ["age"]], "parquet": [[], ["age"]]}
+
+
+def test_a_dropped_id_is_in_no_result(predictor, tmp_path):
+    source, target = tmp_path / "queries.jsonl", tmp_path / "completions.jsonl"
+    source.write_text(lines({"items": [predictor.schema.items[0]], "id": [1]}))
+    query_file.predict(predictor, source, target, Query([], k=1), drop=("id",))
+    assert "id" not in json.loads(target.read_text())
 
 
 BAD_LINES = {

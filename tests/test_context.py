@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from cbert.model import contextual_bert
+from cbert.model import contextual_bert, parameter_tree
 from cbert.model.config import ModelConfig
 from cbert.schema import MASK_ITEM, Categorical, History, MultiValued, Numerical, Schema, Vector
 from tests.models import drawn
@@ -51,7 +51,7 @@ def test_parameters_begin_as_they_always_have(numerical):
             "feature_age/missing": ((1, 16), (-0.260019, -0.329133)),
         }
     config = dataclasses.replace(SMALL, numerical=numerical)
-    params = contextual_bert.initialize(
+    params = parameter_tree.initialize(
         contextual_bert.build(config, "np", schema_of(*FEATURES)), jax.random.key(7)
     )
     flat = flax.traverse_util.flatten_dict(params["context_encoder"], sep="/")
@@ -182,7 +182,7 @@ def validation_loss(method):
         return loss(params, histories(jax.random.key(2)))
 
     adam = optax.adam(0.01)
-    return float(train(contextual_bert.initialize(model, jax.random.key(0))))
+    return float(train(parameter_tree.initialize(model, jax.random.key(0))))
 
 
 @pytest.mark.soak

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from cbert.errors import UserError
-from cbert.model import attention, contextual_bert
+from cbert.model import attention, parameter_tree
 from cbert.model.attention import Attention
 from cbert.model.config import ModelConfig
+from cbert.model.parameter_tree import table_1_count
 from cbert.schema import PAD_ITEM
 from tests.conftest import some
 from tests.models import SMALL, batch, build, encode, made
@@ -33,7 +34,7 @@ D, C = 128, 736  # The sizes of the paper's Table 1, where the method none has 5
     ],
 )
 def test_counts(method, added):
-    assert contextual_bert.count(build(SCHEMA, method, ModelConfig())) == 546432 + added
+    assert table_1_count(build(SCHEMA, method, ModelConfig())) == 546432 + added
 
 
 def with_own(params, own):
@@ -173,7 +174,7 @@ def test_attention_with_a_mask_for_each_query(monkeypatch, terms):
 
 def test_a_set_has_no_window(schema):
     with pytest.raises(UserError, match=r"global_token\.window is 2, but model\.positions is"):
-        contextual_bert.shapes(build(schema, "global_token", window=2))
+        parameter_tree.shapes(build(schema, "global_token", window=2))
 
 
 @pytest.mark.soak

@@ -104,7 +104,7 @@ def test_without_a_rate_nothing_is_drawn_or_held(data_dir, schema, monkeypatch):
     def drawn(*arguments):
         raise AssertionError("a replacement was drawn")
 
-    monkeypatch.setattr("cbert.model.contextual_bert.initialize", ones)
+    monkeypatch.setattr("cbert.model.parameter_tree.initialize", ones)
     monkeypatch.setattr("cbert.training.step.replace_features", drawn)
     for rate in (0.0, 0.5):
         config = small("gs", data__dir=data_dir, train__context_replacement=rate)

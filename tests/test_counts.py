@@ -7,8 +7,9 @@ import flax
 import pytest
 
 from cbert.data.synthetic import stylist
-from cbert.model import conditioning, contextual_bert
+from cbert.model import conditioning, parameter_tree
 from cbert.model.config import ModelConfig
+from cbert.model.parameter_tree import is_in_table_1
 from tests.conftest import run
 from tests.models import build
 
@@ -23,11 +24,9 @@ def count(method: str, **choices) -> int:
     own = {name: value for name, value in choices.items() if name in names}
     sizes = {name: value for name, value in choices.items() if name not in OPTIONS}
     model = build(SCHEMA, method, ModelConfig(**sizes), **own)
-    shapes = contextual_bert.shapes(model)
+    shapes = parameter_tree.shapes(model)
     flat = flax.traverse_util.flatten_dict(shapes)
-    return sum(
-        math.prod(leaf.shape) for path, leaf in flat.items() if contextual_bert.counted(path)
-    )
+    return sum(math.prod(leaf.shape) for path, leaf in flat.items() if is_in_table_1(path))
 
 
 def formula(method: str, d: int, n: int, f: int, c: int) -> int:

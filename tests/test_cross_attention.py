@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cbert.model import contextual_bert
 from cbert.model.attention import WEIGHTS, Attention
 from cbert.model.config import ModelConfig
+from cbert.model.parameter_tree import table_1_count
 from cbert.schema import Categorical
 from tests.conftest import some
 from tests.models import SMALL, batch, build, encode, initialized, made
@@ -19,7 +19,7 @@ from tests.test_modulation import NONE, STYLIST, dense
 
 def test_count():
     """The features' projections with biases, the null token, four attentions and norms."""
-    assert contextual_bert.count(build(STYLIST, "cross_attention", ModelConfig())) == (
+    assert table_1_count(build(STYLIST, "cross_attention", ModelConfig())) == (
         NONE + (736 + 12 + 1) * 128 + 4 * (4 * dense(128, 128) + 2 * 128)
     )
 

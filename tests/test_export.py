@@ -16,7 +16,7 @@ from cbert.evaluation import evaluate, evaluation_files
 from cbert.evaluation.evaluate import EvaluationOptions
 from cbert.inference import card, exported_functions, huggingface_export, stablehlo
 from cbert.inference.queries import Query
-from cbert.model import contextual_bert
+from cbert.model import parameter_tree
 from cbert.model.conditioning import NAMES
 from tests.conftest import ROOT, some
 from tests.models import batch, build
@@ -105,7 +105,7 @@ def test_every_method_takes_rows_that_are_a_symbol(method, schema, train_split):
         (codes, context, codes[:, :1]),
     )
     vectors, *_ = jax.eval_shape(
-        model.apply, {"params": contextual_bert.shapes(model)}, *arguments
+        model.apply, {"params": parameter_tree.shapes(model)}, *arguments
     )
     assert vectors.shape == (rows, 1, 16)
 

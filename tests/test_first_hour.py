@@ -59,7 +59,7 @@ def test_the_best_value_beside_the_strongest_baseline():
 
 
 def test_the_line_on_a_run_has_the_numbers_of_an_evaluation(trained):
-    line = diagnosis.of_run(trained)
+    line = diagnosis.diagnose(trained)
     asked = evaluate.EvaluationOptions(split="validation", masking="one")
     results = evaluation_files.summary(evaluate.evaluate(trained, asked))["results"]
     means = {name: each["cross_entropy"]["mean"] for name, each in results.items()}
@@ -76,7 +76,7 @@ def test_baselines_answer_what_the_validations_asked(trained, tmp_path, schema, 
     config = json.loads((trained / "config.json").read_text())
     config["train"]["eval_examples"] = 40
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    line = diagnosis.of_run(tmp_path / "run")
+    line = diagnosis.diagnose(tmp_path / "run")
     name, stated = re.search(r"(?:behind|ahead of) ([^(]+) \(([\d.]+)\)", line).groups()
     whole = prepared.load(data_dir, "small", "validation", schema)
     split = columns.selected(whole, [len(whole) * number // 40 for number in range(40)])
@@ -86,7 +86,7 @@ def test_baselines_answer_what_the_validations_asked(trained, tmp_path, schema, 
     answers = task_baselines.predictions(task, load, schema, split, queries)
     answered = prediction.metrics(task, answers[name], queries)
     assert stated == f"{answered['cross_entropy']:.4f}"
-    assert f"({stated})" not in diagnosis.of_run(trained)
+    assert f"({stated})" not in diagnosis.diagnose(trained)
 
 
 def test_an_evaluation_names_the_baselines_that_are_better(trained):

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from cbert.errors import UserError
-from cbert.model import attention, contextual_bert
+from cbert.model import attention
 from cbert.model.config import ModelConfig
+from cbert.model.parameter_tree import table_1_count
 from cbert.schema import MASK_ITEM, PAD_ITEM, Schema
 from cbert.training import config as config_lib
 from tests.conftest import small, some
@@ -26,7 +27,7 @@ NORMS = ("after", "before", "none")
 
 def count(method, config=None, **options):
     """The paper's count at its sizes."""
-    return contextual_bert.count(build(SCHEMA, method, config or ModelConfig(), **options))
+    return table_1_count(build(SCHEMA, method, config or ModelConfig(), **options))
 
 
 def dense(p, x):

@@ -11,8 +11,9 @@ import numpy as np
 import optax
 import pytest
 
-from cbert.model import attention, contextual_bert
+from cbert.model import attention, parameter_tree
 from cbert.model.config import ModelConfig
+from cbert.model.parameter_tree import table_1_count
 from cbert.schema import MASK_ITEM, Categorical, History, Schema
 from tests.model_costs import assert_traced
 from tests.models import SMALL, build, encode, made
@@ -154,7 +155,7 @@ def test_an_empty_context_has_gradients_as_large_as_others():
     """Before the first step; a token of zeros would make them ten thousand times larger."""
     schema = schema_of(VIEWED, DAY)
     model = build(schema, "history", dataclasses.replace(SMALL, layers=1))
-    params = contextual_bert.initialize(model, jax.random.key(0))
+    params = parameter_tree.initialize(model, jax.random.key(0))
 
     @jax.jit
     def gradient_norm(columns):
@@ -178,10 +179,10 @@ def test_counts_and_operations(monkeypatch):
     tokens = (736 + 12 + 1) * 128  # And one that stands in for none.
     for blocks in (0, 1, 2):
         model = build(SCHEMA, "history", ModelConfig(), blocks=blocks)
-        assert contextual_bert.count(model) == PAPER["none"] + tokens + read + blocks * block
+        assert table_1_count(model) == PAPER["none"] + tokens + read + blocks * block
     # The type of a history is a vector, and its items need no projection.
     model = build(schema_of(VIEWED, DAY), "history", ModelConfig(), blocks=0)
-    assert contextual_bert.count(model) == PAPER["none"] + (1 + (6 + 1) + 1) * 128 + read
+    assert table_1_count(model) == PAPER["none"] + (1 + (6 + 1) + 1) * 128 + read
     monkeypatch.setattr(attention, "SHORT", 0)
     # The context encoder also maps the mean of the history's items to its width.
     assert_traced(build(schema_of(VIEWED, DAY), "history", blocks=2), extra=16 * 8)

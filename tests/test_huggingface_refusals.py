@@ -31,7 +31,7 @@ from tests.huggingface_folders import CONFIG, TENSORS, folder_of, refusal
         ({"num_hidden_layers": 3}, "there is no tensor encoder.layer.2.attention.self.query"),
         ({"num_hidden_layers": 2**31 - 1}, "there is no tensor encoder.layer.2."),
         ({"num_hidden_layers": 0}, "num_hidden_layers is 0; it must be at least 1"),
-        ({"layer_norm_eps": float("nan")}, "layer_norm_eps is nan; it must be above 0"),
+        ({"layer_norm_eps": float("nan")}, "layer_norm_eps is nan; it must be a finite"),
         ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob is 1.0; it must be at least 0"),
         ({"vocab_size": 0}, "vocab_size is 0; it must be a number from 1"),
         ({"vocab_size": 49}, "word_embeddings.weight has the shape [50, 16]"),

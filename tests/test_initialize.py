@@ -12,7 +12,7 @@ from cbert.data import prepare, prepared, records
 from cbert.data.prepare_text import TextOptions
 from cbert.errors import UserError
 from cbert.evaluation.restore import restore
-from cbert.model import contextual_bert, huggingface
+from cbert.model import huggingface, parameter_tree
 from cbert.schema import schema_file
 from cbert.tasks import create
 from cbert.training import config as config_lib
@@ -236,7 +236,7 @@ def test_a_pretrained_bert_with_a_context_begins_as_itself(tmp_path):
         config.data.update({"name": "texts_label", "dir": str(tmp_path / "data")})
         config.model.method = method
         task = create(config, config_lib.build_model(config, schema), schema)
-        params = contextual_bert.initialize(task.model, jax.random.key(1))
+        params = parameter_tree.initialize(task.model, jax.random.key(1))
         began = Initializer(f"hf:{folder}", task.model, schema)(params)
         columns = jax.tree.map(lambda column: column[:8], split.columns)
         vectors[method] = np.asarray(task.outputs(began, columns).vectors)

@@ -10,7 +10,7 @@ import pytest
 from cbert import tasks
 from cbert.benchmark import workload
 from cbert.errors import UserError
-from cbert.model import contextual_bert, cross_entropy, item_shards, placement
+from cbert.model import cross_entropy, item_shards, parameter_tree, placement
 from cbert.model.placement import Placement
 from cbert.parallel import AXIS
 from cbert.tasks.base import Examples
@@ -58,7 +58,7 @@ def test_loss_gradients_and_ranks_equal_those_of_the_whole_table(items):
     losses, (d_hidden, d_table, d_bias), scores = jax.jit(jax.vmap(of_device, axis_name=AXIS))(
         queries[0], parts["items"], parts["bias"], *queries[1:]
     )
-    split = where.gather({"embedding": {"items": d_table, "bias": d_bias}})["embedding"]
+    split = where.to_host({"embedding": {"items": d_table, "bias": d_bias}})["embedding"]
     losses, d_hidden, scores = jax.tree.map(
         lambda x: x.reshape(8, *x.shape[2:]), (losses, d_hidden, scores)
     )
@@ -70,7 +70,7 @@ def test_loss_gradients_and_ranks_equal_those_of_the_whole_table(items):
 def three_steps(task, shards, params, columns):
     """Parameters, the optimizer's state and metrics of a task whose items are split."""
     task = dataclasses.replace(task, model=task.model.with_shards(shards))
-    where = placement.of(task.model)
+    where = placement.choose(task.model)
     optimizer = optimizer_lib.make_optimizer(0.1, 0.1, 0.9, 0.999, packs=False, norm=where.norm)
     constants = jax.tree.map(jnp.asarray, task.constants())
     constants["learning_rate"] = schedule.Schedule("constant", 0.01, 0, 3)
@@ -115,7 +115,7 @@ def test_steps_equal_those_of_the_whole_table(chosen):
     random = np.random.default_rng(0)
     began = jax.tree.map(
         lambda leaf: 0.3 * random.standard_normal(leaf.shape, np.float32),
-        contextual_bert.shapes(model),
+        parameter_tree.shapes(model),
     )
     columns = jax.tree.map(lambda column: column[:8], split.columns)
     whole, divided = (three_steps(task, shards, began, columns) for shards in (1, DEVICES))
@@ -139,11 +139,11 @@ def test_a_placed_tree_is_gathered_again():
         "embedding": {"items": np.arange(22.0).reshape(11, 2), "bias": np.arange(11.0)},
         "nu": [{"embedding": {"bias": np.arange(11.0), "special": np.ones((3, 2))}}],
     }
-    placed = where.place(tree)
+    placed = where.to_devices(tree)
     assert placed["embedding"]["items"].shape == (DEVICES, 3, 2)
     assert placed["nu"][0]["embedding"]["bias"].tolist()[3] == [9, 10, 0]
     assert placed["nu"][0]["embedding"]["special"].shape == (3, 2)
-    jax.tree.map(np.testing.assert_array_equal, where.gather(placed), tree)
+    jax.tree.map(np.testing.assert_array_equal, where.to_host(placed), tree)
 
 
 def test_what_cannot_be_split_is_refused(schema, data_dir, tmp_path):

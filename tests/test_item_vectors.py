@@ -56,7 +56,7 @@ def config_of(path, **overrides):
 
 @pytest.mark.parametrize("name", ["own.npy", "lists.parquet", "columns.parquet"])
 def test_vectors_are_matched_by_name(schema, named, tmp_path, name, capsys):
-    read = item_vectors.of_config(config_of(write(tmp_path / name, *named)), schema)
+    read = item_vectors.read(config_of(write(tmp_path / name, *named)), schema)
     fresh = np.random.default_rng(1).normal(size=(len(schema.items), WIDTH))
     began = read({"embedding": {"items": fresh, "bias": 1.0}, "head": 2.0})
     known = named[1][1:][::-1]
@@ -140,7 +140,7 @@ def test_vectors_that_do_not_fit_are_refused(schema, named, tmp_path, case):
     change, message = BAD[case]
     path = write(tmp_path / "own.npy", *change(*named))
     with pytest.raises(UserError, match=message):
-        item_vectors.of_config(config_of(path), schema)
+        item_vectors.read(config_of(path), schema)
 
 
 def test_damaged_files_are_refused(schema, named, tmp_path):
@@ -159,10 +159,10 @@ def test_damaged_files_are_refused(schema, named, tmp_path):
         ("own.csv", "own.csv: unknown format; use .npy"),
     ):
         with pytest.raises(UserError, match=message):
-            item_vectors.of_config(config_of(tmp_path / name), schema)
+            item_vectors.read(config_of(tmp_path / name), schema)
     path.with_suffix(".txt").unlink()
     with pytest.raises(UserError, match=r"own.txt: no such file"):
-        item_vectors.of_config(config_of(path), schema)
+        item_vectors.read(config_of(path), schema)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from cbert.errors import UserError
-from cbert.model import contextual_bert
+from cbert.model import parameter_tree
 from cbert.model.conditioning import METHODS
 from cbert.model.config import ModelConfig
+from cbert.model.parameter_tree import table_1_count
 from tests.conftest import some
 from tests.models import SMALL, batch, build, encode, made
 from tests.test_context import validation_loss
@@ -32,9 +33,7 @@ FNN = (C + 1) * D + (D + 1) * D
     ],
 )
 def test_counts(method, choices, added):
-    assert (
-        contextual_bert.count(build(SCHEMA, method, ModelConfig(), **choices)) == 546432 + added
-    )
+    assert table_1_count(build(SCHEMA, method, ModelConfig(), **choices)) == 546432 + added
 
 
 def without(schema, params, codes, context):
@@ -85,7 +84,7 @@ def test_label_add_is_a_product_on_the_embeddings(schema, train_split, where):
 
 def test_a_set_has_no_first_item(schema):
     with pytest.raises(UserError, match=r"label_add\.where is 'cls', but model\.positions is"):
-        contextual_bert.shapes(build(schema, "label_add", where="cls"))
+        parameter_tree.shapes(build(schema, "label_add", where="cls"))
 
 
 @pytest.mark.soak

@@ -79,7 +79,7 @@ def test_a_data_frame_gives_the_records_of_its_rows():
             "items": ["a", "b"],
             "context": {"age": 3.5, "tags": ["x"], "town": "Bonn"},
         },
-        {"id": "two", "items": ["c"], "context": {"age": None, "tags": None, "town": None}},
+        {"id": "two", "items": ["c"]},
     ]
     frame = pandas.DataFrame(
         {
@@ -101,6 +101,32 @@ def test_a_data_frame_gives_the_records_of_its_rows():
     assert record.context == {"bought": ["8", "9"]}
 
 
+def test_times_of_numpy_and_pandas_are_text():
+    """Nanoseconds since 1970 would be a numerical feature without a word."""
+    day = np.datetime64("2024-05-01T00:00", "ns")
+    given = [{"items": ["a"], "context": {"day": day, "days": np.array([day, day])}}]
+    (record,) = in_python.read(given, "set")
+    text = "2024-05-01T00:00:00.000000000"
+    assert record.context == {"day": text, "days": [text, text]}
+    months = pandas.PeriodIndex(["2024-05", None], freq="M")
+    frame = pandas.DataFrame({"items": [["a"], ["b"]], "month": months})
+    contexts = [record.context for record in in_python.read(frame, "set")]
+    assert contexts == [{"month": "2024-05"}, {}]
+
+
+def test_dropped_features_may_have_any_values(tmp_path):
+    """There is no other way past a column that cannot be a feature."""
+    rows = [
+        {"items": ["a", "b"], "context": {"age": n, "bad": [{}, "x", 1][n % 3]}}
+        for n in range(60)
+    ]
+    with pytest.raises(cbert.UserError, match="record 1: context 'bad' is"):
+        cbert.prepare(rows, "mine", tmp_path)
+    options = cbert.PrepareOptions(drop=("bad",))
+    prepared = cbert.prepare(rows, "mine", tmp_path, options)
+    assert list(prepared.summary["features"]) == ["age"]
+
+
 @pytest.mark.parametrize(
     ("records", "message"),
     [
@@ -111,6 +137,12 @@ def test_a_data_frame_gives_the_records_of_its_rows():
         (pandas.DataFrame({"item": [["a"]]}), "record 1: no 'items'"),
         (pandas.DataFrame({"items": [["a"], 3]}), "the DataFrame has mixed types in a column"),
         (pandas.DataFrame({"items": [["a"]], "n": [2**70]}), "the DataFrame is not readable"),
+        (
+            pandas.DataFrame({"items": [["a"]], "n": pandas.arrays.SparseArray([1])}),
+            "the DataFrame is not readable .*[sS]parse",
+        ),
+        ([{"items": ["a"], "context": {1: "x"}}], "record 1: the name of a .* is 1; use a str"),
+        ([{"items": ["a"], "group": "g\0"}], "record 1: 'group' is .* with a NUL character"),
     ],
 )
 def test_records_that_are_refused(records, message, tmp_path):

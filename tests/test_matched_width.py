@@ -4,7 +4,7 @@ import pytest
 
 from cbert.data.synthetic import stylist as catalogue
 from cbert.errors import UserError
-from cbert.model import contextual_bert
+from cbert.model.parameter_tree import table_1_count
 from cbert.report import variants
 from cbert.sweep import points
 from cbert.training import config as config_lib
@@ -18,7 +18,7 @@ GSU = 921856
 def count(config, **overrides):
     own = config.copy_and_resolve_references()
     own.model.update(overrides)
-    return contextual_bert.count(config_lib.build_model(own, SCHEMA))
+    return table_1_count(config_lib.build_model(own, SCHEMA))
 
 
 def point(name, *settings):

@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from cbert import parallel
-from cbert.model import conditioning, contextual_bert
+from cbert.model import conditioning, parameter_tree
 from cbert.training import config as config_lib
 from cbert.training import memory
 from cbert.training import run as run_lib
@@ -18,7 +18,7 @@ from tests.conftest import refused, small, some
 @pytest.mark.parametrize("method", some(conditioning.NAMES, "gsu"))
 def test_parameters_of_a_deep_model_are_counted_without_building_it(schema, method):
     config = small(method, model__layers=7)
-    sizes = contextual_bert.parameter_sizes(config_lib.build_model(config, schema))
+    sizes = parameter_tree.parameter_sizes(config_lib.build_model(config, schema))
     assert memory.parameter_count(config, schema) == sum(sizes.values())
 
 

@@ -6,9 +6,10 @@ import runpy
 import pytest
 
 from cbert.data.synthetic import stylist
-from cbert.model import contextual_bert, cost
+from cbert.model import cost
 from cbert.model.conditioning import NAMES, PAPER
 from cbert.model.config import ModelConfig
+from cbert.model.parameter_tree import table_1_count
 from tests.conftest import ROOT, some
 from tests.models import build
 
@@ -28,5 +29,8 @@ def test_each_method_has_a_section_and_the_drawing_that_the_script_makes():
 @pytest.mark.parametrize("method", some(NAMES, *PAPER))
 def test_its_numbers(method):
     model = build(stylist.schema(30_000, []), method, ModelConfig())
-    parameters, adds = contextual_bert.count(model), cost.multiply_adds(model, 5, 1) / 1e6
+    parameters, adds = (
+        table_1_count(model),
+        cost.multiply_adds(model, 5, 1) / 1e6,
+    )
     assert f"| [{method}](#{method}) | {parameters:,} | {adds:.2f} | " in PAGE

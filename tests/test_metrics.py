@@ -8,7 +8,14 @@ import pytest
 
 from cbert.data.prepared import Split
 from cbert.errors import UserError
-from cbert.evaluation import baselines, breakdown, co_occurrence, given_context, metrics
+from cbert.evaluation import (
+    baselines,
+    breakdown,
+    co_occurrence,
+    given_context,
+    intervals,
+    metrics,
+)
 from cbert.evaluation.co_occurrence import CoOccurrence
 from cbert.schema import (
     SET,
@@ -63,6 +70,19 @@ def test_the_influence_of_a_group_by_hand():
     np.testing.assert_allclose(of_two, [-7 / 4, 7 / 4], rtol=1e-6)
 
 
+def test_the_influence_on_a_mean_leaves_out_groups_that_weigh_nothing():
+    """Its error is that of `mean_and_error`, and a metric that is no mean has all groups."""
+    values, weights = np.array([1.0, 2.0, 9.0, 4.0]), np.array([1.0, 2.0, 0.0, 1.0])
+    corpus = CorpusMetrics(np.ones((4, 1)), lambda sums: {"count": sums[..., 0]})
+    every = metrics.every({"mean": values}, weights, corpus)
+    influence = metrics.influence(every, np.arange(4))
+    assert [len(influence[name]) for name in ("mean", "count")] == [3, 4]
+    estimate = intervals.two_level(np.array([2.25]), influence["mean"][None])
+    mean, error = metrics.mean_and_error(values, np.arange(4), weights)
+    assert mean == 2.25
+    assert estimate.error == pytest.approx(error, rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("numbers", "wanted"),
     [
@@ -110,6 +130,14 @@ def test_each_example_is_in_one_slice_of_a_history_or_of_a_value_that_is_called_
 def test_a_vector_cannot_be_sliced():
     with pytest.raises(UserError, match="colour: a vector has no values to list; use another"):
         breakdown.check(Vector("colour", 4, dimension=2))
+
+
+def test_too_many_values_are_refused_before_their_slices_take_memory():
+    day = Categorical("day", 4, ("mon",))
+    contexts = [json.dumps({"day": f"the {n}th"}) for n in range(1001)]
+    assert len(breakdown.by_feature(contexts[1:], day)) == 1000
+    with pytest.raises(UserError, match="day has 1,001 values in these examples, and slices"):
+        breakdown.by_feature(contexts, day)
 
 
 SCHEMA = Schema(SET, 3, ("a", "b", "c"), (3, 2, 2), (Categorical("day", 4, ("mon", "tue")),))
@@ -203,6 +231,8 @@ def test_co_occurrence_is_a_distribution_tuned_on_the_validation_split(monkeypat
     # No more than so many pairs are counted: every other example.
     monkeypatch.setattr(co_occurrence, "MOST_PAIRS", 4 * 50)
     half = CoOccurrence(split(pairs, [None] * 100), None, popularity)
+    unknown = split([["x"]] * 9, [None] * 9)
+    assert CoOccurrence(split(pairs, [None] * 100), unknown, popularity).smoothing == 100.0
     np.testing.assert_array_equal(half._totals, [25, 25, 50])
 
 

@@ -10,11 +10,12 @@ import pytest
 
 from cbert.data.synthetic import stylist
 from cbert.errors import UserError
-from cbert.model import conditioning, contextual_bert
+from cbert.model import conditioning
 from cbert.model.attention import Attention
 from cbert.model.conditioning.method import FEED_FORWARD
 from cbert.model.config import ModelConfig
 from cbert.model.layers import FNN
+from cbert.model.parameter_tree import table_1_count
 from cbert.schema import MASK_ITEM, PAD_ITEM, Categorical, Schema
 from cbert.training import config as config_lib
 from tests.conftest import small, some
@@ -57,7 +58,7 @@ COUNTS = [
 @pytest.mark.parametrize(("method", "options", "count"), COUNTS)
 def test_counts(method, options, count):
     model = build(STYLIST, method, ModelConfig(), **options)
-    assert contextual_bert.count(model) == count
+    assert table_1_count(model) == count
 
 
 def test_a_low_rank_matches_the_count_of_gsu():
@@ -68,7 +69,7 @@ def test_a_low_rank_matches_the_count_of_gsu():
         return NONE - 8 * 256 + STATE + maps
 
     model = build(STYLIST, "adaln_zero", ModelConfig(), rank=66)
-    assert contextual_bert.count(model) == formula(66)
+    assert table_1_count(model) == formula(66)
     assert formula(66) < 921856 < formula(67)
 
 

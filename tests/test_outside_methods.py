@@ -8,7 +8,8 @@ import pytest
 
 import cbert
 from cbert.errors import UserError
-from cbert.model import conditioning, contextual_bert
+from cbert.model import conditioning, parameter_tree
+from cbert.model.parameter_tree import table_1_count
 from cbert.sweep import points
 from cbert.training import config as config_lib
 from cbert.training import config_file, loop
@@ -63,7 +64,7 @@ def test_it_trains_from_a_config_and_reads_the_context(data_dir, tmp_path):
 def test_it_begins_as_the_model_without_it(schema, train_split):
     codes, context = batch(train_split)
     model = build(schema, NAME)
-    params = contextual_bert.initialize(model, jax.random.key(0))
+    params = parameter_tree.initialize(model, jax.random.key(0))
     plain = {name: value for name, value in params.items() if name != "conditioning"}
     expected = encode(build(schema, "none"), plain, codes, context)
     np.testing.assert_array_equal(encode(model, params, codes, context), expected)
@@ -93,7 +94,7 @@ def test_a_sweep_knows_its_controls(data_dir, schema):
     (wide,) = points.expand(config, [], [f"{NAME}_wide"], 1, [], schema)
     widened = wide.apply(config)
     size, gsu = (
-        contextual_bert.count(config_lib.build_model(one, schema)) for one in (widened, config)
+        table_1_count(config_lib.build_model(one, schema)) for one in (widened, config)
     )
     unit = 2 * (2 * 16 + 1)  # One more hidden unit in each of two layers adds so many.
     assert gsu <= size < gsu + unit

@@ -69,7 +69,8 @@ def assemble(schema, method="gsu", **overrides):
     params = drawn(model)
     checker = Checker(schema, config.model.positions)
     program = Program(functions(model), params, schema, checker.longest, (2,))
-    return Predictor(schema, config, 0, checker, program)
+    uses_context = config_lib.reads_context(config)
+    return Predictor(schema, config, 0, checker, program, uses_context=uses_context)
 
 
 @pytest.fixture(scope="module")

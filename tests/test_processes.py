@@ -30,25 +30,28 @@ def start(data_dir, workdir, devices=1, processes=1, steps=12, more=()):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    started = []
-    for process in range(processes):
-        command = [
-            *arguments(data_dir, workdir, steps=steps),
-            *("--config.model.dropout=0.0", "--config.train.context_dropout=0.2"),
-            *more,
+    return [
+        start_one(data_dir, workdir, port, process, processes, devices, more, steps)
+        for process in range(processes)
+    ]
+
+
+def start_one(data_dir, workdir, port, process, processes, devices, more=(), steps=12):
+    """Starts one process of a run."""
+    command = [
+        *arguments(data_dir, workdir, steps=steps),
+        *("--config.model.dropout=0.0", "--config.train.context_dropout=0.2"),
+        *more,
+    ]
+    if processes > 1:
+        command += [
+            f"--coordinator=127.0.0.1:{port}",
+            *(f"--num_processes={processes}", f"--process_id={process}"),
         ]
-        if processes > 1:
-            command += [
-                f"--coordinator=127.0.0.1:{port}",
-                *(f"--num_processes={processes}", f"--process_id={process}"),
-            ]
-        log = open(workdir.parent / f"{workdir.name}-{process}.txt", "w+")  # noqa: SIM115
-        started.append(
-            subprocess.Popen(
-                command, cwd=ROOT, env=with_devices(devices), stdout=log, stderr=log
-            )
-        )
-    return started
+    log = open(workdir.parent / f"{workdir.name}-{process}.txt", "w+")  # noqa: SIM115
+    return subprocess.Popen(
+        command, cwd=ROOT, env=with_devices(devices), stdout=log, stderr=log
+    )
 
 
 def logs(workdir):
@@ -57,7 +60,7 @@ def logs(workdir):
 
 def assert_close(workdir, expected, **overrides):
     """Asserts that two runs have equal parameters and metrics at the same steps."""
-    config = small(train__steps=12, **overrides)
+    config = small(train__steps=12, model__layers=2, **overrides)
     here, there = (restored(config, path)[1] for path in (workdir, expected))
     assert set(here) == set(there)
     for name, value in there.items():
@@ -80,6 +83,20 @@ def test_two_processes_equal_one_with_two_devices(data_dir, tmp_path):
         for process in start(data_dir, workdir, devices, processes):
             assert process.wait(timeout=120) == 0, logs(workdir)
     assert_close(two, one)
+
+
+def test_processes_of_other_configs_do_not_train_together(data_dir, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    run = tmp_path / "run"
+    for process in [
+        start_one(data_dir, run, port, n, 2, 1, [f"--config.seed={n}"]) for n in range(2)
+    ]:
+        assert process.wait(timeout=120) == 2, logs(run)
+    message = "the processes 0 and 1 of the run have another config or schema; start all by"
+    assert logs(run).count(message) == 2
+    assert not run.exists()
 
 
 def test_one_killed_ends_the_other(data_dir, tmp_path):

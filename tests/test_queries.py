@@ -3,8 +3,10 @@
 import dataclasses
 import functools
 
+import numpy as np
 import pytest
 
+import cbert
 from cbert.errors import UserError
 from cbert.inference.queries import Query
 
@@ -63,3 +65,24 @@ def test_a_bad_query_is_refused_in_one_line(predictor, name):
     assert "\n" not in str(error.value)
     with pytest.raises(UserError):
         predictor.check(query)
+
+
+def test_numbers_of_numpy_are_numbers(predictor):
+    """`k` and `slots` may be such, and a list may be a tuple of NumPy's strings."""
+    items, colours = list(predictor.schema.items[:1]), predictor.schema.feature("colours")
+    context = {"age": 34.0, "colours": list(colours.values[:2])}
+    expected = predictor.complete(items, context, k=3, slots=2)
+    context = {"age": np.float32(34), "colours": tuple(map(np.str_, colours.values[:2]))}
+    given = predictor.complete(items, context, k=np.int64(3), slots=np.int64(2))
+    assert given.to_dict() == expected.to_dict()
+
+
+@pytest.mark.parametrize("sizes", [[], [0], [-1], [2.5], ["a"], 4, "12"])
+def test_batch_sizes_that_cannot_be_compiled_are_refused_at_once(trained, sizes):
+    with pytest.raises(UserError, match=r"^batch_sizes (is|has) "):
+        cbert.load(trained, batch_sizes=sizes)
+
+
+def test_what_a_message_shows_of_a_huge_number(predictor):
+    with pytest.raises(UserError, match=r"age.* a number of 16610 bits"):
+        predictor.complete([], {"age": 10**5000})

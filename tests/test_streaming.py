@@ -12,7 +12,7 @@ from flax import traverse_util
 
 from cbert import parallel
 from cbert.data.batching import Batches
-from cbert.data.in_memory import InMemory, take
+from cbert.data.in_memory import InMemory, gather_rows
 from cbert.data.streaming import Streaming
 from cbert.training import loop
 from tests.conftest import ROOT, small, some
@@ -35,7 +35,7 @@ def taken(source, fed, length):
         flat = traverse_util.flatten_dict(columns)
         sent = traverse_util.unflatten_dict({name: flat[name][device] for name in flat})
         table = sent or source.resident
-        batches.append(take(table, own.reshape(-1), length))
+        batches.append(gather_rows(table, own.reshape(-1), length))
     return jax.device_get(batches)
 
 
@@ -145,12 +145,13 @@ def test_four_devices_get_the_same_batches(data_dir):
 
 
 def test_only_the_rows_of_own_devices_are_read(train_split, monkeypatch):
-    """Of two processes with a device each, this one reads half of every batch."""
+    """Of two processes with a device each, this one reads half of every batch, unpadded."""
     half = lambda rows, axis: np.split(rows, 2, axis)[1][None]  # noqa: E731
     monkeypatch.setattr(parallel, "split", half)
     batches = Batches(train_split.lengths, 32, 0)
     (columns, counted), _, _ = Streaming(train_split, [batches]).feed(3, 1)
-    rows, _ = batches(3)
+    rows, length = batches(3)
+    assert length < train_split.items.shape[1]
     np.testing.assert_array_equal(
-        columns["items"][:, counted[0, 0]], train_split.items[rows[16:]][None]
+        columns["items"][:, counted[0, 0]], train_split.items[rows[16:], :length][None]
     )

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from cbert.errors import UserError
-from cbert.model import contextual_bert
+from cbert.model.parameter_tree import table_1_count
 from cbert.sweep import jobs, launchers, points, states
 from cbert.sweep.running import Sweep
 from cbert.training import config as config_lib
@@ -42,6 +42,10 @@ def test_names_and_overrides():
     assert config.model.constant_context is True
     assert config.model.positions is True
     assert config.train.steps == 7
+    # The runs' commands list their directories between commas.
+    assert names(sweep=[{"train.frozen": "embedding,blocks_0"}]) == [
+        "frozen=embedding+blocks_0-seed0"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +86,7 @@ def test_none_is_widened_to_at_least_the_parameters_of_gsu():
 
     def count(method, width):
         config.model.update({"method": method, "feed_forward": width})
-        return contextual_bert.count(config_lib.build_model(config, catalogue))
+        return table_1_count(config_lib.build_model(config, catalogue))
 
     assert count("none", wide - 1) < count("gsu", 256) == 921856 <= count("none", wide)
     # Where the sweep sets the sizes, the width is matched at each of them.

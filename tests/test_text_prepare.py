@@ -248,7 +248,7 @@ def test_a_batch_cuts_every_column_of_tokens(tmp_path):
     examples[3] |= {"words": list("abcdefg"), "tags": ["O"] * 7}
     _, _, train = make_prepared(tmp_path, examples)
     assert train.items.shape == (9, 9)
-    batch = in_memory.take(train.columns, np.array([4, 0]), 5)
+    batch = in_memory.gather_rows(train.columns, np.array([4, 0]), 5)
     assert {name: column.shape for name, column in batch.items() if name != "context"} == {
         "items": (2, 5),
         "segments": (2, 5),
@@ -256,7 +256,7 @@ def test_a_batch_cuts_every_column_of_tokens(tmp_path):
         "word_starts": (2, 5),
     }
     labels = np.arange(9)
-    batch = in_memory.take({**train.columns, "label": labels}, np.array([4, 0]), 5)
+    batch = in_memory.gather_rows({**train.columns, "label": labels}, np.array([4, 0]), 5)
     assert batch["label"].tolist() == [4, 0]
 
 

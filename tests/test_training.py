@@ -12,7 +12,7 @@ import pytest
 from cbert import parallel
 from cbert.data.batching import Batches
 from cbert.errors import UserError
-from cbert.model import contextual_bert
+from cbert.model import parameter_tree
 from cbert.model.conditioning import NAMES
 from cbert.schema import schema_file
 from cbert.training import checkpoint, loop
@@ -43,7 +43,7 @@ def test_every_method_learns(data_dir, schema, method):
 @pytest.mark.parametrize("module", [base, meals, quickstart, stylist])
 def test_every_config_builds_a_step(data_dir, schema, module, monkeypatch):
     """The step is traced, not compiled: its results have the shapes of its inputs."""
-    monkeypatch.setattr(contextual_bert, "initialize", ones)
+    monkeypatch.setattr(parameter_tree, "initialize", ones)
     for point in module.sweep():
         config = module.get_config(point["model.method"])
         if not config.data.name:
@@ -93,7 +93,7 @@ def restored(config, workdir):
         config,
         schema_file.load(workdir / "schema.json"),
     )
-    shapes = contextual_bert.shapes(model)
+    shapes = parameter_tree.shapes(model)
     with checkpoint.Checkpoints(workdir) as checkpoints:
         step, params = checkpoints.restore_params("last", parallel.replicated(shapes))
     return step, flat(params)

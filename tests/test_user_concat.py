@@ -6,9 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cbert.model import attention, contextual_bert
+from cbert.model import attention
 from cbert.model.conditioning.user_concat import UserConcatConfig, context_width
 from cbert.model.config import ModelConfig
+from cbert.model.parameter_tree import table_1_count
 from tests.model_costs import assert_traced
 from tests.models import SMALL, batch, build, encode, made
 from tests.test_counts import PAPER, SCHEMA
@@ -48,7 +49,7 @@ def test_counts_and_operations(schema, monkeypatch):
     for fraction, d in ((0.5, 64), (0.125, 16)):
         model = build(SCHEMA, "user_concat", ModelConfig(), fraction=fraction)
         own = 128 * (128 - d) + 128 + 736 * d
-        assert contextual_bert.count(model) == PAPER["none"] + own
+        assert table_1_count(model) == PAPER["none"] + own
     monkeypatch.setattr(attention, "SHORT", 0)
     assert_traced(build(schema, "user_concat", fraction=0.25))
 

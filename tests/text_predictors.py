@@ -48,9 +48,9 @@ def assemble(task, method="gs", max_length=12, context_features=True, **override
         config.task.masked_language.next_sentence = True
     model = config_lib.build_model(config, of_task)
     functions = text_functions.functions(model, config, of_task)
-    return TextPredictor(
-        of_task, config, 3, TextProgram(functions, drawn(model), of_task, (4,))
-    )
+    program = TextProgram(functions, drawn(model), of_task, (4,))
+    uses_context = config_lib.reads_context(config)
+    return TextPredictor(of_task, config, 3, program, uses_context=uses_context)
 
 
 def save(predictor, workdir):

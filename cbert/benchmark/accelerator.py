@@ -15,8 +15,8 @@ from typing import Any
 from cbert import processes, progress
 from cbert.benchmark import scaling, tables
 from cbert.errors import UserError
-from cbert.evaluation.compare import align
 from cbert.model import conditioning
+from cbert.text_table import align
 
 # The mean length of the paper's sets: one length, because each is a program to compile.
 LENGTH = 5

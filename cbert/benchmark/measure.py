@@ -93,7 +93,7 @@ class TrainingRounds:
             if (count, length) not in seen:
                 seen.add((count, length))
                 start = time.perf_counter()
-                self.run.take(fed, length)
+                self.run.dispatch(fed, length)
                 jax.block_until_ready(self.run.state)
                 seconds.append(time.perf_counter() - start)
         return seconds
@@ -110,7 +110,7 @@ class TrainingRounds:
             began = time.perf_counter()
             fed, count, length = self._feed(step)
             host += time.perf_counter() - began
-            self.run.take(fed, length)
+            self.run.dispatch(fed, length)
             step += count
         jax.block_until_ready(self.run.state)
         # A dispatch may go beyond the last step of the round.
@@ -184,7 +184,7 @@ class MatmulPeak:
 
 def peak_memory_mb() -> float:
     """The peak memory in MiB, of the device where it reports that, otherwise of the process."""
-    stats = jax.local_devices()[0].memory_stats()
+    stats = parallel.first_device().memory_stats()
     if stats and "peak_bytes_in_use" in stats:
         return stats["peak_bytes_in_use"] / 2**20
     unit = 1 if sys.platform == "darwin" else 1024

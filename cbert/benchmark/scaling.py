@@ -7,7 +7,7 @@ from typing import Any
 
 from cbert import processes, progress
 from cbert.errors import UserError
-from cbert.evaluation.compare import align
+from cbert.text_table import align
 
 CURVES = {
     "items": (1_000, 10_000, 100_000, 1_000_000),

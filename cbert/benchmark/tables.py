@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from cbert.benchmark import peer
-from cbert.evaluation.compare import align
+from cbert.text_table import align
 
 
 def format_points(points: list[dict[str, Any]]) -> str:

@@ -12,7 +12,7 @@ from cbert.benchmark import text_workload
 from cbert.data import prepared
 from cbert.data.columns import Split, selected
 from cbert.data.random_streams import stream
-from cbert.model import conditioning, cost
+from cbert.model import cost
 from cbert.schema import PAD_ITEM, SET, Categorical, Feature, Schema
 from cbert.tasks import task_class
 from cbert.training import config as config_lib
@@ -64,8 +64,7 @@ def make_schema(config: ml_collections.ConfigDict, sizes: Sizes) -> Schema:
         names = tuple(str(item) for item in range(sizes.items))
         longest = int(sizes.lengths().max())
         return Schema(SET, longest, names, (1,) * sizes.items, _features(sizes))
-    reads = conditioning.method_class(config.model.method).uses_context
-    features = _features(sizes) if reads else ()
+    features = _features(sizes) if config_lib.reads_context(config) else ()
     return text_workload.make_schema(config.task.name, sizes.items, sizes.tokens, features)
 
 

@@ -1,10 +1,8 @@
 """The rows of a CSV file, as the objects that a line of JSON holds."""
 
-import collections
 import csv
 import functools
 import io
-import math
 import pathlib
 import re
 import typing
@@ -12,11 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from cbert import progress
+from cbert.data import csv_columns
+from cbert.data.csv_columns import is_number
 from cbert.data.row_errors import RowError
 from cbert.data.tables import MAX_ROW, Columns, field_of_column, open_binary, too_large
-from cbert.errors import UserError, shown, warn
-
-FEW_WORDS = 3  # So many different cells may stand for missing numbers.
+from cbert.errors import UserError, shown
 
 
 class _RowLines:
@@ -75,7 +73,9 @@ def rows(
     columns = columns.completed(header)
     field_of = field_of_column(columns, header, path)
     _check_header(field_of, columns, path)
-    numerical = _numerical(path, header, field_of, columns)
+    cells_of = _cells(path)
+    next(cells_of)
+    numerical = csv_columns.numerical(cells_of, path, header, field_of, columns)
     cells_of = _cells(path)
     next(cells_of)
     for line, cells in progress.bar(cells_of, desc="reading", unit=" rows"):
@@ -100,53 +100,6 @@ def _check_header(field_of: dict[str, str], columns: Columns, path: pathlib.Path
             raise UserError(f"{kind} names {names}")
     if not columns.separator:
         raise UserError("separator is empty; give what stands between the values of a list")
-
-
-def _numerical(
-    path: pathlib.Path, header: list[str], field_of: dict[str, str], columns: Columns
-) -> set[str]:
-    """The columns that were given as numerical, and those whose cells all look like numbers."""
-    words: dict[int, set[str]] = {  # Of each column that may be one: cells that are no numbers.
-        index: set()
-        for index, name in enumerate(header)
-        if field_of[name] == "context" and name not in (*columns.kinds, *columns.history)
-    }
-    numbers = collections.Counter[int]()
-    commas: dict[int, str] = {}  # A number with a comma in it, of each column that has one.
-    cells_of = _cells(path)
-    next(cells_of)
-    for _, cells in cells_of:
-        if not words:
-            break
-        if len(cells) != len(header):
-            continue
-        for index in [index for index in words if cells[index]]:
-            if _is_number(cells[index]):
-                numbers[index] += 1
-                continue
-            if _is_number(cells[index].replace(",", "")):
-                commas.setdefault(index, cells[index])
-                continue
-            words[index].add(cells[index])
-            if len(words[index]) > FEW_WORDS:
-                del words[index]
-    for index, some in words.items():
-        if some and numbers[index]:
-            warn(
-                f"{path}: column {shown(header[index])} holds numbers and "
-                f"{', '.join(map(shown, sorted(some)))}, so that it is categorical; leave a "
-                "cell empty where the value is missing"
-            )
-        elif not some and index in commas:
-            warn(
-                f"{path}: column {shown(header[index])} holds numbers with commas, such as "
-                f"{shown(commas[index])}, so that it is categorical; write them with a point "
-                "and without thousands separators, or name the column as categorical"
-            )
-    numerical = {
-        header[index] for index, some in words.items() if not some and index not in commas
-    }
-    return numerical | set(columns.numerical)
 
 
 # What stands between the brackets of a list of strings, and of one of numbers.
@@ -210,7 +163,7 @@ def _label(
 
 
 def _number(name: str, cell: str) -> float:
-    if not _is_number(cell):
+    if not is_number(cell):
         raise RowError(f"{shown(name)} is {shown(cell)}, not a number; empty means missing")
     return float(cell)
 
@@ -231,12 +184,3 @@ def _with_answer(record: dict[str, Any]) -> dict[str, Any]:
 
 def _parts(cell: str, separator: str) -> list[str]:
     return [part.strip() for part in cell.split(separator) if part.strip()]
-
-
-def _is_number(text: str) -> bool:
-    if "_" in text or not text.isascii():  # Python's float reads 1_2 as 12.
-        return False
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False

@@ -10,7 +10,9 @@ from cbert.data.batching import Batches
 from cbert.data.columns import TOKEN_COLUMNS, Split
 
 
-def take(columns: dict[str, Any], rows: jax.Array | np.ndarray, length: int) -> dict[str, Any]:
+def gather_rows(
+    columns: dict[str, Any], rows: jax.Array | np.ndarray, length: int
+) -> dict[str, Any]:
     """The columns of some examples, those of tokens cut to the padded length."""
     taken = jax.tree.map(lambda column: column[rows], columns)
     cut = {name: taken[name][:, :length] for name in TOKEN_COLUMNS if name in taken}

@@ -1,7 +1,7 @@
 """Records that a Python program already holds: mappings, or the rows of a DataFrame."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,12 @@ from cbert.schema import TEXT
 from cbert.schema.history import History
 
 
-def read(source: Any, kind: str, kinds: Mapping[str, str] | None = None) -> Iterator[Record]:
+def read(
+    source: Any,
+    kind: str,
+    kinds: Mapping[str, str] | None = None,
+    dropped: Collection[str] = (),
+) -> Iterator[Record]:
     """Yields validated records.
 
     Args:
@@ -24,11 +29,12 @@ def read(source: Any, kind: str, kinds: Mapping[str, str] | None = None) -> Iter
         are taken as Python's.
       kind: `set`, `sequence` or `text`.
       kinds: Kind by feature, where it was given.
+      dropped: Context features that may have any values.
 
     Raises:
       UserError: a record is not valid; it names its number, counted from 1, and the fix.
     """
-    validator, number = Validator(kind), 0
+    validator, number = Validator(kind, dropped), 0
     for number, row in enumerate(_rows(source, kind, kinds or {}), 1):
         try:
             record = validator(_plain(row), number)
@@ -49,7 +55,8 @@ def _rows(source: Any, kind: str, kinds: Mapping[str, str]) -> Iterable[Any]:
             table = pyarrow.Table.from_pandas(source, preserve_index=False)
         except pyarrow.ArrowException as error:
             raise UserError(f"the DataFrame has mixed types in a column ({error})") from None
-        except (OverflowError, ValueError) as error:  # A huge integer, or a name twice.
+        except (OverflowError, ValueError, TypeError) as error:
+            # A huge integer, a name twice, or a column of pandas' own, such as a sparse one.
             raise UserError(
                 f"the DataFrame is not readable ({one_line(error)[:120]})"
             ) from None
@@ -66,5 +73,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
     if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
+        # Python has no nanoseconds: such times would become whole numbers.
+        return value.astype(str).tolist() if value.dtype.kind in "mM" else value.tolist()
     return value

@@ -63,7 +63,7 @@ class Overview:
         if not values or values[0] is None:
             return
         if isinstance(values[0], str):
-            self.held_out.setdefault(name, collections.Counter()).update(values)
+            self.held_out.setdefault(name, collections.Counter()).update(set(values))
             return
         least, largest = (min(values), record.id), (max(values), record.id)
         known = self.extremes.setdefault(name, [least, largest])

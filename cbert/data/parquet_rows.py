@@ -13,6 +13,7 @@ from cbert import progress
 from cbert.data.tables import MAX_ROW, Columns, check_unique, field_of_column, too_large
 
 _INDEX = re.compile(r"__index_level_\d+__")  # What pandas calls an index that has no name.
+_PERIOD = "pandas.period"  # A month, say, which is stored as a whole number.
 _ROWS = 32  # Few rows are decoded at once, because a long list may unpack from a few bytes.
 
 
@@ -66,6 +67,12 @@ def _context_names(schema: pyarrow.Schema, field_of: dict[str, str]) -> list[str
 def _with_text_for_times(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
     """Times become text, because Python has neither nanoseconds nor years above 9999."""
     for index, field in enumerate(batch.schema):
+        if getattr(field.type, "extension_name", "") == _PERIOD:
+            periods = batch.column(index).to_pandas()
+            texts = periods.astype(str).where(periods.notna(), None)
+            column = pyarrow.array(texts, pyarrow.string())
+            batch = batch.set_column(index, field.name, column)
+            continue
         plain = _text_for_times(field.type)
         if plain != field.type:
             column = batch.column(index).cast(plain)
@@ -129,7 +136,7 @@ def _record(
         start = int(start)  # So pandas writes a column in which some are missing.
     if isinstance(record.get("answer"), str) and start is not None:
         record["answer"] = {"text": record["answer"], "start": start}
-    if context:
+    if any(value is not None for value in context.values()):
         record["context"] = {n: _names(v) if n in histories else v for n, v in context.items()}
     return record
 

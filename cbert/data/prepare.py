@@ -133,7 +133,11 @@ def prepare(
             prepare_checks.fit(schema, collection)
         is_weighted = collection.overview.weights() is not None
         written = builder.write(
-            *(data_dir, name, by_split, schema, options.overwrite),
+            data_dir,
+            name,
+            by_split,
+            schema,
+            overwrite=options.overwrite,
             is_weighted=is_weighted,
             description=description,
         )

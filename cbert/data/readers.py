@@ -6,7 +6,7 @@ import functools
 import json
 import pathlib
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import pyarrow
@@ -45,6 +45,7 @@ def read(
     kind: str = schema_lib.SET,
     columns: Columns | None = None,
     bad_rows: BadRows | None = None,
+    dropped: Collection[str] = (),
 ) -> Iterator[Record]:
     """Yields the validated records of a JSON Lines, CSV or Parquet file.
 
@@ -53,12 +54,13 @@ def read(
       kind: `set`, where repeats are refused, `sequence` or `text`.
       columns: How the columns of CSV and Parquet map to fields.
       bad_rows: Takes the rows that cannot be read; by default the first one is raised.
+      dropped: Context features that may have any values.
 
     Raises:
       UserError: a row, or the file, is not readable; names `file:line`, the value, the fix.
     """
     path = pathlib.Path(path).expanduser()
-    validator, bad_rows = Validator(kind), bad_rows or BadRows(path)
+    validator, bad_rows = Validator(kind, dropped), bad_rows or BadRows(path)
     columns = columns or Columns()
     if kind == schema_lib.TEXT:
         columns = dataclasses.replace(columns, fields=tables.MAPPED_OF_TEXT)

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import math
+from collections.abc import Collection
 from typing import Any
 
 from cbert import schema as schema_lib
@@ -52,10 +53,15 @@ def text_of(record: Record) -> Text:
 
 
 class Validator:
-    """Turns rows into records, and holds each context feature to one kind over all rows."""
+    """Turns rows into records, and holds each context feature to one kind over all rows.
 
-    def __init__(self, kind: str = schema_lib.SET) -> None:
-        self._kind = kind
+    Args:
+      kind: `set`, `sequence` or `text`.
+      dropped: Context features that may have any values, because `prepare` leaves them out.
+    """
+
+    def __init__(self, kind: str = schema_lib.SET, dropped: Collection[str] = ()) -> None:
+        self._kind, self._dropped = kind, dropped
         self._ids = HashSet()  # The names would fill memory.
         self._unknown: set[str] = set()
         self._features: dict[str, tuple[str, int, int]] = {}
@@ -75,7 +81,11 @@ class Validator:
             context = {}
         if not isinstance(context, dict):
             raise RowError(f"'context' must be an object, not {shown(context)}")
-        context = {name: plain_value(name, value) for name, value in context.items()}
+        kept = {
+            name: plain_value(name, value)
+            for name, value in context.items()
+            if name not in self._dropped
+        }
         identity = self._name(row, "id") or f"row-{line}"
         hashed = hash64(identity)
         if hashed in self._ids:
@@ -89,7 +99,7 @@ class Validator:
         reference = _reference(row.get("reference"), len(items))
         weight = _weight(row.get("weight"))
         label = self._checked_label(text, line)
-        self._remember(context, line)
+        self._remember(kept, line)
         self._label = label
         self._ids.add(hashed)
         self._note_unknown(row, line)
@@ -97,7 +107,7 @@ class Validator:
             identity,
             group,
             items,
-            context,
+            {**context, **kept},
             split,
             reference,
             text,
@@ -164,6 +174,8 @@ class Validator:
         if not isinstance(value, str) or not value:
             raise RowError(f"{field!r} must be a string that is not empty, not {shown(value)}")
         check_text(value, field)
+        if "\0" in value:  # NumPy takes a name that ends in it for the name without it.
+            raise RowError(f"{field!r} is {shown(value)}, with a NUL character; leave it out")
         return value
 
     def _remember(self, context: dict[str, Any], line: int) -> None:
@@ -186,6 +198,8 @@ class Validator:
 
 def plain_value(name: str, value: Any) -> Any:
     """A context value with a boolean as a string; raises `RowError` for one in a list."""
+    if not isinstance(name, str):
+        raise RowError(f"the name of a context feature is {shown(name)}; use a string")
     check_text(name, "context feature")
     if isinstance(value, bool):
         return "true" if value else "false"

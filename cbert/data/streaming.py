@@ -10,7 +10,7 @@ from cbert import parallel
 from cbert.config import LARGEST
 from cbert.data import in_memory
 from cbert.data.batching import BLOCK, Batches
-from cbert.data.columns import Split
+from cbert.data.columns import TOKEN_COLUMNS, Split
 
 # Reading waits for the disk and for memory to be copied, so few threads are enough.
 THREADS = 2
@@ -63,13 +63,18 @@ class _Steps:
         return LARGEST
 
     def __getitem__(self, step: int) -> dict[str, Any]:
-        """Its columns, `[devices, B / devices, ...]`, those of several seeds one by one."""
-        rows, _ = in_memory.several(self._batches, step, 1)
+        """Its columns, `[devices, B / devices, ...]`, those of several seeds one by one.
+
+        Those of tokens are cut to the step's padded length.
+        """
+        rows, length = in_memory.several(self._batches, step, 1)
         own = parallel.split(rows[0], -1)
         # Unlike an index in brackets, `take` lets other threads run.
-        return jax.tree.map(
+        taken = jax.tree.map(
             lambda column: column.take(own.reshape(len(own), -1), axis=0), self._columns
         )
+        cut = {name: taken[name][..., :length] for name in TOKEN_COLUMNS if name in taken}
+        return {**taken, **cut}
 
 
 def _read_ahead(steps: _Steps, first: int) -> Iterator[dict[str, Any]]:

@@ -71,7 +71,7 @@ class Tokenizer:
     Special tokens that are written in a text are text, unless `masks` is set.
 
     Attributes:
-      pad, unknown, cls, sep, mask: The codes of the special tokens.
+      unknown, cls, sep, mask: The codes of the special tokens.
       max_length: The most tokens of an example.
     """
 

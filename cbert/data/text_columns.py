@@ -13,6 +13,7 @@ from cbert.data.text_records import Text
 from cbert.errors import UserError, shown
 from cbert.schema import PAD_ITEM, UNKNOWN_LABEL, Schema, Target
 from cbert.schema.target import ANSWER, LABEL, LABELS, NUMBER, TAGS
+from cbert.spans import in_passage
 
 Arrays = dict[str, np.ndarray]
 
@@ -113,7 +114,7 @@ def answer_span(text: Text, tokens: Tokens) -> tuple[int, int]:
         return 0, 0
     start = text.answer["start"]
     end = start + len(text.answer["text"])
-    searched = (tokens.words >= 0) & (tokens.segments == (text.text_b is not None))
+    searched = in_passage(tokens.segments, tokens.words >= 0)
     inside = searched & (tokens.spans[:, 1] > start) & (tokens.spans[:, 0] < end)
     if tokens.cut and (not inside.any() or tokens.spans[searched, 1].max() < end):
         return CUT_OFF, CUT_OFF

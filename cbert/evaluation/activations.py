@@ -16,10 +16,10 @@ import numpy as np
 from cbert import parallel, progress
 from cbert.data.batching import bucket_bounds
 from cbert.data.columns import Split
-from cbert.data.in_memory import take
+from cbert.data.in_memory import gather_rows
 from cbert.data.padding import padded_batches
 from cbert.errors import UserError
-from cbert.model import contextual_bert, huggingface, text_bert
+from cbert.model import huggingface, parameter_tree, text_bert
 from cbert.model.context import mean_pool
 from cbert.model.encoder import HIDDEN_STATES
 from cbert.model.heads import HiddenStatesHead
@@ -72,18 +72,18 @@ class FrozenModel:
         return layers
 
 
-def of_run(workdir: str | pathlib.Path, which: str = checkpoint.BEST) -> FrozenModel:
+def frozen_run(workdir: str | pathlib.Path, which: str = checkpoint.BEST) -> FrozenModel:
     """The model of a run; `which` is `best`, `last` or a step."""
     workdir = pathlib.Path(workdir).expanduser()
     config, schema = workdir_lib.read(workdir)
     model = config_lib.build_model(config, schema)
-    shapes = parallel.replicated(contextual_bert.shapes(model))
+    shapes = parallel.replicated(parameter_tree.shapes(model))
     with checkpoint.Checkpoints(workdir, read_only=True) as checkpoints:
         step, params = checkpoints.restore_params(which, shapes)
     return FrozenModel(model, params, schema, {"workdir": str(workdir), "step": step})
 
 
-def of_pretrained(source: str, schema: Schema) -> FrozenModel:
+def frozen_pretrained(source: str, schema: Schema) -> FrozenModel:
     """A pretrained BERT without a context, for data of its vocabulary.
 
     Args:
@@ -104,7 +104,7 @@ def of_pretrained(source: str, schema: Schema) -> FrozenModel:
     initialize.check_vocabulary(folder, pretrained, schema)
     head = HiddenStatesHead(pretrained.config)
     model = text_bert.build(pretrained.config, "none", (), pretrained.sizes, head)
-    fresh = jax.device_get(contextual_bert.initialize(model, jax.random.key(0)))
+    fresh = jax.device_get(parameter_tree.initialize(model, jax.random.key(0)))
     params, _ = huggingface.initialize_from(model, fresh, pretrained)
     return FrozenModel(model, parallel.replicate(params), schema, {"init_from": source})
 
@@ -194,7 +194,7 @@ def _compiled(model: Any, layers: tuple[int, ...], pooling: str) -> Callable:
     def compute(
         params: Any, data: dict[str, Any], rows: jax.Array, query: dict, length: int
     ) -> dict[int, jax.Array]:
-        columns = take(data, rows, length)
+        columns = gather_rows(data, rows, length)
         hidden = hidden_states(model, params, columns)
         mask = columns["items"] != PAD_ITEM
         return {layer: _pooled(hidden[layer], mask, pooling) for layer in layers}

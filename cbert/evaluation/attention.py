@@ -12,10 +12,10 @@ import numpy as np
 
 from cbert.data.columns import Split
 from cbert.evaluation import activations, sown
-from cbert.evaluation.compare import align
 from cbert.evaluation.restore import Restored
 from cbert.model.attention import WEIGHTS
 from cbert.model.conditioning.method import TOKENS
+from cbert.text_table import align
 
 Array = jax.Array
 ATTENTION = "attention"

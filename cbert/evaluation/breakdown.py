@@ -12,6 +12,7 @@ from cbert.errors import UserError
 from cbert.schema import Feature
 
 MISSING, EMPTY = "(missing)", "(empty)"
+MOST_VALUES = 1000  # Each slice is an array as long as the split.
 
 
 def check(feature: Feature) -> None:
@@ -29,10 +30,22 @@ def by_feature(contexts: Sequence[str], feature: Feature) -> dict[str, np.ndarra
     Args:
       contexts: `[M]`, as JSON text.
       feature: The feature to slice by; it must be discrete.
+
+    Raises:
+      UserError: the feature has more than `MOST_VALUES` values in these examples.
     """
     column = [json.loads(context).get(feature.name) for context in contexts]
+    lists = (value if isinstance(value, list) else [value] for value in column)
+    values = {value for each in lists for value in each if isinstance(value, str)}
+    if len(values) > MOST_VALUES:
+        raise UserError(
+            f"{feature.name} has {len(values):,} values in these examples, and slices are for "
+            f"at most {MOST_VALUES:,}; use another feature"
+        )
     slices = dict(feature.slices(column))
-    held = np.any([np.zeros(len(column), bool), *slices.values()], axis=0)
+    held = np.zeros(len(column), bool)
+    for inside in slices.values():
+        held |= inside
     for label, absent in ((EMPTY, []), (MISSING, None)):
         rows = np.array([value == absent for value in column], bool) & ~held
         while label in slices:  # A value may be called so.

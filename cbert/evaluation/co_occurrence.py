@@ -39,7 +39,8 @@ class CoOccurrence:
         self.smoothing = SMOOTHINGS[len(SMOOTHINGS) // 2]
         if validation is not None:
             few = evenly_spaced(validation, TUNING_EXAMPLES)
-            self.smoothing = min(SMOOTHINGS, key=lambda s: self._cross_entropy(few, s))
+            if len(query_one(few)):
+                self.smoothing = min(SMOOTHINGS, key=lambda s: self._cross_entropy(few, s))
 
     def predict(self, split: Split, queries: ItemQueries) -> tuple[np.ndarray, np.ndarray]:
         """The log-probability (nats) `float32 [Q]` and rank `int32 [Q]` of each query."""

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from cbert.errors import UserError, printable
+from cbert.errors import UserError
 from cbert.evaluation import metrics
 from cbert.evaluation.evaluation import Evaluation
 from cbert.evaluation.feature_importance import PERMUTED, PERTURBATIONS
 from cbert.evaluation.intervals import Estimate
 from cbert.tasks.metric import Metric
+from cbert.text_table import align
 from cbert.training import config as config_lib
 
 Metrics = Sequence[Metric]
@@ -61,19 +62,6 @@ def plus_minus(
     """A mean and its standard error; the mean alone where one group gives no error."""
     shown = "" if error is None else f" ± {scale * error:.{digits}f}"
     return f"{scale * mean:{sign}.{digits}f}{shown}"
-
-
-def align(rows: list[list[str]]) -> str:
-    """Rows of cells as printable columns: the first to the left, the others to the right."""
-    rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
 
 
 def check_tasks(workdirs: Sequence[str]) -> None:
@@ -135,14 +123,18 @@ def format_paired(names: list[str], evaluations: list[Evaluation]) -> str:
     return align(rows)
 
 
-def share_of_worth(cross_entropy: float, without_context: float, optimal: float) -> float:
+def share_of_worth(
+    cross_entropy: float, without_context: float, optimal: float
+) -> float | None:
     """The share of the context's worth that a model has: (o - m) / (o - b).
 
-    It is 1 for the optimum, and negative where a better model would not need the context.
+    It is 1 for the optimum, and negative where a better model would not need the context. It is
+    None where the context is worth nothing.
 
     Args:
       cross_entropy: m, that of the model in nats.
       without_context: o, that of Bayes-optimal without context.
       optimal: b, that of Bayes-optimal.
     """
-    return (without_context - cross_entropy) / (without_context - optimal)
+    worth = without_context - optimal
+    return (without_context - cross_entropy) / worth if worth > 0 else None

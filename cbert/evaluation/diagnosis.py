@@ -25,7 +25,7 @@ NOTABLE = 0.02
 MOST_NAMED = 6  # Metrics and slices that a line names.
 
 
-def of_run(workdir: str | pathlib.Path) -> str:
+def diagnose(workdir: str | pathlib.Path) -> str:
     """One line on a finished run: the course of its validations, and the strongest baseline.
 
     Raises:
@@ -35,7 +35,7 @@ def of_run(workdir: str | pathlib.Path) -> str:
     config, schema = workdir_lib.read(workdir)
     task = tasks.create(config, config_lib.build_model(config, schema), schema)
     metric = task.metrics[0]
-    rows = writer.read(workdir / "metrics.jsonl")
+    rows = writer.read(workdir / workdir_lib.METRICS)
     measured = [(r["step"], r[metric.name]) for r in rows if r["split"] == "validation"]
     if not measured:
         return "no validation was made"

@@ -54,6 +54,8 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
     _check_data(data_dir, settings["data"], schema, config.data.name)
     split, queries, baseline_predictions = _query(task, data_dir, settings, schema)
     _check_context(split, schema, f"the {options.split} split of {shown(settings['data'])}")
+    if options.by:  # Too many values are refused before anything is compiled.
+        breakdown.by_feature(split.contexts, schema.feature(options.by))
     if options.by in task.slices(split):
         raise UserError(
             f"the feature {options.by!r} has the name of slices that every evaluation has; "

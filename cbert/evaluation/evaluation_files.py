@@ -14,6 +14,7 @@ import pyarrow.parquet
 from cbert import files
 from cbert.evaluation import baselines, breakdown
 from cbert.evaluation.evaluation import MODEL, Evaluation
+from cbert.training.workdir import EVALUATIONS
 
 
 def summary(evaluation: Evaluation, by: str = "") -> dict[str, Any]:
@@ -61,7 +62,7 @@ def write(evaluation: Evaluation, result: dict[str, Any], workdir: str | pathlib
 
     The importance of features, once measured of this checkpoint, stays in the JSON.
     """
-    folder = pathlib.Path(workdir).expanduser() / "eval"
+    folder = pathlib.Path(workdir).expanduser() / EVALUATIONS
     folder.mkdir(exist_ok=True)
     table = pyarrow.table(columns(evaluation))
     parquet = folder / f"{evaluation.name}.parquet"
@@ -73,7 +74,10 @@ def write(evaluation: Evaluation, result: dict[str, Any], workdir: str | pathlib
 
 
 def _known_importance(path: pathlib.Path, result: dict[str, Any]) -> dict[str, Any]:
-    """The feature importance in an earlier file, if it is of the same step and settings."""
+    """The feature importance in an earlier file, if it is of the same step, settings and data.
+
+    Other data under the same name give the model another result.
+    """
     try:
         known = json.loads(files.read_text(path))
     except (OSError, ValueError):
@@ -81,8 +85,11 @@ def _known_importance(path: pathlib.Path, result: dict[str, Any]) -> dict[str, A
     same = ("step", "split", "masking", "checkpoint", "data", "queries", "groups")
     if not isinstance(known, dict) or any(known.get(name) != result[name] for name in same):
         return {}
-    name = "feature_importance"
-    return {name: known[name]} if name in known else {}
+    name, results = "feature_importance", known.get("results")
+    measured = results.get(MODEL) if isinstance(results, dict) else None
+    if name not in known or measured != result["results"][MODEL]:
+        return {}
+    return {name: known[name]}
 
 
 def columns(evaluation: Evaluation) -> dict[str, Any]:

@@ -11,9 +11,9 @@ import numpy as np
 
 from cbert.data.columns import Split
 from cbert.evaluation import sown
-from cbert.evaluation.compare import align
 from cbert.evaluation.restore import Restored
 from cbert.model.conditioning.method import GATES
+from cbert.text_table import align
 
 Array = jax.Array
 TENTHS = 10
@@ -38,7 +38,6 @@ def measure(restored: Restored, split: Split) -> dict[str, Any]:
 
 def distributions(model: Any, kept: dict[str, Any], mask: Array) -> dict[str, Array]:
     """Each gate's mean, and its fractions in the ranges, `[B, 1 + ranges]`."""
-    del model
     (gates,) = kept["conditioning"][GATES]
     return {name: _distribution(x.astype(jnp.float32), mask) for name, x in gates.items()}
 

@@ -49,8 +49,9 @@ def influence(
 ) -> dict[str, np.ndarray]:
     """How fast each metric changes with the weight of each group, `float64 [G]`.
 
-    This is the infinitesimal jackknife (Jaeckel, 1972), by a central difference. For a mean m
-    it is (s_g - m n_g) / Q, so that its error is that of `mean_and_error`.
+    Groups whose queries weigh nothing say nothing about means, and are left out of these. This
+    is the infinitesimal jackknife (Jaeckel, 1972), by a central difference. For a mean m it is
+    (s_g - m n_g) / Q, so that its error is that of `mean_and_error`.
 
     Args:
       corpus: The metrics.
@@ -65,7 +66,12 @@ def influence(
         change = _STEP * (part.toarray() if scipy.sparse.issparse(part) else part)
         more, less = corpus.measure(total + change), corpus.measure(total - change)
         parts.append({name: (more[name] - less[name]) / (2 * _STEP) for name in more})
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    influences = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    if corpus.weights is not None:
+        taken = slice(None) if inside is None else inside
+        _, weights = group_sums(corpus.weights[taken], groups[taken], corpus.weights[taken])
+        influences |= {name: influences[name][weights > 0] for name in corpus.means}
+    return influences
 
 
 def every(
@@ -83,7 +89,8 @@ def every(
     def means(sums: np.ndarray) -> dict[str, np.ndarray]:
         return {name: sums[..., n] / sums[..., -1] for n, name in enumerate(values)}
 
-    return CorpusMetrics(np.stack(columns, axis=1), means) + corpus
+    of_means = CorpusMetrics(np.stack(columns, axis=1), means, tuple(values), weights)
+    return of_means + corpus
 
 
 def summarize(

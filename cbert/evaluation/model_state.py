@@ -16,13 +16,13 @@ from cbert.data import in_memory
 from cbert.data.batching import Batches
 from cbert.data.columns import Split
 from cbert.evaluation import sown
-from cbert.evaluation.compare import align
 from cbert.evaluation.restore import Restored
 from cbert.model import placement
 from cbert.model.conditioning.method import READ
 from cbert.model.layers import UNITS
 from cbert.schema import Schema
 from cbert.tasks.base import Examples
+from cbert.text_table import align
 from cbert.training import config as config_lib
 from cbert.training.optimizer import CONTEXT_PARTS
 
@@ -62,7 +62,6 @@ def summarize(values: dict[str, np.ndarray]) -> dict[str, list[float]]:
 
 def read(model: Any, kept: dict[str, Any], mask: Array) -> dict[str, Array]:
     """For each block its read `[B, D]` and mean square `[B]`, and for each update `[B, H]`."""
-    del model
     own, values = kept.get("conditioning", {}), {}
     for layer, of_block in enumerate(own.get(READ, ())):
         x = of_block.astype(jnp.float32)
@@ -109,7 +108,7 @@ def gradient_norms(
     dropout. A part without parameters is left out.
     """
     whole = config_lib.build_model(config, schema)  # Its items are on one device.
-    all_params = placement.of(restored.task.model).gather(restored.params)
+    all_params = placement.choose(restored.task.model).to_host(restored.params)
     task = tasks.create(config, whole, schema, train)
     chosen, constants = config.train, task.constants()
     batches = Batches(train.lengths, chosen.batch_size, config.seed, chosen.length_buckets)
@@ -127,7 +126,7 @@ def gradient_norms(
 
     measured = []
     for step, of_step in enumerate(rows):
-        columns = in_memory.take(train.columns, of_step, max(lengths))
+        columns = in_memory.gather_rows(train.columns, of_step, max(lengths))
         examples = Examples(columns, constants, index, chosen.batch_size)
         measured.append(jax.device_get(norms(all_params, examples, jax.random.key(step))))
     return {

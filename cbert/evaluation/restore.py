@@ -6,7 +6,7 @@ from typing import Any
 
 from cbert import tasks
 from cbert.data.columns import Split
-from cbert.model import contextual_bert, placement
+from cbert.model import parameter_tree, placement
 from cbert.schema import Schema
 from cbert.tasks import prediction
 from cbert.tasks.base import Queries, Task
@@ -41,10 +41,10 @@ class Restored:
 def restore(workdir: pathlib.Path, config: Any, schema: Schema, which: str) -> Restored:
     """The run's task with the parameters of the checkpoint `which`."""
     model = config_lib.build_model(config, schema, split=True)
-    where = placement.of(model)
+    where = placement.choose(model)
     with Checkpoints(workdir, read_only=True) as checkpoints:
         step, params = checkpoints.restore_params(
-            which, where.to_restore(contextual_bert.shapes(model))
+            which, where.to_restore(parameter_tree.shapes(model))
         )
     task = tasks.create(config, model, schema)
-    return Restored(task, step, where.place(params), config.eval.batch_size)
+    return Restored(task, step, where.to_devices(params), config.eval.batch_size)

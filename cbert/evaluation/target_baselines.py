@@ -14,6 +14,7 @@ from cbert.data.text_records import Text
 from cbert.evaluation.baselines import Load
 from cbert.evaluation.given_context import SMOOTHINGS, GivenContext, indicator
 from cbert.schema import Schema
+from cbert.spans import in_passage
 from cbert.tasks.masked_queries import ItemQueries, eligible
 from cbert.tasks.prediction import Predictions
 from cbert.tasks.ranking import log_fractions
@@ -136,9 +137,9 @@ def of_spans(
         lengths = (train.targets["end"] - train.targets["start"] + 1)[answered]
         items = split.items[queries.rows]
         segments = split.token_columns["segments"][queries.rows]
-        passage = eligible(items, schema) & (segments == segments.max(axis=1, keepdims=True))
-        start, present = passage.argmax(axis=1), passage.any(axis=1)
-        last = items.shape[1] - 1 - passage[:, ::-1].argmax(axis=1)
+        searched = in_passage(segments, eligible(items, schema))
+        start, present = searched.argmax(axis=1), searched.any(axis=1)
+        last = items.shape[1] - 1 - searched[:, ::-1].argmax(axis=1)
         end = np.minimum(start + int(np.median(lengths)) - 1, last)
         spans[FIRST_TOKENS] = {
             "start": np.where(present, start, 0),
@@ -158,9 +159,10 @@ def of_numbers(
     numbers = {MEAN: {"prediction": np.full(len(queries), mean)}}
     features = [feature for feature in schema.features if feature.discrete]
     if features:
-        smoothings = SMOOTHINGS if validation is not None else SMOOTHINGS[2:3]
+        tuned = validation is not None and np.isfinite(validation.targets["number"]).any()
+        smoothings = SMOOTHINGS if tuned else SMOOTHINGS[2:3]
         weights = _ridge(indicator(features, train), train.targets["number"], mean, smoothings)
-        if validation is not None:
+        if validation is not None and tuned:
             errors = [_errors(features, validation, one, mean) for one in weights]
             weights = [weights[int(np.argmin(errors))]]
         given = _linear(indicator(features, split), queries.rows, weights[0], mean)
@@ -201,8 +203,6 @@ def _linear(
 def _errors(features: list, split: Split, weights: np.ndarray, mean: float) -> float:
     """The mean squared error on a split."""
     rows = np.nonzero(np.isfinite(split.targets["number"]))[0]
-    if not len(rows):
-        return 0.0
     predicted = _linear(indicator(features, split), rows, weights, mean)
     return float(((predicted - split.targets["number"][rows]) ** 2).mean())
 

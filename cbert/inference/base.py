@@ -9,8 +9,6 @@ import numpy as np
 from cbert import progress
 from cbert.schema import Schema
 
-PLAIN = "none"
-
 
 class BasePredictor:
     """A model on one device.
@@ -20,13 +18,20 @@ class BasePredictor:
       config: The run's config.
       step: The step of the parameters.
       program: The compiled functions.
+      uses_context: Whether what the model says depends on the context.
     """
 
     def __init__(
-        self, schema: Schema, config: ml_collections.ConfigDict, step: int, program: Any
+        self,
+        schema: Schema,
+        config: ml_collections.ConfigDict,
+        step: int,
+        program: Any,
+        *,
+        uses_context: bool,
     ) -> None:
         self.schema, self.config, self.step = schema, config, step
-        self.program = program
+        self.program, self.uses_context = program, uses_context
 
     @property
     def method(self) -> str:
@@ -37,14 +42,6 @@ class BasePredictor:
     def task(self) -> str:
         """Name of the task."""
         return self.config.task.name
-
-    @property
-    def uses_context(self) -> bool:
-        """Whether the method conditions on the context."""
-        model = self.config.model
-        # The option `context` of a method's own section may turn the context off.
-        reads = self.method != PLAIN and model.get(self.method, {}).get("context", True)
-        return reads and not model.constant_context
 
     @property
     def outside_training(self) -> bool:

@@ -59,8 +59,8 @@ class Checker:
         check_number("k", query.k, 1, max(len(self._schema.items), Query.k))
         masked = [position for position, item in enumerate(items) if item is None]
         if not masked:
-            masked = list(range(len(items), len(items) + query.slots))
-            items = items + [None] * query.slots
+            masked = list(range(len(items), len(items) + int(query.slots)))
+            items = items + [None] * len(masked)
         if not masked:
             raise UserError("slots is 0 and no item is None: nothing is masked; use slots=1")
         if len(items) > self.longest:
@@ -72,7 +72,7 @@ class Checker:
         codes = self._codes(items)
         candidates, restricted = self._candidates(query, codes)
         unknown = _unknown(items, codes)
-        k = min(query.k, len(self._schema.items))
+        k = int(min(query.k, len(self._schema.items)))
         return EncodedQuery(codes, masked, context, candidates, restricted, k, unknown)
 
     def visible(self, items: Any) -> tuple[list[int], list[str]]:
@@ -152,7 +152,8 @@ def _unknown(items: list[str | None], codes: list[int]) -> list[str]:
 
 def check_number(name: str, value: Any, least: int, most: int) -> None:
     """Raises `UserError` where a value is not a whole number within bounds."""
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or not least <= value <= most:
         raise UserError(
             f"{name} is {shown(value)}; it must be a whole number from {least} to {most}"
         )

@@ -39,6 +39,8 @@ def check(schema: Schema, context: Any) -> CheckedContext:
         value = context.get(feature.name)
         if isinstance(value, np.generic | np.ndarray):
             value = value.tolist()
+        elif isinstance(value, list | tuple):
+            value = [one.item() if isinstance(one, np.generic) else one for one in value]
         value = plain_value(feature.name, value)
         if value is not None:
             recognise(feature.name, value)

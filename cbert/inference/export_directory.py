@@ -58,6 +58,7 @@ def _write_card(
         "format": FORMAT,
         **facts,
         "step": predictor.step,
+        "uses_context": predictor.uses_context,
         "config": config,
         "sha256": {path.name: _digest(path) for path in sorted(directory.iterdir())},
     }
@@ -81,7 +82,9 @@ def read_card(directory: str | pathlib.Path, program: str) -> dict[str, Any]:
         card = json.loads(path.read_text(encoding="utf-8"))
         written, sums = card["format"], dict(card["sha256"])
         if written == FORMAT:
-            _ = card["config"], card["step"]
+            # Older cards do not say it, and plain BERT has none.
+            card.setdefault("uses_context", card["config"]["model"]["method"] != "none")
+            _ = card["step"]
             # Cards without this field are older than ONNX.
             form = card.get("program", STABLEHLO)
             _ = card["platforms"] if form == STABLEHLO else card["inputs"]

@@ -15,15 +15,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from cbert import parallel
 from cbert.inference import text_functions
 from cbert.inference.checks import Checker
 from cbert.inference.predictor import Predictor
 from cbert.inference.program import BATCH_SIZES, Functions, Program
 from cbert.inference.text_predictor import TextPredictor
 from cbert.inference.text_program import TextProgram
-from cbert.model import contextual_bert
+from cbert.model import contextual_bert, parameter_tree
 from cbert.model.cross_entropy import all_logits
-from cbert.tasks.masked_item import MaskedItem
+from cbert.schema import TEXT
 from cbert.training import checkpoint as checkpoint_lib
 from cbert.training import config as config_lib
 from cbert.training import workdir as workdir_lib
@@ -50,20 +51,21 @@ def load(
     workdir = pathlib.Path(workdir).expanduser()
     config, schema = workdir_lib.read(workdir)
     model = config_lib.build_model(config, schema)
-    device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    device = jax.sharding.SingleDeviceSharding(parallel.first_device())
     placed = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=device),
-        contextual_bert.shapes(model),
+        parameter_tree.shapes(model),
     )
     with checkpoint_lib.Checkpoints(workdir, read_only=True) as checkpoints:
         step, params = checkpoints.restore_params(str(checkpoint), placed)
-    if config.task.name != MaskedItem.name:
+    uses_context = config_lib.reads_context(config)
+    if schema.kind == TEXT:
         of_texts = text_functions.functions(model, config, schema)
         text_program = TextProgram(of_texts, params, schema, batch_sizes)
-        return TextPredictor(schema, config, step, text_program)
+        return TextPredictor(schema, config, step, text_program, uses_context=uses_context)
     checker = Checker(schema, config.model.positions)
     program = Program(functions(model), params, schema, checker.longest, batch_sizes)
-    return Predictor(schema, config, step, checker, program)
+    return Predictor(schema, config, step, checker, program, uses_context=uses_context)
 
 
 def functions(model: contextual_bert.ContextualBert) -> Functions:

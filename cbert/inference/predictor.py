@@ -40,8 +40,10 @@ class Predictor(BasePredictor):
         step: int,
         checker: Checker,
         program: Program,
+        *,
+        uses_context: bool,
     ) -> None:
-        super().__init__(schema, config, step, program)
+        super().__init__(schema, config, step, program, uses_context=uses_context)
         self._checker = checker
 
     def check(self, query: Query) -> EncodedQuery:

@@ -16,6 +16,7 @@ from jax import lax
 from jax.nn import logsumexp
 
 from cbert.data.padding import joined, padded_batches
+from cbert.errors import UserError, shown
 from cbert.ranks import count_ahead
 from cbert.schema import PAD_ITEM, Schema
 
@@ -59,6 +60,16 @@ class Rows:
         return len(self.codes)
 
 
+def checked_sizes(batch_sizes: Any) -> Sequence[int]:
+    """The numbers of rows to compile for; raises `UserError` where these cannot be that."""
+    if not isinstance(batch_sizes, Sequence) or isinstance(batch_sizes, str) or not batch_sizes:
+        raise UserError(f"batch_sizes is {shown(batch_sizes)}; give some, such as (1, 4, 16)")
+    for size in batch_sizes:
+        if not isinstance(size, int) or size < 1:
+            raise UserError(f"batch_sizes has {shown(size)}; give whole numbers from 1")
+    return batch_sizes
+
+
 class Program:
     """Predicts rows in batches of a few sizes, padded to a few lengths."""
 
@@ -73,7 +84,7 @@ class Program:
         self.functions, self.params = functions, params
         self._schema = schema
         largest = max(1, MAX_LOGITS // len(schema.items))
-        self.batch_sizes = sorted({min(size, largest) for size in batch_sizes})
+        self.batch_sizes = sorted({min(size, largest) for size in checked_sizes(batch_sizes)})
         self.lengths = padded_lengths(longest)
         # Compiled apart from ranking and scoring, because it takes nearly all of the time.
         self._logits = jax.jit(functions.logits)

@@ -121,7 +121,8 @@ def _queries(
         except UserError as error:
             bad_rows.add(line, error)
             continue
-        head = {"line": line, **({"id": row["id"]} if row.get("id") is not None else {})}
+        named = "id" not in drop and row.get("id") is not None
+        head = {"line": line, **({"id": row["id"]} if named else {})}
         yield head, encoded
 
 

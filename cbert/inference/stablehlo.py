@@ -17,6 +17,7 @@ import jax.export
 import ml_collections
 import numpy as np
 
+from cbert import parallel
 from cbert.errors import UserError
 from cbert.inference import export_directory, text_stablehlo
 from cbert.inference.checks import Checker
@@ -104,12 +105,12 @@ def load_exported(
         )
     schema = schema_file.load(directory / export_directory.SCHEMA)
     config = ml_collections.ConfigDict(card["config"])
-    params = jax.device_put(nested(directory / _PARAMETERS), jax.local_devices()[0])
+    params = jax.device_put(nested(directory / _PARAMETERS), parallel.first_device())
     if schema.kind == TEXT:
-        of_run = schema, config, card["step"], params
-        return text_stablehlo.read(directory, *of_run, batch_sizes)
+        return text_stablehlo.read(directory, schema, config, card, params, batch_sizes)
     checker = Checker(schema, config.model.positions)
     context_vector = Lazy(directory / file_name(_CONTEXT_VECTOR))
     functions = Functions(OfLength(directory, _LOGITS), context_vector)
     program = Program(functions, params, schema, checker.longest, batch_sizes)
-    return Predictor(schema, config, card["step"], checker, program)
+    uses_context = card["uses_context"]
+    return Predictor(schema, config, card["step"], checker, program, uses_context=uses_context)

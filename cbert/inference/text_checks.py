@@ -85,7 +85,7 @@ class TextChecker:
         elif tagged:
             positions = np.flatnonzero(tokens.word_starts >= 0)
             located = self._split(text, tokens) if words is None else _located(words)
-        k = min(query.k, len(self._schema.items))
+        k = int(min(query.k, len(self._schema.items)))
         return EncodedText(text, text_b, located, tokens, positions, context, k)
 
     def _texts(self, query: TextQuery) -> tuple[str, str | None, list[str] | None]:

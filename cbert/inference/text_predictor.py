@@ -31,9 +31,15 @@ class TextPredictor(BasePredictor):
     program: TextProgram
 
     def __init__(
-        self, schema: Schema, config: ml_collections.ConfigDict, step: int, program: TextProgram
+        self,
+        schema: Schema,
+        config: ml_collections.ConfigDict,
+        step: int,
+        program: TextProgram,
+        *,
+        uses_context: bool,
     ) -> None:
-        super().__init__(schema, config, step, program)
+        super().__init__(schema, config, step, program, uses_context=uses_context)
         self._checker = TextChecker(schema, self.task, self.says_what_follows)
         self._reader = token_readers.create(config, schema, program)
 

@@ -17,6 +17,7 @@ from cbert.data.text import Tokens
 from cbert.inference.program import (
     BATCH_SIZES,
     MAX_LOGITS,
+    checked_sizes,
     list_length,
     padded_lengths,
     rank,
@@ -25,8 +26,6 @@ from cbert.inference.program import (
 from cbert.schema import PAD_ITEM, Schema
 
 Array = jax.Array
-# Tokens int32 [R, L] padded with -1, segments int32 [R, L], and the context's coded rows.
-Inputs = tuple[Array, Array, dict[str, Array]]
 Outputs = dict[str, np.ndarray]
 
 # The most positions of one call; longer texts get smaller batches.
@@ -86,6 +85,7 @@ class TextProgram:
         self.functions, self.params = functions, params
         self._schema = schema
         self.lengths = padded_lengths(schema.max_items)
+        batch_sizes = checked_sizes(batch_sizes)
         self._batch_sizes = {
             length: sorted({min(size, max(1, MAX_POSITIONS // length)) for size in batch_sizes})
             for length in self.lengths

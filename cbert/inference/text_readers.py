@@ -104,7 +104,7 @@ class NumberReader:
     """Regression."""
 
     def __init__(self, schema: Schema) -> None:
-        del schema  # The program has put its mean and scale into the number.
+        """The schema is not needed: the program has put mean and scale into the number."""
 
     def results(self, queries: Queries, outputs: Sequence[Outputs]) -> list[TextPrediction]:
         return [

@@ -50,11 +50,11 @@ def read(
     directory: pathlib.Path,
     schema: Schema,
     config: ml_collections.ConfigDict,
-    step: int,
+    card: dict[str, Any],
     params: Any,
     batch_sizes: Sequence[int],
 ) -> TextPredictor:
-    """The predictor of a directory whose card and parameters were read."""
+    """The predictor of a directory whose schema, card and parameters were read."""
     names_tokens = config.task.name == MASKED_LANGUAGE
     functions = TextFunctions(
         OfLength(directory, _OUTPUTS),
@@ -62,4 +62,5 @@ def read(
         Lazy(directory / file_name(_TOKEN_LOGITS)) if names_tokens else None,
     )
     program = TextProgram(functions, params, schema, batch_sizes)
-    return TextPredictor(schema, config, step, program)
+    uses_context = card["uses_context"]
+    return TextPredictor(schema, config, card["step"], program, uses_context=uses_context)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import ml_collections
 import numpy as np
 
+from cbert.errors import UserError
 from cbert.inference import text_readers
 from cbert.inference.text_checks import EncodedText
 from cbert.inference.text_program import Outputs, TextProgram
@@ -25,7 +26,7 @@ from cbert.inference.text_queries import (
 from cbert.inference.text_readers import First, Queries, Reader, common
 from cbert.schema import Schema
 from cbert.schema.target import IS_NEXT
-from cbert.spans import OUTSIDE, best_span, spans
+from cbert.spans import OUTSIDE, best_span, in_passage, spans
 
 
 class MaskedLanguageReader:
@@ -167,11 +168,12 @@ class SpanReader:
     def _best(self, query: EncodedText, first: np.ndarray, last: np.ndarray) -> tuple[int, int]:
         """The first and the last token of the answer, both 0 for none."""
         tokens = query.tokens
-        passage = (tokens.words >= 0) & (tokens.segments == (query.text_b is not None))
-        if not passage.any():
+        searched = in_passage(tokens.segments, tokens.words >= 0)
+        if not searched.any():
             return 0, 0
-        scores = first[None], last[None], passage[None]
-        (start,), (end,), (score,) = best_span(*scores, self._longest)
+        (start,), (end,), (score,) = best_span(
+            first[None], last[None], searched[None], self._longest
+        )
         return (0, 0) if first[0] + last[0] >= score else (int(start), int(end))
 
     def first(self, query: EncodedText, outputs: Sequence[Outputs]) -> First:
@@ -185,7 +187,7 @@ class SpanReader:
 
 
 def create(config: ml_collections.ConfigDict, schema: Schema, program: TextProgram) -> Reader:
-    """The reader of a checked config's task."""
+    """The reader of a checked config's task; raises `UserError` where it has none."""
     task = config.task.name
     if task == "masked_language":
         return MaskedLanguageReader(schema, program)
@@ -197,4 +199,6 @@ def create(config: ml_collections.ConfigDict, schema: Schema, program: TextProgr
         "regression": text_readers.NumberReader,
         "tagging": TagReader,
     }
+    if task not in readers:
+        raise UserError(f"the task {task} has no predictor; evaluate the run in its place")
     return readers[task](schema)

@@ -14,7 +14,7 @@ from flax import linen as nn
 from jax import lax
 
 from cbert.model.config import ModelConfig
-from cbert.model.layers import Array, Dropout, dense, kernel_init, takes_fast
+from cbert.model.layers import Array, Dropout, dense, kernel_init, uses_fast_kernels
 
 # `auto` takes the fast form up to this length, which writes out sums of up to so many terms.
 SHORT, TERMS = 8, 32
@@ -58,7 +58,7 @@ class Attention(nn.Module):
         if self.config.attention_dropout and self.has_rng("dropout"):
             return False
         short = length <= SHORT or self.config.kernels == "fast"
-        return short and takes_fast(self.config)
+        return short and uses_fast_kernels(self.config)
 
     def _plain(self, queries: Array, x: Array, mask: Array, bias: Array | None) -> Array:
         size, heads = self.config.dimension, self.config.heads
@@ -68,7 +68,7 @@ class Attention(nn.Module):
             part.reshape(*part.shape[:2], heads, size // heads) for part in (query, key, value)
         )
         rate = self.config.attention_dropout if self.has_rng("dropout") else 0.0
-        if rate or takes_fast(self.config):
+        if rate or uses_fast_kernels(self.config):
             exponentials, sums = softmax_parts(query, key, mask, bias)
             if rate:
                 exponentials = Dropout(self.config, rate)(exponentials)

@@ -70,7 +70,6 @@ class CategoricalEmbedding(nn.Module):
     @nn.compact
     def __call__(self, codes: Array, embed_items: EmbedItems) -> tuple[Array, Array]:
         """codes `int32 [B, K]` to embedding `[B, w_f]` and observed `bool [B]`."""
-        del embed_items  # Its values are not items.
         table = self.param(
             "embedding",
             embedding_init(self.config, self.width),
@@ -89,7 +88,6 @@ class NumericalProjection(nn.Module):
     @nn.compact
     def __call__(self, values: Array, embed_items: EmbedItems) -> tuple[Array, Array]:
         """values `float32 [B, 1 + numbers]`, observed first."""
-        del embed_items  # Its values are not items.
         init, numbers = embedding_init(self.config, self.width), values.shape[1] - 1
         # With `scaled` it begins as large as an embedding, however many the numbers are.
         kernel_init = embedding_init(self.config, self.width * max(numbers, 1))
@@ -111,7 +109,6 @@ class BinnedEmbedding(nn.Module):
     @nn.compact
     def __call__(self, values: Array, embed_items: EmbedItems) -> tuple[Array, Array]:
         """values `float32 [B, 2]`: observed, then the standardised number."""
-        del embed_items  # Its values are not items.
         table = self.param(
             "embedding",
             embedding_init(self.config, self.width),

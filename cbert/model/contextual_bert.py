@@ -3,13 +3,10 @@
 Legend: B examples, L positions, P query positions, D model dimension, V real items.
 """
 
-import math
-from typing import Any, Protocol
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from flax import traverse_util
 
 from cbert.model.config import ModelConfig
 from cbert.model.embeddings import ItemEmbedding
@@ -17,21 +14,6 @@ from cbert.model.encoder import Encoder, build_encoder
 from cbert.model.heads import MaskedItemHead
 from cbert.model.layers import Array
 from cbert.schema import PAD_ITEM, Feature, Schema
-
-Params = dict[str, Any]
-
-
-class Model(Protocol):
-    """An encoder with a head, of items or of text."""
-
-    encoder: Encoder
-
-    @property
-    def head(self) -> nn.Module: ...
-
-    def smallest_inputs(self) -> tuple[Any, ...]: ...
-
-    def init(self, rngs: Any, *args: Any) -> Any: ...
 
 
 class ContextualBert(nn.Module):
@@ -121,43 +103,3 @@ def build(config: ModelConfig, method: str, schema: Schema, options: Any = None)
 def missing_context(features: tuple[Feature, ...]) -> dict[str, Array]:
     """The coded context of one example that has none."""
     return {feature.name: jnp.asarray(feature.missing()) for feature in features}
-
-
-def draw(model: Model, key: Array) -> Params:
-    """Fresh parameters, float32, inside a program; `initialize` is one of its own."""
-    return model.init(key, *model.smallest_inputs())["params"]
-
-
-# It runs once, and compiling a draw for each parameter is all that takes long.
-UNOPTIMISED = {"xla_backend_optimization_level": 0}
-_compiled = jax.jit(draw, static_argnums=0, compiler_options=UNOPTIMISED)
-
-
-def initialize(model: Model, key: Array) -> Params:
-    """Fresh parameters, float32; a program of its own, not to be called inside another."""
-    return _compiled(model, key)
-
-
-def shapes(model: Model) -> Params:
-    """The parameters' shapes and dtypes; nothing is computed."""
-    return _compiled.eval_shape(model, jax.random.key(0))  # It traces what `initialize` runs.
-
-
-def parameter_sizes(model: Model) -> dict[tuple[str, ...], int]:
-    """The number of entries of each parameter, by its path."""
-    flat = traverse_util.flatten_dict(shapes(model))
-    return {path: math.prod(leaf.shape) for path, leaf in flat.items()}
-
-
-def count(model: Model) -> int:
-    """The number of parameters that Table 1 counts."""
-    return sum(size for path, size in parameter_sizes(model).items() if counted(path))
-
-
-def counted(path: tuple[str, ...]) -> bool:
-    """Returns whether Table 1 counts it, as all but context embeddings and the last layer.
-
-    The item embeddings are the last layer, which is tied to them. Its bias lies beside them,
-    or, for texts, on its own.
-    """
-    return path[0] not in ("embedding", "context_encoder", "output_bias")

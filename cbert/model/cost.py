@@ -1,11 +1,11 @@
 """The cost of a model's forward pass: the multiply-adds of its matrix products."""
 
 from cbert.model.conditioning.method import Sizes
-from cbert.model.contextual_bert import ContextualBert
+from cbert.model.parameter_tree import Model
 from cbert.schema import History
 
 
-def multiply_adds(model: ContextualBert, length: float, queries: float) -> float:
+def multiply_adds(model: Model, length: float, queries: float) -> float:
     """Multiply-adds of the encoder and the dense layer after it, forward, for one example.
 
     Matrix products alone, without padding; the last block computes only the query positions.

@@ -25,7 +25,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 UNITS = "units"
 
 
-def takes_fast(config: ModelConfig) -> bool:
+def uses_fast_kernels(config: ModelConfig) -> bool:
     """Returns whether `model.kernels` takes the fast forms: `auto` does on a CPU."""
     if config.kernels == "auto":
         return parallel.platform() == "cpu"
@@ -86,7 +86,7 @@ class Dropout(nn.Module):
         rate = self.config.dropout if self.rate is None else self.rate
         if not rate or not self.has_rng("dropout"):
             return x
-        if takes_fast(self.config):
+        if uses_fast_kernels(self.config):
             assert self.scope is not None  # A module that is called is bound.
             seed = jax.random.bits(self.scope.rngs["dropout"].rng)
             return hashed_dropout(x, seed, "/".join(self.path), rate)

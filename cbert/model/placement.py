@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from cbert import collectives, parallel
-from cbert.model import contextual_bert
+from cbert.model import parameter_tree
 from cbert.model.contextual_bert import ContextualBert
 
 # The last names of the paths of what is split: the parameters and their optimizer states.
@@ -66,16 +66,16 @@ class Placement:
 
         return self._map(part, lambda leaf: leaf, tree)
 
-    def place(self, tree: Any) -> Any:
+    def to_devices(self, tree: Any) -> Any:
         """A tree as checkpoints hold it, on the devices."""
-        return self.put(self.parts(tree))
+        return self.put_parts(self.parts(tree))
 
-    def put(self, tree: Any) -> Any:
+    def put_parts(self, tree: Any) -> Any:
         """A tree that has its shape on the devices, on them."""
         return jax.device_put(tree, self.shardings(tree))
 
-    def gather(self, tree: Any) -> Any:
-        """The inverse of `place`: split arrays on the host, without padding."""
+    def to_host(self, tree: Any) -> Any:
+        """The inverse of `to_devices`: split arrays on the host, without padding."""
 
         def whole(leaf: Any) -> np.ndarray:
             return np.asarray(leaf).reshape(-1, *leaf.shape[2:])[: self.vocabulary]
@@ -90,8 +90,11 @@ class Placement:
             shapes,
         )
 
-    def total(self, gradients: Any) -> Any:
-        """The sum over devices, inside a mapped function; split gradients are whole."""
+    def sum_over_devices(self, gradients: Any) -> Any:
+        """The sums over devices, inside a mapped function, of all that is not split.
+
+        The gradients of split arrays are complete already.
+        """
         summed = collectives.total(self._map(lambda leaf: None, lambda leaf: leaf, gradients))
         return jax.tree.map(
             lambda own, total: own if total is None else total, gradients, summed
@@ -107,7 +110,7 @@ class Placement:
         return jnp.sqrt(square + optax.tree.norm(rest, squared=True))
 
 
-def of(model: Any) -> Placement:
+def choose(model: Any) -> Placement:
     """The placement of a model's parameters."""
     if not isinstance(model, ContextualBert):
         return Placement()
@@ -116,13 +119,13 @@ def of(model: Any) -> Placement:
 
 def initialize(model: Any, key: jax.Array) -> Any:
     """Fresh parameters, float32; split ones are made in parts, each on its device."""
-    placement = of(model)
+    placement = choose(model)
     if placement.shards == 1:
-        return contextual_bert.initialize(model, key)
+        return parameter_tree.initialize(model, key)
 
     def parts(key: jax.Array) -> Any:
-        return placement.parts(contextual_bert.draw(model, key))
+        return placement.parts(parameter_tree.draw(model, key))
 
     shardings = placement.shardings(jax.eval_shape(parts, key))
-    options = contextual_bert.UNOPTIMISED
+    options = parameter_tree.UNOPTIMISED
     return jax.jit(parts, out_shardings=shardings, compiler_options=options)(key)

@@ -10,6 +10,7 @@ from cbert.errors import UserError
 from cbert.evaluation.model_state import PARTS
 from cbert.report.report_data import ReportData
 from cbert.report.tables import Table
+from cbert.training.workdir import EXPLANATIONS
 
 Measured = dict[str, Any]
 
@@ -28,7 +29,7 @@ def by_variant(data: ReportData, name: str, check: Callable[[Measured], object])
     by_label: Measured = {}
     for label, variant in data.variants.items():
         for run in variant.runs.values():
-            measured = _read(run.path / "explain" / f"{name}.json", check)
+            measured = _read(run.path / EXPLANATIONS / f"{name}.json", check)
             if measured and run.evaluation and measured["step"] == run.evaluation["step"]:
                 by_label.setdefault(label, measured)
     return by_label

@@ -20,6 +20,7 @@ from cbert.tasks.base import Queries, Task
 from cbert.tasks.label_metrics import reliability
 from cbert.tasks.masked_item import MaskedItem
 from cbert.tasks.metric import CorpusMetrics, Metric
+from cbert.training.workdir import EVALUATIONS
 
 CONTEXT = "context"
 MetricValues = dict[str, np.ndarray]
@@ -158,7 +159,7 @@ def _read(run: RunDirectory) -> tuple[pathlib.Path, pyarrow.Table]:
     """The file and its content."""
     assert run.evaluation is not None
     name, count = run.evaluation["split"], run.evaluation["queries"]
-    path = run.path / "eval" / f"{name}.parquet"
+    path = run.path / EVALUATIONS / f"{name}.parquet"
     try:
         table = pyarrow.parquet.read_table(path)
     except (pyarrow.ArrowException, OSError) as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 from cbert import progress
 from cbert.errors import UserError
-from cbert.model import contextual_bert
+from cbert.model import parameter_tree
 from cbert.report import query_table, run_directory, variants
 from cbert.report.query_table import Measured, QueryTable
 from cbert.report.run_directory import RunDirectory
@@ -143,7 +143,7 @@ def _parameters(run: RunDirectory) -> int:
     return _count(config_lib.build_model(run.config, run.schema))
 
 
-_count = functools.lru_cache(contextual_bert.count)
+_count = functools.lru_cache(parameter_tree.table_1_count)
 
 
 def _missing(

@@ -96,6 +96,8 @@ def _shares(data: ReportData, results: dict[str, dict[str, Mean]]) -> dict[str, 
     for label in data.variants:
         own = results[label][name]
         share = share_of_worth(own.mean, without, optimal)
+        if share is None:
+            return {}
         error = None if own.error is None else own.error / (without - optimal)
         shares[label] = [dataclasses.replace(own, mean=share, error=error)]
     return shares

@@ -90,7 +90,7 @@ def read_all(directory: pathlib.Path, split: str) -> tuple[list[RunDirectory], l
     """
     if not directory.is_dir():
         raise UserError(f"{directory} is not a directory; give the directory of a sweep")
-    if (directory / "config.json").exists():
+    if (directory / workdir.CONFIG).exists():
         raise UserError(
             f"{directory} is the directory of one run; give the one that holds the runs"
         )
@@ -99,13 +99,13 @@ def read_all(directory: pathlib.Path, split: str) -> tuple[list[RunDirectory], l
         for path in sorted(directory.iterdir())
         if path.is_dir() and path.name != REPORT and not path.name.startswith(".")
     ]
-    runs = [read(path, split) for path in inside if (path / "config.json").exists()]
+    runs = [read(path, split) for path in inside if (path / workdir.CONFIG).exists()]
     if not runs:
         raise UserError(
             f"{directory} holds no run; give a directory whose directories hold a config.json "
             "each"
         )
-    return runs, [path.name for path in inside if not (path / "config.json").exists()]
+    return runs, [path.name for path in inside if not (path / workdir.CONFIG).exists()]
 
 
 def read(path: pathlib.Path, split: str) -> RunDirectory:
@@ -113,7 +113,7 @@ def read(path: pathlib.Path, split: str) -> RunDirectory:
     config, schema = workdir.read(path)
     task = tasks.create(config, config_lib.build_model(config, schema), schema)
     metric = task.metrics[0].name
-    metrics = path / "metrics.jsonl"
+    metrics = path / workdir.METRICS
     try:
         rows = list(writer.read(metrics))
         curve = {
@@ -124,7 +124,7 @@ def read(path: pathlib.Path, split: str) -> RunDirectory:
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{metrics}: damaged ({error!r}); restore the file") from None
     finished = workdir.finished(path) is not None
-    evaluation = _read_evaluation(path / "eval" / f"{split}.json")
+    evaluation = _read_evaluation(path / workdir.EVALUATIONS / f"{split}.json")
     return RunDirectory(
         name=path.name,
         path=path,

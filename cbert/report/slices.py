@@ -7,6 +7,7 @@ import dataclasses
 
 import numpy as np
 
+from cbert.errors import UserError
 from cbert.evaluation import breakdown
 from cbert.evaluation.feature_importance import PERTURBATIONS
 from cbert.report import statistics
@@ -58,7 +59,10 @@ def by_features(data: ReportData) -> dict[str, Gains]:
     gains = {}
     for feature in features:
         if feature.discrete and feature.value_count <= MANY_VALUES:
-            slices = _by_feature(data, feature)
+            try:
+                slices = _by_feature(data, feature)
+            except UserError:  # Rare values, which the schema does not know, are too many.
+                continue
             if 1 < len(slices) <= MOST_VALUES:
                 gains[feature.name] = _gains(data, feature.name, slices)
     return {name: one for name, one in gains.items() if one.queries and one.gains}

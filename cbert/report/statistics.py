@@ -116,8 +116,9 @@ class Difference:
       low: The lower end of the 95 % interval.
       high: The upper end of the same interval.
       p: The two-sided p value.
-      p_level: The p value of the claim that the variants are level, that is, closer than the
-        margin; NaN for a metric without a margin.
+      p_level: The p value of the hypothesis that the variants differ by the margin or more
+        (two one-sided tests), so that a small one says that they are level; NaN for a metric
+        without a margin.
       p_holm: `p` with Holm's correction over all pairs of the metric.
       p_level_holm: `p_level` with the same correction.
     """

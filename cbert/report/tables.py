@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cbert.evaluation.compare import align
+from cbert.text_table import align
 
 if TYPE_CHECKING:
     import pandas

@@ -84,7 +84,7 @@ class Feature(abc.ABC, Generic[V]):
 
     @property
     def value_count(self) -> int:
-        """A summary's words for its values: the number that is known, or the length of one."""
+        """The number of its known values; the length of a value where these are not listed."""
         return self.entries
 
     def check(self) -> None:

@@ -98,7 +98,7 @@ class ValueCounter:
         self._counts: collections.Counter[str] = collections.Counter()
 
     def observe(self, value: str | list[str]) -> None:
-        self._counts.update([value] if isinstance(value, str) else value)
+        self._counts.update([value] if isinstance(value, str) else set(value))
 
     def finish(self) -> TokenFeature:
         values = frequent(self._name, self._counts, self._min_count)

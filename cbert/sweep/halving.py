@@ -19,6 +19,7 @@ from cbert.data.random_streams import stream
 from cbert.sweep.points import STEPS, Point
 from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
+from cbert.training.workdir import EVALUATIONS
 
 FACTOR = 3  # A rung has so many times fewer trials than the one before it, for more steps each.
 SPLIT = "validation"
@@ -84,7 +85,7 @@ def points(
 def score(workdir: pathlib.Path, metric: Metric) -> float | None:
     """The deciding metric of a run on the validation split; None where it has none."""
     try:
-        result = json.loads(files.read_text(workdir / "eval" / f"{SPLIT}.json"))
+        result = json.loads(files.read_text(workdir / EVALUATIONS / f"{SPLIT}.json"))
         return float(result["results"]["model"][metric.name]["mean"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

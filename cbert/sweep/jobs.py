@@ -16,7 +16,6 @@ from cbert.errors import printable
 from cbert.sweep.points import SEED, Point
 from cbert.training import workdir
 
-LOG = "log.txt"
 # Longer logs are read from the end; a traceback of JAX has some ten thousand characters.
 _LOG_END = 100_000
 
@@ -45,7 +44,7 @@ class Job:
     @property
     def log(self) -> pathlib.Path:
         """The file that its output is appended to: the log of its first run."""
-        return self.paths[0] / LOG
+        return self.paths[0] / workdir.LOG
 
 
 Points: TypeAlias = Sequence[Point]

@@ -1,7 +1,6 @@
 """The points of a sweep: each has a name, and overrides fields of the config."""
 
 import dataclasses
-import difflib
 import itertools
 import pathlib
 from collections.abc import Iterable, Sequence
@@ -10,8 +9,8 @@ from typing import Any
 import ml_collections
 
 from cbert.config import flat, nearest_field, short_names
-from cbert.errors import UserError
-from cbert.model import conditioning, contextual_bert
+from cbert.errors import UserError, did_you_mean
+from cbert.model import conditioning, parameter_tree
 from cbert.schema import Schema
 from cbert.training import config as config_lib
 
@@ -110,11 +109,8 @@ def _methods(
             yield name, known[name]
         else:
             names = dict.fromkeys([*own, *known])
-            near = difflib.get_close_matches(name, names, 1)
-            advice = f"did you mean {near[0]}? It" if near else "it"
-            raise UserError(
-                f"methods has {name!r}; {advice} must be some of {', '.join(names)}"
-            )
+            hint = did_you_mean(name, names)
+            raise UserError(f"methods has {name!r}; {hint} must be some of {', '.join(names)}")
 
 
 def controls() -> dict[str, dict[str, Any]]:
@@ -128,7 +124,7 @@ def controls() -> dict[str, dict[str, Any]]:
     constant = {
         f"{name}{CONSTANT}": {METHOD: name, "model.constant_context": True}
         for name, method in conditioning.METHODS.items()
-        if method.uses_context
+        if method.reads_context(conditioning.default_options(name))
     }
     matched = {
         f"{name}{suffix}": {METHOD: name}
@@ -140,7 +136,12 @@ def controls() -> dict[str, dict[str, Any]]:
 
 
 def _label(overrides: dict[str, Any]) -> str:
-    rest = [f"{f.rpartition('.')[2]}={v}" for f, v in overrides.items() if f != METHOD]
+    # A comma would make two directories of one in the commands of the runs.
+    rest = [
+        f"{field.rpartition('.')[2]}={value}".replace(",", "+")
+        for field, value in overrides.items()
+        if field != METHOD
+    ]
     return "-".join([*([overrides[METHOD]] if METHOD in overrides else []), *rest])
 
 
@@ -164,7 +165,7 @@ def matched_width(
         own = config.copy_and_resolve_references()
         own.model.update({"method": method, "feed_forward": width})
         model = config_lib.build_model(own, schema)
-        return contextual_bert.count(model)
+        return parameter_tree.table_1_count(model)
 
     width = config.model.feed_forward
     excess = count(method, width) - count(MEASURE, width)

@@ -4,7 +4,7 @@ import dataclasses
 import pathlib
 from collections.abc import Sequence
 
-from cbert.evaluation.compare import align
+from cbert.text_table import align
 from cbert.training import workdir, writer
 
 WAITING, TRAINING, EVALUATING = "waiting", "training", "evaluating"
@@ -36,7 +36,7 @@ class State:
 
 def is_finished(path: pathlib.Path, split: str) -> bool:
     """Returns whether a run is trained to its end, and was evaluated on a split since then."""
-    trained, evaluated = path / workdir.FINISHED, path / "eval" / f"{split}.json"
+    trained, evaluated = path / workdir.FINISHED, path / workdir.EVALUATIONS / f"{split}.json"
     return (
         workdir.finished(path) is not None
         and evaluated.exists()
@@ -46,7 +46,7 @@ def is_finished(path: pathlib.Path, split: str) -> bool:
 
 def progress(path: pathlib.Path) -> tuple[int, float | None]:
     """The step and the loss of the last row that training wrote."""
-    rows = [row for row in writer.read(path / "metrics.jsonl") if row.get("split") == "train"]
+    rows = [row for row in writer.read(path / workdir.METRICS) if row.get("split") == "train"]
     return (rows[-1]["step"], rows[-1].get("loss")) if rows else (0, None)
 
 

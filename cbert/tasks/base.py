@@ -31,7 +31,8 @@ class Examples:
     """The examples of one device's part of the global batch, as they were prepared.
 
     Attributes:
-      columns: Trees of arrays with a leading axis B: `items` or `text`, `context`, targets.
+      columns: Trees of arrays with a leading axis B: `items`, `context`, and for texts
+        `segments` and the targets; see `Split.columns`.
       constants: Trees of what a task needs beside the examples, the same for every step.
       index: `int32 [B]`, the position of each example in the global batch. Whatever is drawn
         for an example depends on it, not on the device that holds the example.

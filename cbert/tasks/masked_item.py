@@ -19,7 +19,7 @@ from cbert.model import contextual_bert, item_shards, sampled_softmax
 from cbert.model.config import ModelConfig
 from cbert.model.contextual_bert import ContextualBert
 from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy, score
-from cbert.model.layers import takes_fast
+from cbert.model.layers import uses_fast_kernels
 from cbert.model.look_up import look_up
 from cbert.schema import MASK_ITEM, TEXT, Schema
 from cbert.tasks import ranking
@@ -163,7 +163,7 @@ class MaskedItem:
             )
         elif split:
             losses = item_shards.cross_entropy(vectors, table, bias, targets)
-        elif takes_fast(self.model.encoder.config):
+        elif uses_fast_kernels(self.model.encoder.config):
             losses = cross_entropy(vectors, table, bias, targets)
         else:
             losses = plain_cross_entropy(vectors, table, bias, targets)

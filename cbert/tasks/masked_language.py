@@ -24,7 +24,7 @@ from cbert.errors import UserError
 from cbert.model.config import ModelConfig
 from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy, score
 from cbert.model.heads import PretrainingHead
-from cbert.model.layers import takes_fast
+from cbert.model.layers import uses_fast_kernels
 from cbert.model.text_bert import TextBert
 from cbert.schema import Schema
 from cbert.schema.target import IS_NEXT, LABEL, NOT_NEXT
@@ -181,7 +181,7 @@ class MaskedLanguage(TextTask):
         outputs = self.outputs(params, batch, batch["positions"], rngs)
         vectors = outputs.vectors.reshape(-1, outputs.vectors.shape[-1])
         targets, weights = batch["targets"].reshape(-1), batch["weights"].reshape(-1)
-        fast = takes_fast(self.model.encoder.config)
+        fast = uses_fast_kernels(self.model.encoder.config)
         of_tokens = cross_entropy if fast else plain_cross_entropy
         losses = of_tokens(vectors, outputs.table, outputs.bias, targets)
         total = (losses * weights).sum()

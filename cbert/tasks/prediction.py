@@ -13,9 +13,9 @@ import numpy as np
 from cbert import parallel, progress
 from cbert.data.batching import bucket_bounds
 from cbert.data.columns import Split
-from cbert.data.in_memory import take
+from cbert.data.in_memory import gather_rows
 from cbert.data.padding import joined, padded_batches
-from cbert.model import contextual_bert, placement
+from cbert.model import parameter_tree, placement
 from cbert.tasks.base import Queries, Task
 
 Predictions = dict[str, np.ndarray]  # Name to what is predicted, see `Task.predict`.
@@ -28,10 +28,10 @@ def compiled(task: Task) -> Callable:
     def predict(
         params: Any, data: dict, rows: jax.Array, query: dict, length: int
     ) -> dict[str, jax.Array]:
-        return task.predict(params, take(data, rows, length), query)
+        return task.predict(params, gather_rows(data, rows, length), query)
 
-    where = placement.of(task.model)
-    shapes = contextual_bert.shapes(task.model) if where.shards > 1 else None
+    where = placement.choose(task.model)
+    shapes = parameter_tree.shapes(task.model) if where.shards > 1 else None
     return parallel.map_queries(predict, where.axes(shapes))
 
 

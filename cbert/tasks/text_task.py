@@ -160,7 +160,6 @@ class TextTask:
         own: Any,
     ) -> Self:
         """The task of a checked config; see `tasks.create`."""
-        del own
         return cls(*cls.common(config, model, schema, train))
 
     @staticmethod

@@ -23,7 +23,7 @@ class DamagedError(UserError):
 def write(folder: pathlib.Path) -> None:
     """Writes the checksums of a checkpoint whose files are all written."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != NAME)
-    listed = {path.relative_to(folder).as_posix(): _of(path) for path in paths}
+    listed = {path.relative_to(folder).as_posix(): _size_and_digest(path) for path in paths}
     files.write_text(folder / NAME, json.dumps(_with_own_checksum(listed), indent=1) + "\n")
 
 
@@ -57,7 +57,7 @@ def _listed(text: bytes) -> dict[str, Any]:
 def _current(folder: pathlib.Path, name: str) -> dict[str, Any] | None:
     """Size and checksum of a file, None if it cannot be read from the disk."""
     try:
-        return _of(folder / name) if (folder / name).is_file() else None
+        return _size_and_digest(folder / name) if (folder / name).is_file() else None
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.EIO):
             return None
@@ -72,7 +72,7 @@ def _difference(current: dict[str, Any] | None, written: Any) -> str:
     return "damaged, its SHA-256 is another"
 
 
-def _of(path: pathlib.Path) -> dict[str, Any]:
+def _size_and_digest(path: pathlib.Path) -> dict[str, Any]:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {"size": path.stat().st_size, "sha256": digest}

@@ -18,6 +18,7 @@ from cbert.tasks import task_class, task_options
 from cbert.tasks.masked_item import MaskedItem
 from cbert.training.config_sections import sections
 
+FILE = "config.json"
 # Fields that no other task reads.
 _OF_MASKED_ITEM = (
     *("model.item_dimension", "model.output_bias", "train.item_embeddings"),
@@ -61,7 +62,7 @@ def build_model(config: ml_collections.ConfigDict, schema: Schema, split: bool =
       UserError: the method conditions on a context, and the data have none; or the task does
         not fit the data.
     """
-    method, options = config.model.method, _method_options(config)
+    method, options = config.model.method, method_options(config)
     model = config_fields.read(config, "model", ModelConfig)
     built = task_class(config).build_model(model, method, options, schema, task_options(config))
     if split and config.train.shard_items:
@@ -69,12 +70,18 @@ def build_model(config: ml_collections.ConfigDict, schema: Schema, split: bool =
     return built
 
 
-def _method_options(config: ml_collections.ConfigDict) -> Any:
+def method_options(config: ml_collections.ConfigDict) -> Any:
     """The section of a checked config's method, None where it has none."""
     method = config.model.method
     section = conditioning.method_class(method).Config
     name = f"model.{conditioning.short_name(method)}"
     return config_fields.read(config, name, section) if section else None
+
+
+def reads_context(config: ml_collections.ConfigDict) -> bool:
+    """Whether what a checked config's model says depends on the context of an example."""
+    method = conditioning.method_class(config.model.method)
+    return method.reads_context(method_options(config)) and not config.model.constant_context
 
 
 def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
@@ -93,7 +100,7 @@ def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
         _complete(config)
         check(config)
 
-    config = config_fields.load(pathlib.Path(workdir) / "config.json", check_completed)
+    config = config_fields.load(pathlib.Path(workdir) / FILE, check_completed)
     config.model.method = conditioning.short_name(config.model.method)
     return config
 

@@ -5,7 +5,7 @@ import os
 import pathlib
 import traceback
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import ml_collections
@@ -74,6 +74,46 @@ def read(source: str | pathlib.Path) -> ml_collections.ConfigDict:
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     return config.unlock()
+
+
+def read_sweep(path: str) -> list[dict[str, Any]] | None:
+    """What the `sweep()` of a config file returns, by dotted names; None where it has none.
+
+    Raises:
+      UserError: there is no such file, or `sweep()` fails or returns something else than
+        overrides of what a sweep may vary.
+    """
+    # A run's directory is a config, too, but no module.
+    is_run = pathlib.Path(path).expanduser().is_dir()
+    sweep = None if is_run else getattr(load_module(path), "sweep", None)
+    if sweep is None:
+        return None
+    returned = _call(path, sweep)
+    if isinstance(returned, Mapping | str) or not isinstance(returned, Iterable):
+        raise UserError(f"{path}: sweep() returned {shown(returned)}; return a list of dicts")
+    entries = _call(path, lambda: list(returned))
+    if not entries:
+        raise UserError(f"{path}: sweep() returned nothing; return a dict for each run")
+    return [_checked_entry(path, entry) for entry in entries]
+
+
+def _checked_entry(path: str, entry: Any) -> dict[str, Any]:
+    """An entry of a `sweep()` by dotted names; raises `UserError`."""
+    if not isinstance(entry, Mapping) or not all(isinstance(name, str) for name in entry):
+        raise UserError(
+            f"{path}: sweep() has {shown(entry)}; each entry is a dict from field to value"
+        )
+    overrides = flat(entry)
+    if not isinstance(overrides.get("model.method", ""), str):
+        raise UserError(
+            f"{path}: sweep() has the method {shown(overrides['model.method'])}; give its name"
+        )
+    for name in overrides:
+        if name == "seed":
+            raise UserError(f"{path}: sweep() sets seed; leave it out, and give seeds")
+        if name.startswith("data."):
+            raise UserError(f"{path}: sweep() sets {name}, but a sweep is on one data set")
+    return overrides
 
 
 def override(config: ml_collections.ConfigDict, overrides: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from flax import traverse_util
 
 from cbert.data import vocabulary
 from cbert.errors import UserError
-from cbert.model import contextual_bert, huggingface
+from cbert.model import huggingface, parameter_tree
 from cbert.model.config import check_same
 from cbert.schema import TEXT, Feature, Schema, TokenizerOptions
 from cbert.training import checkpoint, item_vectors, named_rows
@@ -116,7 +116,7 @@ def read(config: ml_collections.ConfigDict, schema: Schema) -> list[Initializer 
     if source := config.train.init_from:
         model = config_lib.build_model(config, schema)
         initializers.append(Initializer(source, model, schema))
-    if vectors := item_vectors.of_config(config, schema):
+    if vectors := item_vectors.read(config, schema):
         initializers.append(vectors)
     return initializers
 
@@ -131,10 +131,10 @@ def initialised(run: Run, initializers: list[Initializer | ItemVectors]) -> list
         return run.states()
 
     def begun(state: TrainState) -> TrainState:
-        params = run.placement.gather(state.params)
+        params = run.placement.to_host(state.params)
         for initializer in initializers:
             params = initializer(params)
-        return dataclasses.replace(state, params=run.placement.place(params))
+        return dataclasses.replace(state, params=run.placement.to_devices(params))
 
     return [begun(state) for state in run.states()]
 
@@ -215,9 +215,9 @@ def _read_schema(
     return config, theirs
 
 
-def _read_params(workdir: pathlib.Path, model: contextual_bert.Model) -> dict[Path, np.ndarray]:
+def _read_params(workdir: pathlib.Path, model: parameter_tree.Model) -> dict[Path, np.ndarray]:
     """The best parameters of a run."""
-    shapes = contextual_bert.shapes(model)
+    shapes = parameter_tree.shapes(model)
     with checkpoint.Checkpoints(workdir, read_only=True) as checkpoints:
         on_host = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), shapes)
         _, params = checkpoints.restore_params(checkpoint.BEST, on_host)
@@ -234,7 +234,7 @@ def _context_kernels(config: ml_collections.ConfigDict, schema: Schema) -> list[
     first, *others = schema.features
     wider = dataclasses.replace(first, width=first.width + 1)
     both = [
-        traverse_util.flatten_dict(contextual_bert.shapes(config_lib.build_model(config, one)))
+        traverse_util.flatten_dict(parameter_tree.shapes(config_lib.build_model(config, one)))
         for one in (schema, dataclasses.replace(schema, features=(wider, *others)))
     ]
     return [

@@ -59,7 +59,7 @@ def _root_mean_square(x: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(x, dtype=np.float64))))
 
 
-def of_config(config: ml_collections.ConfigDict, schema: Schema) -> ItemVectors | None:
+def read(config: ml_collections.ConfigDict, schema: Schema) -> ItemVectors | None:
     """The vectors of a checked config's `train.item_embeddings`, None where it is empty.
 
     Raises:

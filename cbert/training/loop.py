@@ -12,6 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from cbert import files, parallel
+from cbert.config import flat
 from cbert.data import prepared
 from cbert.errors import UserError
 from cbert.training import config as config_lib
@@ -63,6 +64,9 @@ def train_seeds(
     schema = prepared.load_schema(config.data.dir, config.data.name)
     for one, path in zip(configs, paths, strict=True):
         workdir_lib.check(one, schema, path)
+    if parallel.process_count() > 1:
+        values = {**flat(config.to_dict()), "data.dir": "", "seeds": list(seeds)}
+        parallel.check_same("config or schema", f"{sorted(values.items())} {schema}")
     # A resumed run goes without these files. Else a mistake in them shows before the
     # compilation, and before the work directory belongs to this config.
     resumes = all(workdir_lib.has_checkpoints(path) for path in paths)

@@ -10,7 +10,7 @@ import psutil
 
 from cbert import parallel
 from cbert.errors import UserError
-from cbert.model import contextual_bert
+from cbert.model import parameter_tree
 from cbert.model.cross_entropy import WHOLE, items_at_once
 from cbert.schema import Schema
 from cbert.tasks import task_class
@@ -113,7 +113,7 @@ def parameter_count(config: ml_collections.ConfigDict, schema: Schema) -> int:
         shallow = config.copy_and_resolve_references()
         shallow.model.layers = layers
         model = config_lib.build_model(shallow, schema)
-        return sum(contextual_bert.parameter_sizes(model).values())
+        return sum(parameter_tree.parameter_sizes(model).values())
 
     if layers <= _TRACED_LAYERS + 1:
         return count(layers)

@@ -11,8 +11,8 @@ import optax
 from flax import traverse_util
 
 from cbert.errors import UserError
-from cbert.model import contextual_bert, placement
-from cbert.model.layers import takes_fast
+from cbert.model import parameter_tree, placement
+from cbert.model.layers import uses_fast_kernels
 from cbert.training.config_sections import SKIP
 from cbert.training.packing import is_decayed, packed, packed_decay
 
@@ -22,20 +22,20 @@ Norm = Callable[[Any], jax.Array]
 CONTEXT_PARTS = ("context_encoder", "conditioning")
 
 
-def of_config(config: ml_collections.ConfigDict, model: Any) -> optax.GradientTransformation:
+def build(config: ml_collections.ConfigDict, model: Any) -> optax.GradientTransformation:
     """The optimizer of a checked config's run, at a learning rate of 1; see `schedule`.
 
     Raises:
       UserError: `train.frozen` names no part of the model, or every one.
     """
-    chosen, where = config.optimizer, placement.of(model)
+    chosen, where = config.optimizer, placement.choose(model)
     split = where.shards > 1
     optimizer = make_optimizer(
         chosen.weight_decay,
         chosen.clip_norm,
         chosen.b1,
         chosen.b2,
-        packs=takes_fast(model.encoder.config) and not split,
+        packs=uses_fast_kernels(model.encoder.config) and not split,
         norm=where.norm if split else None,
     )
     if (chosen.layer_decay, chosen.context_rate) != (1.0, 1.0):
@@ -55,7 +55,7 @@ def of_config(config: ml_collections.ConfigDict, model: Any) -> optax.GradientTr
 
 def _frozen_parts(config: ml_collections.ConfigDict, model: Any) -> list[str]:
     """The parts that `train.frozen` names; raises `UserError` for one that does not exist."""
-    paths = list(contextual_bert.parameter_sizes(model))
+    paths = list(parameter_tree.parameter_sizes(model))
     parts = [part.strip() for part in config.train.frozen.split(",")]
     for part in parts:
         if not any(is_part(path, part) for path in paths):
@@ -103,7 +103,6 @@ def clip_by_factor(
     """
 
     def update(gradients: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        del params
         factor = clip_norm / jnp.maximum(norm(gradients), clip_norm)
         return jax.tree.map(lambda leaf: leaf * factor, gradients), state
 

@@ -1,7 +1,7 @@
 """What a training run is made of: task, optimizer, step, data; one seed or several at once."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -12,7 +12,7 @@ from cbert import parallel, tasks
 from cbert.data import context_replacement, prepared
 from cbert.data.batching import Batches
 from cbert.data.columns import Split, evenly_spaced
-from cbert.data.in_memory import InMemory, take
+from cbert.data.in_memory import InMemory, gather_rows
 from cbert.data.streaming import Streaming
 from cbert.errors import UserError
 from cbert.model import placement
@@ -81,9 +81,9 @@ class Run:
         """
         fed, count, length = self.source.feed(step, most)
         self.compiled.add((count, length))
-        return count, self.take(fed, length)
+        return count, self.dispatch(fed, length)
 
-    def take(self, fed: Any, length: int) -> dict[str, jax.Array]:
+    def dispatch(self, fed: Any, length: int) -> dict[str, jax.Array]:
         """Takes the steps that the source has fed; returns their metrics."""
         self.state, metrics = self.step(
             self.state, self.resident, fed, self.indices, self.key, length
@@ -92,8 +92,15 @@ class Run:
 
     def states(self) -> list[state_lib.TrainState]:
         """Each seed's state."""
+        return list(self._of_seeds(self.state))
+
+    def params(self) -> Iterator[Any]:
+        """Each seed's parameters, copied out of the state of all seeds one after the other."""
+        return self._of_seeds(self.state.params)
+
+    def _of_seeds(self, tree: Any) -> Iterator[Any]:
         seeds = len(self.seeds)
-        return parallel.unstack(self.state, seeds) if seeds > 1 else [self.state]
+        return parallel.unstack(tree, seeds) if seeds > 1 else iter([tree])
 
     def set_states(self, states: list[state_lib.TrainState]) -> None:
         """Replaces every seed's state."""
@@ -129,12 +136,12 @@ def assemble(
     _check_shards(config, len(seeds))
     memory.check(config, schema, int(train.lengths.max()), len(seeds))
     model = config_lib.build_model(config, schema, split=True)
-    task, where = tasks.create(config, model, schema, train), placement.of(model)
-    optimizer = optimizer_lib.of_config(config, task.model)
+    task, where = tasks.create(config, model, schema, train), placement.choose(model)
+    optimizer = optimizer_lib.build(config, task.model)
     streams = config.data.source == STREAM
     source = (Streaming if streams else InMemory)(train, batches)
     keys = [jax.random.key(seed) for seed in seeds]
-    learning_rate = schedule.of_config(config)
+    learning_rate = schedule.build(config)
     constants = task.constants() | {"learning_rate": learning_rate}
     if config.train.context_replacement:
         constants["context_sample"] = context_replacement.sample(train.context)
@@ -194,19 +201,20 @@ def _fresh(
     params = placement.initialize(task.model, key)
     if config.model.output_bias == POPULARITY:
         bias = {"embedding": {"bias": ranking.log_fractions(schema.counts)}}
-        params["embedding"] |= placement.of(task.model).place(bias)["embedding"]
+        params["embedding"] |= placement.choose(task.model).to_devices(bias)["embedding"]
     return params
 
 
 def _mapped_step(train_step: Callable, batch_size: int, seeds: int, axes: Any) -> Callable:
-    def take_examples(
+    def make_examples(
         resident: Any, fed: Any, rows: jax.Array, indices: jax.Array, length: int
     ) -> Examples:
-        columns = take(fed or resident["columns"], rows, length)
+        # A split in memory is on the devices, and none of its columns are fed.
+        columns = gather_rows(fed or resident["columns"], rows, length)
         return Examples(columns, resident["constants"], indices, batch_size)
 
-    return parallel.map_train_step(train_step, take_examples, seeds > 1, axes)
+    return parallel.map_train_step(train_step, make_examples, seeds > 1, axes)
 
 
 def _stacked(trees: list[Any], where: Placement) -> Any:
-    return parallel.stack(trees) if len(trees) > 1 else where.put(trees[0])
+    return parallel.stack(trees) if len(trees) > 1 else where.put_parts(trees[0])

@@ -42,7 +42,7 @@ class Schedule:
         return self.peak * jnp.where(step < warmup, rise, fall)
 
 
-def of_config(config: ml_collections.ConfigDict) -> Schedule:
+def build(config: ml_collections.ConfigDict) -> Schedule:
     """The schedule of a checked config's run."""
     chosen = config.optimizer
     return Schedule(

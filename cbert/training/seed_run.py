@@ -118,8 +118,8 @@ def validate_all(
     """
     metric, any_improved = run.task.metrics[0], False
     metrics: dict[str, float] = {}
-    for seed_run, state in zip(seed_runs, run.states(), strict=True):
-        metrics, progress = run.validation(state.params), seed_run.progress
+    for seed_run, params in zip(seed_runs, run.params(), strict=True):
+        metrics, progress = run.validation(params), seed_run.progress
         value = metrics[metric.name]
         if not np.isfinite(value):
             raise UserError(not_finite(seed_run, step, metrics))

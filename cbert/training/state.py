@@ -42,13 +42,15 @@ def to_saved(state: TrainState, placement: Placement = WHOLE) -> TrainState:
     The optimizer's has a leaf for each parameter, and nothing is split.
     """
     opt_state = packing.per_leaf(state.opt_state, state.params)
-    return TrainState(state.step, placement.gather(state.params), placement.gather(opt_state))
+    return TrainState(state.step, placement.to_host(state.params), placement.to_host(opt_state))
 
 
 def from_saved(saved: TrainState, like: TrainState, placement: Placement = WHOLE) -> TrainState:
     """The inverse of `to_saved`, on the devices; packed where the state `like` is."""
     opt_state = packing.as_packed(saved.opt_state, like.opt_state)
-    return TrainState(saved.step, placement.place(saved.params), placement.place(opt_state))
+    return TrainState(
+        saved.step, placement.to_devices(saved.params), placement.to_devices(opt_state)
+    )
 
 
 @dataclasses.dataclass

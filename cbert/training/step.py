@@ -37,7 +37,7 @@ def make_train_step(
         above 0 the constants hold a `context_sample`.
       accumulate: The micro-batches of a device's part, whose gradients are summed.
     """
-    placement = placement_lib.of(task.model)
+    placement = placement_lib.choose(task.model)
 
     def train_step(
         state: TrainState, examples: Examples, key: jax.Array
@@ -64,7 +64,9 @@ def make_train_step(
             rngs = {"dropout": jax.random.fold_in(keys[2], part)}
             return jax.grad(task.loss, has_aux=True)(state.params, batch, rngs)
 
-        gradients, sums = placement.total(_accumulated(differentiate, examples, accumulate))
+        gradients, sums = placement.sum_over_devices(
+            _accumulated(differentiate, examples, accumulate)
+        )
         metrics = _as_metrics(sums, placement.norm(gradients))
         if skips:  # All devices skip, or none.
             gradients, metrics = _skipped(gradients, metrics)

@@ -13,9 +13,15 @@ from cbert.errors import UserError, warn
 from cbert.schema import Schema, schema_file
 from cbert.training import config as config_lib
 
+# What the directory holds.
+CONFIG = config_lib.FILE
 SCHEMA = "schema.json"
+METRICS = "metrics.jsonl"
+LOG = "log.txt"  # What a run of a sweep prints.
 FINISHED = "finished.json"
 CHECKPOINTS = "checkpoints"
+EVALUATIONS = "eval"
+EXPLANATIONS = "explain"
 UNUSABLE = ".unusable"  # The suffix of a damaged checkpoint that was set aside.
 
 
@@ -41,7 +47,7 @@ def check(
     Raises:
       UserError: the directory belongs to another config or schema, or to something else.
     """
-    if (workdir / "config.json").exists():
+    if (workdir / CONFIG).exists():
         differences = config_lib.differences(config_lib.load(workdir), config)
         if differences:
             raise UserError(
@@ -60,7 +66,7 @@ def check(
 
 def _is_free(workdir: pathlib.Path) -> bool:
     """Returns whether a directory holds only files that precede a run's `config.json`."""
-    written_first = {SCHEMA, files.LOCK, "log.txt"}
+    written_first = {SCHEMA, files.LOCK, LOG}
     return workdir.is_dir() and all(
         path.name in written_first or path.suffix == ".tmp" for path in workdir.iterdir()
     )
@@ -74,9 +80,9 @@ def initialise_workdir(
     The caller holds the directory's lock. `config.json` marks the directory as a run's.
     """
     files.remove_left_by_kills(workdir.rglob("*.tmp"))
-    if not (workdir / "config.json").exists():
+    if not (workdir / CONFIG).exists():
         schema_file.save(schema, workdir / SCHEMA)
-        config_fields.save(config, workdir / "config.json")
+        config_fields.save(config, workdir / CONFIG)
 
 
 def has_checkpoints(workdir: pathlib.Path) -> bool:

@@ -12,6 +12,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.record_writer import RecordWriter
 
 from cbert import files
+from cbert.training.workdir import METRICS
 
 _EVENTS = "events.out.tfevents"
 
@@ -68,7 +69,7 @@ class Writer:
         self._silent = silent
         if silent:
             return
-        self._path = workdir / "metrics.jsonl"
+        self._path = workdir / METRICS
         rows = [row for row in read(self._path) if row["step"] <= step]
         text = "".join(json.dumps(row) + "\n" for row in rows)
         files.write_text(self._path, text)

@@ -1,10 +1,9 @@
 """The conditioning methods: one file each, one line here."""
 
 import dataclasses
-import difflib
 from typing import Any
 
-from cbert.errors import UserError
+from cbert.errors import UserError, did_you_mean
 from cbert.model.conditioning.adaln_zero import AdaptiveNorm
 from cbert.model.conditioning.adaptation_gate import AdaptationGate
 from cbert.model.conditioning.bidirectional_global_state import BidirectionalGlobalState
@@ -70,10 +69,9 @@ def method_class(name: str) -> type[Method]:
     try:
         return METHODS[short_name(name)]
     except KeyError:
-        near = difflib.get_close_matches(name, METHODS, 1)
-        advice = f"did you mean {near[0]}? It" if near else "it"
+        hint = did_you_mean(name, METHODS)
         raise UserError(
-            f"model.method is {name!r}; {advice} must be one of {', '.join(METHODS)}"
+            f"model.method is {name!r}; {hint} must be one of {', '.join(METHODS)}"
         ) from None
 
 

@@ -79,7 +79,7 @@ class BidirectionalGlobalState(GlobalStateUpdate):
 
     def update(self, layer: int, x: Array, mask: Array, state: Any) -> Any:
         read = self._pool(layer, x, mask, state) * x.shape[-1] ** -0.5
-        return self.updated(layer, state, read.astype(state.dtype))
+        return self.next_state(layer, state, read.astype(state.dtype))
 
     def _pool(self, layer: int, x: Array, mask: Array, state: Array) -> Array:
         """The positions x `[B, L, D]` that the mask `[B, L]` shows as one vector `[B, D]`."""

@@ -52,7 +52,6 @@ class CrossAttention(Method):
         return x, mask, (tokens, shown)
 
     def after_attention(self, layer: int, x: Array, mask: Array, state: Any) -> Array:
-        del mask
         y = self.attention[layer](x, *state)
         if self.config.start_as_plain:
             y = self.out[layer](y)

@@ -30,9 +30,8 @@ class DeepGlobalState(GlobalStateUpdate):
     def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, Any]:
         x, mask, state = super().begin(x, mask, context)
         for layer in range(self.config.layers - 1):
-            state = self.updated(layer, state)
+            state = self.next_state(layer, state)
         return x, mask, state
 
     def update(self, layer: int, x: Array, mask: Array, state: Any) -> Any:
-        del layer, x, mask
         return state

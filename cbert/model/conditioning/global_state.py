@@ -51,7 +51,6 @@ class GlobalState(Method):
         return x, mask, self.state(context.vector)
 
     def after_attention(self, layer: int, x: Array, mask: Array, state: Any) -> Array:
-        del mask
         y = self.value[layer](state)[:, None]
         self.sow("intermediates", READ, y)
         if self.config.start_as_plain:

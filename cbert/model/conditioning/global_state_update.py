@@ -53,10 +53,9 @@ class GlobalStateUpdate(GlobalState):
         self.norm = [norm(config, initial_scale=scale) for _ in updates]
 
     def update(self, layer: int, x: Array, mask: Array, state: Any) -> Any:
-        del x, mask
-        return self.updated(layer, state)
+        return self.next_state(layer, state)
 
-    def updated(self, layer: int, state: Array, *others: Array) -> Array:
+    def next_state(self, layer: int, state: Array, *others: Array) -> Array:
         """The state `[B, D]` after update `layer`; its FNN reads the others, `[B, D]`, too."""
         form = self.options.update_norm
         own = self.norm[layer](state) if form == BEFORE else state

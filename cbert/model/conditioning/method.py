@@ -83,7 +83,6 @@ class Method(nn.Module):
 
     # The section `model.<method>` of a config, a frozen dataclass; None for no section.
     Config: ClassVar[type | None] = None
-    uses_context = True
     # Whether the method has a form for `model.start_as_plain`.
     starts_as_plain = False
     # The parameters of that form that keep the context out exactly while they are zero. It is
@@ -97,17 +96,14 @@ class Method(nn.Module):
 
         It returns x, the mask and the state. Positions may be added after the tokens.
         """
-        del context  # Only methods that condition read it.
         return x, mask, None
 
     def keys_values(self, layer: int, state: Any) -> ExtraKeys:
         """The keys that the attention of block `layer` reads beside the positions."""
-        del layer, state
         return ExtraKeys()
 
     def sublayer_input(self, layer: int, sublayer: str, x: Array, state: Any) -> Array:
         """The input of a sub-layer, `[B, L, D]`: x itself, or its norm in a pre-norm block."""
-        del layer, sublayer, state
         return x
 
     def residual(
@@ -123,7 +119,6 @@ class Method(nn.Module):
 
         `add_and_norm` is the block's own; one that is never called has no parameters.
         """
-        del layer, sublayer, state
         return add_and_norm(x, y)
 
     def after_attention(self, layer: int, x: Array, mask: Array, state: Any) -> Array:
@@ -131,24 +126,20 @@ class Method(nn.Module):
 
         In the last block x and mask are those of the query positions alone.
         """
-        del layer, mask, state
         return x
 
     def update(self, layer: int, x: Array, mask: Array, state: Any) -> Any:
         """Runs between blocks, after block `layer`: returns the state of the next block."""
-        del layer, x, mask
         return state
 
     def finish(self, x: Array, state: Any) -> Array:
         """Runs after the last block, `[B, P, D]`."""
-        del state
         return x
 
     @classmethod
     def reads_context(cls, options: Any) -> bool:
-        """Whether the method with these options needs data that have a context."""
-        del options
-        return cls.uses_context
+        """Whether the method with these options conditions on a context."""
+        return True
 
     @classmethod
     def keys(cls, features: tuple[Feature, ...], tokens: int) -> tuple[str, ...]:
@@ -157,17 +148,14 @@ class Method(nn.Module):
         Where `TOKENS` are among the keys, the attention is that of the blocks; else it is that
         of the method's own modules `attention_0`, `attention_1`, ... A name may repeat.
         """
-        del features, tokens
         return ()
 
     @classmethod
     def multiply_adds(cls, sizes: Sizes) -> float:
         """Multiplications with additions that the method adds to one example's forward pass."""
-        del sizes
         return 0.0
 
     @classmethod
     def extra_positions(cls, sizes: Sizes) -> float:
         """The number of positions that `begin` adds."""
-        del sizes
         return 0.0

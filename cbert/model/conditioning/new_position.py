@@ -60,7 +60,6 @@ class NewPosition(Method):
 
     @classmethod
     def extra_positions(cls, sizes: Sizes) -> float:
-        del sizes
         return 1.0
 
 

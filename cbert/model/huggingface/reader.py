@@ -14,7 +14,6 @@ from cbert.config import section_fields
 from cbert.errors import UserError, shown
 from cbert.model import presets
 from cbert.model.config import ModelConfig, check_same
-from cbert.model.contextual_bert import Params
 from cbert.model.huggingface import folder_files
 from cbert.model.huggingface.names import (
     HEAD_ENTRIES,
@@ -23,6 +22,7 @@ from cbert.model.huggingface.names import (
     canonical,
     encoder_entries,
 )
+from cbert.model.parameter_tree import Params
 from cbert.model.text_bert import TextBert
 
 # Their name of each field of a model, and their default where it is not written.

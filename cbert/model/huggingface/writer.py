@@ -13,11 +13,11 @@ from flax import traverse_util
 from cbert.errors import UserError
 from cbert.files import whole_directory
 from cbert.model.config import ModelConfig
-from cbert.model.contextual_bert import Params
 from cbert.model.heads import PretrainingHead
 from cbert.model.huggingface import folder_files
 from cbert.model.huggingface.names import HEAD_ENTRIES, Path, encoder_entries, stored
 from cbert.model.huggingface.reader import FIELDS, FIXED, SIZES
+from cbert.model.parameter_tree import Params
 from cbert.model.text_bert import TextBert
 
 
@@ -67,7 +67,8 @@ def _check_exact(model: TextBert, flat: dict[Path, Any]) -> None:
                 f"model.{field} is {getattr(config, field)}, and BERT's is {value}; such a "
                 "model cannot be written for transformers"
             )
-    if method.uses_context and not _is_closed(config, method.zero_is_plain, flat):
+    reads = method.reads_context(model.encoder.options)
+    if reads and not _is_closed(config, method.zero_is_plain, flat):
         raise UserError(
             "a context changes what the model computes, and BERT of transformers reads none; "
             "write a model of the method none"

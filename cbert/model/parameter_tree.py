@@ -1,0 +1,66 @@
+"""The tree of a model's parameters: how it is drawn, its shapes, and its counts."""
+
+import math
+from typing import Any, Protocol
+
+import jax
+from flax import linen as nn
+from flax import traverse_util
+
+from cbert.model.encoder import Encoder
+from cbert.model.layers import Array
+
+Params = dict[str, Any]
+
+
+class Model(Protocol):
+    """An encoder with a head, of items or of text."""
+
+    encoder: Encoder
+
+    @property
+    def head(self) -> nn.Module: ...
+
+    def smallest_inputs(self) -> tuple[Any, ...]: ...
+
+    def init(self, rngs: Any, *args: Any) -> Any: ...
+
+
+def draw(model: Model, key: Array) -> Params:
+    """Fresh parameters, float32; it can be traced, and `initialize` is its compiled form."""
+    return model.init(key, *model.smallest_inputs())["params"]
+
+
+# It runs once, and compiling a draw for each parameter is all that takes long.
+UNOPTIMISED = {"xla_backend_optimization_level": 0}
+_compiled = jax.jit(draw, static_argnums=0, compiler_options=UNOPTIMISED)
+
+
+def initialize(model: Model, key: Array) -> Params:
+    """Fresh parameters, float32; a program of its own, not to be called inside another."""
+    return _compiled(model, key)
+
+
+def shapes(model: Model) -> Params:
+    """The parameters' shapes and dtypes; nothing is computed."""
+    return _compiled.eval_shape(model, jax.random.key(0))  # It traces what `initialize` runs.
+
+
+def parameter_sizes(model: Model) -> dict[tuple[str, ...], int]:
+    """The number of entries of each parameter, by its path."""
+    flat = traverse_util.flatten_dict(shapes(model))
+    return {path: math.prod(leaf.shape) for path, leaf in flat.items()}
+
+
+def table_1_count(model: Model) -> int:
+    """The number of parameters that Table 1 counts."""
+    return sum(size for path, size in parameter_sizes(model).items() if is_in_table_1(path))
+
+
+def is_in_table_1(path: tuple[str, ...]) -> bool:
+    """Whether Table 1 counts it, as it does all but context embeddings and the last layer.
+
+    The item embeddings are the last layer, which is tied to them. Its bias lies beside them,
+    or, for texts, on its own.
+    """
+    return path[0] not in ("embedding", "context_encoder", "output_bias")
