@@ -18,7 +18,7 @@ import ml_collections
 
 from cbert.errors import UserError
 from cbert.model import conditioning, huggingface, presets
-from cbert.training.initialize import HUGGING_FACE
+from cbert.training.from_hugging_face import HUGGING_FACE
 from configs import base
 
 

@@ -18,7 +18,9 @@ from cbert.tasks import create
 from cbert.training import config as config_lib
 from cbert.training import loop
 from cbert.training import run as run_lib
-from cbert.training.initialize import Initializer, _context_kernels, _with_labels_of
+from cbert.training.from_hugging_face import _with_labels_of
+from cbert.training.from_run import _context_kernels
+from cbert.training.initialize import from_source
 from configs import text
 from tests import steps
 from tests.bert_reference import RANDOM_BERT
@@ -63,7 +65,7 @@ def test_a_classifier_begins_with_the_encoder_of_a_run(directory, pretrained, ca
     config = small_text("classification", directory)
     task = create(config, config_lib.build_model(config, schema), schema)
     params = drawn(task.model)
-    began = steps.flat(Initializer(str(pretrained), task.model, schema)(params))
+    began = steps.flat(from_source(str(pretrained), task.model, schema)(params))
     known, fresh = best_params(pretrained), steps.flat(params)
     new = {"pooler/dense/kernel", "pooler/dense/bias", "classifier/kernel", "classifier/bias"}
     assert began.keys() - known.keys() == new
@@ -86,7 +88,7 @@ def test_a_features_values_are_matched_by_name(directory, pretrained, capsys):
     config = small_text("masked_language", directory)
     task = create(config, config_lib.build_model(config, changed), changed)
     params = drawn(task.model)
-    began = steps.flat(Initializer(str(pretrained), task.model, changed)(params))
+    began = steps.flat(from_source(str(pretrained), task.model, changed)(params))
     name, number = f"context_encoder/feature_{mood.name}/embedding", len(mood.values)
     known, fresh = best_params(pretrained)[name], steps.flat(params)[name]
     expected = np.concatenate([known[:3], known[:3:-1], fresh[-1:]])
@@ -95,10 +97,10 @@ def test_a_features_values_are_matched_by_name(directory, pretrained, capsys):
     assert line in capsys.readouterr().out
     other = dataclasses.replace(schema, items=(*schema.items[:-1], "new"))
     with pytest.raises(UserError, match="the data have another vocabulary than"):
-        Initializer(str(pretrained), task.model, other)
+        from_source(str(pretrained), task.model, other)
     cased = dataclasses.replace(schema.tokenizer, lowercase=False)
     with pytest.raises(UserError, match="the data have another normaliser than"):
-        Initializer(str(pretrained), task.model, dataclasses.replace(schema, tokenizer=cased))
+        from_source(str(pretrained), task.model, dataclasses.replace(schema, tokenizer=cased))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_parameters_of_another_model_of_the_same_shapes_are_refused(
     config.model.update(change)
     model = config_lib.build_model(config, schema)
     with pytest.raises(UserError, match=f"model.{next(iter(change))} is .*, and that of"):
-        Initializer(str(pretrained), model, schema)(drawn(model))
+        from_source(str(pretrained), model, schema)(drawn(model))
 
 
 def test_only_a_fresh_run_reads_them(directory, pretrained, tmp_path, capsys):
@@ -237,7 +239,7 @@ def test_a_pretrained_bert_with_a_context_begins_as_itself(tmp_path):
         config.model.method = method
         task = create(config, config_lib.build_model(config, schema), schema)
         params = parameter_tree.initialize(task.model, jax.random.key(1))
-        began = Initializer(f"hf:{folder}", task.model, schema)(params)
+        began = from_source(f"hf:{folder}", task.model, schema)(params)
         columns = jax.tree.map(lambda column: column[:8], split.columns)
         vectors[method] = np.asarray(task.outputs(began, columns).vectors)
     np.testing.assert_allclose(vectors["none"], vectors["gs"], atol=1e-5)

@@ -12,7 +12,7 @@ from cbert.errors import UserError
 from cbert.schema import SPECIAL_VALUES, MultiValued, TokenFeature
 from cbert.tasks import create
 from cbert.training import config as config_lib
-from cbert.training.initialize import Initializer
+from cbert.training.initialize import from_source
 from tests import steps
 from tests.conftest import small
 from tests.models import drawn
@@ -35,7 +35,7 @@ def test_items_and_values_are_matched_by_name(trained, schema, capsys):
     config = small(model__layers=1)
     task = create(config, config_lib.build_model(config, other), other)
     params = drawn(task.model)
-    began = steps.flat(Initializer(str(trained), task.model, other)(params))
+    began = steps.flat(from_source(str(trained), task.model, other)(params))
     known, fresh = best_params(trained), steps.flat(params)
     for name in ("embedding/items", "embedding/bias"):
         np.testing.assert_array_equal(began[name][:-2], known[name][:10:-1])
@@ -68,7 +68,7 @@ def test_features_in_another_order_give_what_they_gave(trained, schema, data_dir
         create(config, config_lib.build_model(config, one), one) for one in (schema, other)
     )
     fresh = drawn(task.model)
-    began = Initializer(str(trained), task.model, other)(fresh)
+    began = from_source(str(trained), task.model, other)(fresh)
     known = traverse_util.unflatten_dict(best_params(trained), sep="/")
     rows = prepared.load(data_dir, config.data.name, "validation", schema).columns
     turned = prepared.load(data_dir, config.data.name, "validation", other).columns
@@ -87,4 +87,4 @@ def test_a_directory_that_is_no_run_is_refused(schema, tmp_path):
     config = small(model__layers=1)
     task = create(config, config_lib.build_model(config, schema), schema)
     with pytest.raises(UserError, match="is not a run's work directory"):
-        Initializer(str(tmp_path), task.model, schema)
+        from_source(str(tmp_path), task.model, schema)

@@ -25,9 +25,10 @@ from cbert.model.encoder import HIDDEN_STATES
 from cbert.model.heads import HiddenStatesHead
 from cbert.schema import PAD_ITEM, TEXT, Schema
 from cbert.tasks.prediction import length_batches
-from cbert.training import checkpoint, initialize
+from cbert.training import checkpoint
 from cbert.training import config as config_lib
 from cbert.training import workdir as workdir_lib
+from cbert.training.from_hugging_face import HUGGING_FACE, read_folder
 
 CLS, MEAN, TOKENS = "cls", "mean", "tokens"
 POOLINGS = (CLS, MEAN, TOKENS)
@@ -93,15 +94,13 @@ def frozen_pretrained(source: str, schema: Schema) -> FrozenModel:
     Raises:
       UserError: the folder is not what it must be, or the data are of another vocabulary.
     """
-    if not source.startswith(initialize.HUGGING_FACE):
+    if not source.startswith(HUGGING_FACE):
         raise UserError(
-            f"init_from is {source!r}; give {initialize.HUGGING_FACE} and the folder of a model"
+            f"init_from is {source!r}; give {HUGGING_FACE} and the folder of a model"
         )
-    folder = pathlib.Path(source.removeprefix(initialize.HUGGING_FACE)).expanduser()
-    pretrained = huggingface.read(folder)
     if schema.kind != TEXT:
-        raise UserError(f"{folder} is a model of texts, and the data are none; use a run")
-    initialize.check_vocabulary(folder, pretrained, schema)
+        raise UserError(f"{source} is a model of texts, and the data are none; use a run")
+    pretrained = read_folder(source, schema)
     head = HiddenStatesHead(pretrained.config)
     model = text_bert.build(pretrained.config, "none", (), pretrained.sizes, head)
     fresh = jax.device_get(parameter_tree.initialize(model, jax.random.key(0)))

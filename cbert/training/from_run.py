@@ -1,0 +1,176 @@
+"""A run that begins with the parameters of another one."""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping
+
+import jax
+import ml_collections
+import numpy as np
+from flax import traverse_util
+
+from cbert.errors import UserError
+from cbert.model import parameter_tree
+from cbert.model.config import check_same
+from cbert.model.parameter_tree import Model, Params
+from cbert.schema import TEXT, Feature, Schema
+from cbert.training import checkpoint, named_rows
+from cbert.training import config as config_lib
+from cbert.training import workdir as workdir_lib
+from cbert.training.initial_parameters import CLASSIFIER, print_use
+from cbert.training.named_rows import NamedRows
+
+POSITIONS = ("embedding", "positions")
+TRANSFORM = "transform"
+
+Path = tuple[str, ...]
+
+
+class FromRun:
+    """Puts the best parameters of another run in place of fresh ones.
+
+    They are matched by path and shape, and the rows of items and of a feature's values by name.
+    What the other run does not know begins anew.
+    """
+
+    def __init__(self, source: str, model: Model, schema: Schema) -> None:
+        """Reads the parameters.
+
+        Args:
+          source: The other run's work directory.
+          model: The model of the run that begins.
+          schema: The schema of its data.
+
+        Raises:
+          UserError: the directory is not what it must be, or has another vocabulary.
+        """
+        self._source, self._model = source, model
+        workdir = pathlib.Path(source).expanduser()
+        config, theirs = _read_schema(workdir, schema)
+        self._theirs = config_lib.build_model(config, theirs)
+        self._known = _read_params(workdir, self._theirs)
+        self._changed = _changed(theirs, schema)
+        self._tables: dict[Path, tuple[NamedRows, int]] = {**named_rows.tables(theirs, schema)}
+        if (entries := named_rows.context(theirs, schema)) is not None:
+            kernels = _context_kernels(config, theirs)
+            self._tables |= dict.fromkeys(kernels, (entries, 0))
+
+    def __call__(self, params: Params) -> Params:
+        """The parameters with the known ones in place, on the host."""
+        fresh = jax.device_get(params)
+        self._check_choices(fresh)
+        joined, not_found, unused = _join(fresh, self._known, self._changed, self._tables)
+        unmatched = {*not_found, *unused}
+        lines = [
+            rows.line()
+            for path, (rows, _) in self._tables.items()
+            if "/".join(path) not in unmatched
+        ]
+        print_use(self._source, joined, not_found, unused, lines)
+        return jax.tree.map(np.asarray, joined)
+
+    def _check_choices(self, params: Params) -> None:
+        """Refuses another model of the same shapes, in which the parameters would mean less."""
+        fields = ["heads", "activation", "norm_epsilon"]
+        if TRANSFORM in params and any(path[0] == TRANSFORM for path in self._known):
+            fields.append("transform_activation")
+        ours, theirs = self._model.encoder.config, self._theirs.encoder.config
+        check_same(fields, ours, theirs, f"that of {self._source}")
+
+
+def _read_schema(
+    workdir: pathlib.Path, schema: Schema
+) -> tuple[ml_collections.ConfigDict, Schema]:
+    """The config and the schema of a run; refuses another vocabulary or normaliser of texts."""
+    config, theirs = workdir_lib.read(workdir)
+    other = "vocabulary" if theirs.items != schema.items else "normaliser"
+    differ = (theirs.items, theirs.tokenizer) != (schema.items, schema.tokenizer)
+    if differ and TEXT in (theirs.kind, schema.kind):
+        raise UserError(
+            f"the data have another {other} than {workdir}; prepare them with "
+            f"vocabulary={workdir / workdir_lib.SCHEMA}"
+        )
+    return config, theirs
+
+
+def _read_params(workdir: pathlib.Path, model: Model) -> dict[Path, np.ndarray]:
+    """The best parameters of a run."""
+    shapes = parameter_tree.shapes(model)
+    with checkpoint.Checkpoints(workdir, read_only=True) as checkpoints:
+        on_host = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), shapes)
+        _, params = checkpoints.restore_params(checkpoint.BEST, on_host)
+    return traverse_util.flatten_dict(params)
+
+
+def _context_kernels(config: ml_collections.ConfigDict, schema: Schema) -> list[Path]:
+    """The kernels by which the context vector is multiplied: a wider one makes them longer.
+
+    A feature's own kernel is none of them, though it is as long where there is one feature.
+    """
+    if not schema.features:
+        return []
+    first, *others = schema.features
+    wider = dataclasses.replace(first, width=first.width + 1)
+    both = [
+        traverse_util.flatten_dict(parameter_tree.shapes(config_lib.build_model(config, one)))
+        for one in (schema, dataclasses.replace(schema, features=(wider, *others)))
+    ]
+    return [
+        path
+        for path, leaf in both[0].items()
+        if leaf.shape[:1] == (schema.context_width,)
+        and both[1][path].shape[:1] == (schema.context_width + 1,)
+        and f"feature_{first.name}" not in path
+    ]
+
+
+def _changed(theirs: Schema, schema: Schema) -> set[str]:
+    """The modules whose rows mean something else in another schema.
+
+    Tokens of a feature whose values alone differ stay, for their table is matched by name.
+    """
+    features = {feature.name: feature for feature in schema.features}
+    by_name = named_rows.features(theirs, schema)
+    changed = {
+        f"feature_{feature.name}"
+        for feature in theirs.features
+        if feature.name not in by_name and not _is_same(features.get(feature.name), feature)
+    }
+    same_target = theirs.target == schema.target or (
+        theirs.target is not None
+        and schema.target is not None
+        and theirs.target.values == schema.target.values
+    )
+    if not same_target:
+        changed.add(CLASSIFIER)
+    return changed
+
+
+def _is_same(own: Feature | None, theirs: Feature) -> bool:
+    """Returns whether two features are equal, however long their lists are."""
+    return own is not None and own.with_entries(1) == theirs.with_entries(1)
+
+
+def _join(
+    params: Params,
+    known: dict[Path, np.ndarray],
+    changed: set[str],
+    tables: Mapping[Path, tuple[NamedRows, int]],
+) -> tuple[Params, tuple[str, ...], tuple[str, ...]]:
+    """The parameters with the known ones; the names of fresh ones and of those not used."""
+    flat = traverse_util.flatten_dict(params)
+    used = set()
+    for path in flat.keys() & known.keys():
+        values = known[path]
+        if path == POSITIONS:  # Shorter texts take the first positions.
+            values = values[: len(flat[path])]
+        if path in tables and values.shape[1:] == flat[path].shape[1:]:
+            rows, special = tables[path]
+            flat[path] = rows.fill(flat[path], values, special)
+            used.add(path)
+        elif values.shape == flat[path].shape and not changed & set(path):
+            flat[path] = values
+            used.add(path)
+    not_found = tuple(sorted("/".join(path) for path in flat.keys() - used))
+    unused = tuple(sorted("/".join(path) for path in known.keys() - used))
+    return traverse_util.unflatten_dict(flat), not_found, unused
