@@ -143,7 +143,7 @@ def _peer_batch(
     is_text = schema.kind == TEXT
     codes = np.maximum(split.items[rows, :length], 0).astype(np.int64)
     shown = np.arange(length) < split.lengths[rows][:, None]
-    masked, _ = task_class(config).scored(config, schema, length)
+    masked, _ = task_class(config).positions_and_candidates(config, schema, length)
     # The last in order are padding and [CLS], the first position of a text.
     order = np.where(shown, random.random(codes.shape), 2)
     order[:, 0] += is_text

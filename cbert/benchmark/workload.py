@@ -128,7 +128,9 @@ def operations(config: ml_collections.ConfigDict, schema: Schema, length: float)
     two forward passes.
     """
     model = config_lib.build_model(config, schema)
-    read, candidates = task_class(config).scored(config, schema, round(length))
+    read, candidates = task_class(config).positions_and_candidates(
+        config, schema, round(length)
+    )
     scored = config.train.sampled_items or candidates
     scoring = read * (config.model.item_dimension or config.model.dimension) * scored
     return 3 * 2 * (cost.multiply_adds(model, length, read) + scoring)

@@ -104,16 +104,16 @@ class Task(Protocol):
 
     @classmethod
     def build_model(
-        cls, config: ModelConfig, method: str, options: Any, schema: Schema, own: Any
+        cls, config: ModelConfig, method: str, method_options: Any, schema: Schema, options: Any
     ) -> Any:
         """The model of this task, for data of that schema.
 
         Args:
           config: Sizes and open choices.
           method: Name of the conditioning method.
-          options: The method's own section; None for its defaults.
+          method_options: The method's own section; None for its defaults.
           schema: The data's schema.
-          own: The task's own section, None where it has none.
+          options: The task's own section, None where it has none.
 
         Raises:
           UserError: the task does not fit the data, or the method cannot be had.
@@ -121,7 +121,7 @@ class Task(Protocol):
         ...
 
     @classmethod
-    def scored(
+    def positions_and_candidates(
         cls, config: ml_collections.ConfigDict, schema: Schema, length: int
     ) -> tuple[int, int]:
         """How many positions of an example are scored, against how many values each."""
@@ -134,7 +134,7 @@ class Task(Protocol):
         model: Any,
         schema: Schema,
         train: Split | None,
-        own: Any,
+        options: Any,
     ) -> Self:
         """The task of a checked config; without a training split it can only predict."""
         ...

@@ -32,7 +32,7 @@ class Classification(TextTask):
     shown: ClassVar[tuple[str, ...]] = ("cross_entropy", "accuracy", "macro_f1")
 
     @classmethod
-    def head(cls, config: ModelConfig, schema: Schema, own: None) -> ClassificationHead:
+    def head(cls, config: ModelConfig, schema: Schema, options: None) -> ClassificationHead:
         """Logits of the labels, from the pooled first position."""
         return ClassificationHead(config, len(schema.known_target.values))
 

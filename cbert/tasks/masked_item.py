@@ -66,7 +66,12 @@ class MaskedItem:
 
     @classmethod
     def build_model(
-        cls, config: ModelConfig, method: str, options: Any, schema: Schema, own: None
+        cls,
+        config: ModelConfig,
+        method: str,
+        method_options: Any,
+        schema: Schema,
+        options: None,
     ) -> ContextualBert:
         """The model of the task; raises `UserError` for data of texts."""
         if schema.kind == TEXT:
@@ -74,10 +79,10 @@ class MaskedItem:
                 "task.name is 'masked_item', but the data are texts; use a task of texts, such "
                 "as masked_language"
             )
-        return contextual_bert.build(config, method, schema, options)
+        return contextual_bert.build(config, method, schema, method_options)
 
     @classmethod
-    def scored(
+    def positions_and_candidates(
         cls, config: ml_collections.ConfigDict, schema: Schema, length: int
     ) -> tuple[int, int]:
         """The masked items of a training example of that length, and their candidates."""
@@ -90,7 +95,7 @@ class MaskedItem:
         model: ContextualBert,
         schema: Schema,
         train: Split | None = None,
-        own: None = None,
+        options: None = None,
     ) -> "MaskedItem":
         """The task of a checked config; see `tasks.create`."""
         masking, expected = masking_of(config), 1.0

@@ -84,22 +84,22 @@ class MaskedLanguage(TextTask):
 
     @classmethod
     def head(
-        cls, config: ModelConfig, schema: Schema, own: MaskedLanguageConfig
+        cls, config: ModelConfig, schema: Schema, options: MaskedLanguageConfig
     ) -> PretrainingHead:
         """BERT's pretraining head; raises `UserError` where pairs are asked for and absent."""
         target = schema.target
         has_pairs = (
             target and target.kind == LABEL and set(target.values) == {IS_NEXT, NOT_NEXT}
         )
-        if own.next_sentence and not has_pairs:
+        if options.next_sentence and not has_pairs:
             raise UserError(
                 "task.masked_language.next_sentence is true, but the data's labels are not "
                 f"{IS_NEXT} and {NOT_NEXT}; set it to false, or prepare pairs of sentences"
             )
-        return PretrainingHead(config, len(schema.items), own.next_sentence)
+        return PretrainingHead(config, len(schema.items), options.next_sentence)
 
     @classmethod
-    def scored(
+    def positions_and_candidates(
         cls, config: ml_collections.ConfigDict, schema: Schema, length: int
     ) -> tuple[int, int]:
         """The masked tokens of a training example of that length, and their candidates."""
@@ -113,17 +113,17 @@ class MaskedLanguage(TextTask):
         model: TextBert,
         schema: Schema,
         train: Split | None,
-        own: MaskedLanguageConfig,
+        options: MaskedLanguageConfig,
     ) -> "MaskedLanguage":
         """The task of a checked config; see `tasks.create`."""
         expected = 1.0
         if train is not None:
             shown = np.where(eligible(train.items, schema), train.items, -1)
-            expected = expected_count(shown, Masking(RATE, own.mask_rate), train.weights)
+            expected = expected_count(shown, Masking(RATE, options.mask_rate), train.weights)
             if not expected:
                 raise UserError("no training text has a token; prepare other data")
         common = cls.common(config, model, schema, train)
-        return cls(*common, options=own, expected_count=expected)
+        return cls(*common, options=options, expected_count=expected)
 
     @property
     def masking(self) -> Masking:

@@ -38,7 +38,7 @@ class MultiLabel(TextTask):
     shown: ClassVar[tuple[str, ...]] = ("cross_entropy", "exact_match", "micro_f1")
 
     @classmethod
-    def head(cls, config: ModelConfig, schema: Schema, own: None) -> ClassificationHead:
+    def head(cls, config: ModelConfig, schema: Schema, options: None) -> ClassificationHead:
         """A logit for each label."""
         return ClassificationHead(config, len(schema.known_target.values))
 

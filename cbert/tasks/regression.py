@@ -32,7 +32,7 @@ class Regression(TextTask):
     shown: ClassVar[tuple[str, ...]] = ("squared_error", "absolute_error")
 
     @classmethod
-    def head(cls, config: ModelConfig, schema: Schema, own: None) -> ClassificationHead:
+    def head(cls, config: ModelConfig, schema: Schema, options: None) -> ClassificationHead:
         """One value, from the pooled first position."""
         return ClassificationHead(config, 1)
 

@@ -60,12 +60,12 @@ class Span(TextTask):
     Config: ClassVar[type | None] = SpanConfig
 
     @classmethod
-    def head(cls, config: ModelConfig, schema: Schema, own: SpanConfig) -> SpanHead:
+    def head(cls, config: ModelConfig, schema: Schema, options: SpanConfig) -> SpanHead:
         """Logits of the first and the last token."""
         return SpanHead(config)
 
     @classmethod
-    def scored(
+    def positions_and_candidates(
         cls, config: ml_collections.ConfigDict, schema: Schema, length: int
     ) -> tuple[int, int]:
         """Every position is scored twice."""
@@ -78,11 +78,11 @@ class Span(TextTask):
         model: TextBert,
         schema: Schema,
         train: Split | None,
-        own: SpanConfig,
+        options: SpanConfig,
     ) -> "Span":
         """The task of a checked config; see `tasks.create`."""
         common = cls.common(config, model, schema, train)
-        return cls(*common, max_answer=own.max_answer)
+        return cls(*common, max_answer=options.max_answer)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

@@ -49,12 +49,12 @@ class Tagging(TextTask):
     shown: ClassVar[tuple[str, ...]] = ("cross_entropy", "accuracy", "span_f1")
 
     @classmethod
-    def head(cls, config: ModelConfig, schema: Schema, own: None) -> TaggingHead:
+    def head(cls, config: ModelConfig, schema: Schema, options: None) -> TaggingHead:
         """Logits of the tags at each position."""
         return TaggingHead(config, len(schema.known_target.values))
 
     @classmethod
-    def scored(
+    def positions_and_candidates(
         cls, config: ml_collections.ConfigDict, schema: Schema, length: int
     ) -> tuple[int, int]:
         """Every position of an example is scored, against the tags."""
@@ -78,7 +78,7 @@ class Tagging(TextTask):
         model: TextBert,
         schema: Schema,
         train: Split | None,
-        own: None,
+        options: None,
     ) -> "Tagging":
         """The task of a checked config; see `tasks.create`."""
         expected = 1.0

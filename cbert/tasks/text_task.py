@@ -114,16 +114,16 @@ class TextTask:
 
     @classmethod
     def build_model(
-        cls, config: ModelConfig, method: str, options: Any, schema: Schema, own: Any
+        cls, config: ModelConfig, method: str, method_options: Any, schema: Schema, options: Any
     ) -> TextBert:
         """A text model with the task's head."""
         cls.check_schema(schema)
         sizes = len(schema.items), schema.max_items
-        head = cls.head(config, schema, own)
-        return text_bert.build(config, method, schema.features, sizes, head, options)
+        head = cls.head(config, schema, options)
+        return text_bert.build(config, method, schema.features, sizes, head, method_options)
 
     @classmethod
-    def scored(
+    def positions_and_candidates(
         cls, config: ml_collections.ConfigDict, schema: Schema, length: int
     ) -> tuple[int, int]:
         """One position of an example is scored, against the labels, or for one value."""
@@ -146,7 +146,7 @@ class TextTask:
             )
 
     @classmethod
-    def head(cls, config: ModelConfig, schema: Schema, own: Any) -> TextHead:
+    def head(cls, config: ModelConfig, schema: Schema, options: Any) -> TextHead:
         """The head of the task."""
         raise NotImplementedError
 
@@ -157,7 +157,7 @@ class TextTask:
         model: TextBert,
         schema: Schema,
         train: Split | None,
-        own: Any,
+        options: Any,
     ) -> Self:
         """The task of a checked config; see `tasks.create`."""
         return cls(*cls.common(config, model, schema, train))

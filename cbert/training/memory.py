@@ -85,7 +85,7 @@ def estimate(
     ]
     micro_batches = parallel.device_count() * config.train.accumulate
     train_batch = -(-config.train.batch_size // micro_batches)
-    masked, candidates = task_class(config).scored(config, schema, longest)
+    masked, candidates = task_class(config).positions_and_candidates(config, schema, longest)
     sampled = config.train.sampled_items
     eval_batch = -(-config.eval.batch_size // parallel.local_device_count())
     beside = [
