@@ -25,7 +25,7 @@ def test_training_leaves_out_an_answer_that_was_cut_off(tmp_path):
             return jnp.tile(logits, (2, 1, 1))
 
     task = Fixed(None, schema)
-    loss, metrics = task.loss(None, {**train.columns, "normaliser": 2.0}, {})
+    loss, metrics = task.loss(None, {**train.columns, "divisor": 2.0}, {})
     both = jax.nn.log_softmax(logits, axis=0)
     own = -(both[5, 0] + both[6, 1]) / 2
     assert float(loss) == pytest.approx(float(own) / 2, rel=1e-5)

@@ -68,7 +68,7 @@ def test_tokens_are_masked_exactly_and_never_special_ones(directory):
     assert (shown == codes)[~masked].all()
     all_tokens = (split.items != PAD_ITEM).sum(1) - 2
     expected = np.maximum(np.floor(all_tokens * 0.4 + 0.5), 1).mean()
-    assert batch["normaliser"] == pytest.approx(64 * expected)
+    assert batch["divisor"] == pytest.approx(64 * expected)
 
 
 def test_words_are_masked_whole_and_no_more_than_fit():

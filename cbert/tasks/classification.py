@@ -52,7 +52,7 @@ class Classification(TextTask):
         """Cross-entropy of the labels in nats; a label that is not known adds nothing."""
         logits = self.outputs(params, batch, rngs=rngs)
         total, count = sum_cross_entropy(logits, batch["label"], batch)
-        return total / batch["normaliser"], {"loss": (total, count)}
+        return total / batch["divisor"], {"loss": (total, count)}
 
     def queries(self, split: Split, masking: str) -> ExampleQueries:
         """Every example whose label is known, whatever `masking` says."""

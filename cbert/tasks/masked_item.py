@@ -134,7 +134,7 @@ class MaskedItem:
             "positions": positions,
             "targets": targets,
             "weights": weighted(weights, examples.columns),
-            "normaliser": examples.batch_size * self.expected_count,
+            "divisor": examples.batch_size * self.expected_count,
         }
         if self.sampled_items:
             # Every device draws the same items.
@@ -173,7 +173,7 @@ class MaskedItem:
         else:
             losses = plain_cross_entropy(vectors, table, bias, targets)
         total = (losses * weights).sum()
-        return total / batch["normaliser"], {"loss": (total, weights.sum())}
+        return total / batch["divisor"], {"loss": (total, weights.sum())}
 
     def queries(self, split: Split, masking: str) -> ItemQueries:
         """Every item of an example in turn (`each`) or one of them (`one`).

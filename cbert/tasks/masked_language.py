@@ -167,8 +167,8 @@ class MaskedLanguage(TextTask):
             "positions": positions,
             "targets": targets,
             "weights": weighted(weights, batch),
-            "normaliser": examples.batch_size * self.expected_count,
-            "pairs": batch["normaliser"],
+            "divisor": examples.batch_size * self.expected_count,
+            "pairs": batch["divisor"],
         }
 
     def loss(
@@ -186,7 +186,7 @@ class MaskedLanguage(TextTask):
         losses = of_tokens(vectors, outputs.table, outputs.bias, targets)
         total = (losses * weights).sum()
         metrics = {"loss": (total, weights.sum())}
-        loss = total / batch["normaliser"]
+        loss = total / batch["divisor"]
         if self.options.next_sentence:
             labels = self._next_sentence_labels(batch["label"])
             total, count = sum_cross_entropy(outputs.next_sentence, labels, batch)

@@ -65,7 +65,7 @@ class MultiLabel(TextTask):
         labels = batch["labels"]
         losses = self._cross_entropy(self.outputs(params, batch, rngs=rngs), labels)
         total, count = sum_known(losses, labels[:, 0] >= 0, batch)
-        return total / batch["normaliser"], {"loss": (total, count)}
+        return total / batch["divisor"], {"loss": (total, count)}
 
     def queries(self, split: Split, masking: str) -> ExampleQueries:
         """Every example whose labels are known, whatever `masking` says."""

@@ -56,7 +56,7 @@ class Regression(TextTask):
         predicted = self.outputs(params, batch, rngs=rngs)[:, 0]
         errors = predicted - jnp.where(known, true, predicted)
         total, count = sum_known(errors**2 / 2, known, batch)
-        return total / batch["normaliser"], {"loss": (total, count)}
+        return total / batch["divisor"], {"loss": (total, count)}
 
     def queries(self, split: Split, masking: str) -> ExampleQueries:
         """Every example whose number is known, whatever `masking` says."""

@@ -121,7 +121,7 @@ class Span(TextTask):
         known = batch["start"] != text_columns.CUT_OFF
         losses = self._nats(batch, *self._log_probabilities(params, batch, rngs))
         total, count = sum_known(losses, known, batch)
-        return total / batch["normaliser"], {"loss": (total, count)}
+        return total / batch["divisor"], {"loss": (total, count)}
 
     def queries(self, split: Split, masking: str) -> ExampleQueries:
         """Every example, whatever `masking` says, with the characters of its tokens.

@@ -37,12 +37,12 @@ class Tagging(TextTask):
     and accuracy. Spans of tags that are not in the schema count as missed.
 
     Attributes:
-      expected_count: Mean number of tagged words an example in the whole training split, where
+      tagged_words: Mean number of tagged words an example in the whole training split, where
         examples count by their weights. The loss is divided by this constant, so grouping by
         length leaves its expectation as it is.
     """
 
-    expected_count: float = 1.0
+    tagged_words: float = 1.0
 
     name: ClassVar[str] = "tagging"
     target: ClassVar[str | None] = TAGS
@@ -87,7 +87,7 @@ class Tagging(TextTask):
             expected = float(np.average(tagged, weights=train.weights))
             if not expected:
                 raise UserError("no training text has tags; prepare other data")
-        return cls(*cls.common(config, model, schema, train), expected_count=expected)
+        return cls(*cls.common(config, model, schema, train), tagged_words=expected)
 
     def loss(
         self, params: Any, batch: Batch, rngs: Mapping[str, Array]
@@ -95,7 +95,7 @@ class Tagging(TextTask):
         """Cross-entropy of the words' tags in nats, divided by the constant."""
         logits = self.outputs(params, batch, rngs=rngs)
         total, count = sum_cross_entropy(logits, batch["tags"], batch)
-        return total / (batch["normaliser"] * self.expected_count), {"loss": (total, count)}
+        return total / (batch["divisor"] * self.tagged_words), {"loss": (total, count)}
 
     def queries(self, split: Split, masking: str) -> ExampleQueries:
         """Every example with tags, whatever `masking` says; it weighs its words of known tags.

@@ -182,8 +182,8 @@ class TextTask:
         """The columns of the examples, with context features dropped."""
         _, context_key = keys
         context = dropped_context(context_key, examples, self.context_dropout, self.schema)
-        normaliser = examples.batch_size * self.mean_weight
-        return {**examples.columns, "context": context, "normaliser": normaliser}
+        divisor = examples.batch_size * self.mean_weight
+        return {**examples.columns, "context": context, "divisor": divisor}
 
     def outputs(
         self,
