@@ -11,7 +11,8 @@ import pytest
 from cbert.model.config import ModelConfig
 from cbert.model.context import NumericalProjection
 from cbert.schema import PAD_ITEM
-from tests.conftest import some
+from cbert.training import config as config_lib
+from tests.conftest import small, some
 from tests.models import SMALL, batch, build, encode, initialized, made
 
 
@@ -140,3 +141,17 @@ def test_a_long_vector_begins_as_large_as_an_embedding():
         module = NumericalProjection(config, 64)
         (embedding, _), _ = module.init_with_output(jax.random.key(0), values, None)
         assert 0.7 < np.square(embedding).sum(axis=1).mean() < 1.4
+
+
+@pytest.mark.parametrize(
+    ("method", "overrides", "reads"),
+    [
+        ("none", {}, False),
+        ("gsu", {}, True),
+        ("gsu", {"model__constant_context": True}, False),
+        ("gsu_bi", {}, True),
+        ("gsu_bi", {"model__gsu_bi__context": False}, False),
+    ],
+)
+def test_whether_what_a_model_says_depends_on_the_context(method, overrides, reads):
+    assert config_lib.reads_context(small(method, **overrides)) is reads
