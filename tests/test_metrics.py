@@ -136,8 +136,15 @@ def test_too_many_values_are_refused_before_their_slices_take_memory():
     day = Categorical("day", 4, ("mon",))
     contexts = [json.dumps({"day": f"the {n}th"}) for n in range(1001)]
     assert len(breakdown.by_feature(contexts[1:], day)) == 1000
-    with pytest.raises(UserError, match="day has 1,001 values in these examples, and slices"):
+    with pytest.raises(UserError, match="day: 1,001 values in these examples, and slices are"):
         breakdown.by_feature(contexts, day)
+    # A history is sliced by its length, however many items there are.
+    bought = [json.dumps({"bought": [f"item {n}"] * (1 + n % 2)}) for n in range(1001)]
+    slices = breakdown.by_feature(bought, History("bought", 4))
+    assert {label: int(inside.sum()) for label, inside in slices.items()} == {
+        "1 items": 501,
+        "2 items": 500,
+    }
 
 
 SCHEMA = Schema(SET, 3, ("a", "b", "c"), (3, 2, 2), (Categorical("day", 4, ("mon", "tue")),))

@@ -12,7 +12,6 @@ from cbert.errors import UserError
 from cbert.schema import Feature
 
 MISSING, EMPTY = "(missing)", "(empty)"
-MOST_VALUES = 1000  # Each slice is an array as long as the split.
 
 
 def check(feature: Feature) -> None:
@@ -32,17 +31,13 @@ def by_feature(contexts: Sequence[str], feature: Feature) -> dict[str, np.ndarra
       feature: The feature to slice by; it must be discrete.
 
     Raises:
-      UserError: the feature has more than `MOST_VALUES` values in these examples.
+      UserError: the feature has too many values in these examples.
     """
     column = [json.loads(context).get(feature.name) for context in contexts]
-    lists = (value if isinstance(value, list) else [value] for value in column)
-    values = {value for each in lists for value in each if isinstance(value, str)}
-    if len(values) > MOST_VALUES:
-        raise UserError(
-            f"{feature.name} has {len(values):,} values in these examples, and slices are for "
-            f"at most {MOST_VALUES:,}; use another feature"
-        )
-    slices = dict(feature.slices(column))
+    try:
+        slices = dict(feature.slices(column))
+    except UserError as error:
+        raise UserError(f"{feature.name}: {error}") from None
     held = np.zeros(len(column), bool)
     for inside in slices.values():
         held |= inside

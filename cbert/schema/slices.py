@@ -7,15 +7,27 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cbert.errors import UserError
+
 RANGES = 4
+MOST_VALUES = 1000  # Each value's slice is an array as long as the split.
 
 
 def by_value(lists: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
-    """Each string to `bool [M]`, whether an example's list holds it."""
+    """Each string to `bool [M]`, whether an example's list holds it.
+
+    Raises:
+      UserError: there are more than `MOST_VALUES` of them.
+    """
     rows: dict[str, list[int]] = {}
     for row, values in enumerate(lists):
         for value in values:
             rows.setdefault(value, []).append(row)
+    if len(rows) > MOST_VALUES:
+        raise UserError(
+            f"{len(rows):,} values in these examples, and slices are for at most "
+            f"{MOST_VALUES:,}; use another feature"
+        )
     slices = {value: np.zeros(len(lists), bool) for value in sorted(rows)}
     for value, inside in slices.items():
         inside[rows[value]] = True
