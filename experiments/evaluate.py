@@ -118,18 +118,21 @@ def _print(
             print(f"\n{printable(workdir)}")
             importance = summaries[workdir]["feature_importance"]
             print(compare.format_feature_importance(importance, metrics[0]))
-    if baselines.WITHOUT_CONTEXT in baseline_results:
-        print("\n" + _shares(results, baseline_results))
+    if shares := _shares(results, baseline_results):
+        print("\n" + align([["", "share of the context's worth"], *shares]))
 
 
-def _shares(results: dict[str, Any], baseline_results: dict[str, Any]) -> str:
-    """A table of how much of what the context is worth each run has made use of."""
+def _shares(results: dict[str, Any], baseline_results: dict[str, Any]) -> list[list[str]]:
+    """How much of what the context is worth each run has made use of; empty if not known."""
+    if baselines.WITHOUT_CONTEXT not in baseline_results:
+        return []
     optima = [baseline_results[name]["cross_entropy"]["mean"] for name in baselines.OPTIMA]
     shares = []
     for name, result in results.items():
         share = compare.share_of_worth(result["cross_entropy"]["mean"], *optima)
-        shares.append([name, "" if share is None else f"{share:.1%}"])
-    return align([["", "share of the context's worth"], *shares])
+        if share is not None:
+            shares.append([name, f"{share:.1%}"])
+    return shares
 
 
 if __name__ == "__main__":

@@ -14,7 +14,13 @@ import cbert
 from cbert.errors import UserError
 from cbert.evaluation import evaluate, evaluation_files
 from cbert.evaluation.evaluate import EvaluationOptions
-from cbert.inference import card, exported_functions, huggingface_export, stablehlo
+from cbert.inference import (
+    card,
+    export_directory,
+    exported_functions,
+    huggingface_export,
+    stablehlo,
+)
 from cbert.inference.queries import Query
 from cbert.model import parameter_tree
 from cbert.model.conditioning import NAMES
@@ -110,6 +116,21 @@ def test_every_method_takes_rows_that_are_a_symbol(method, schema, train_split):
     assert vectors.shape == (rows, 1, 16)
 
 
+def test_an_older_card_says_by_its_config_whether_the_context_is_read(exported, tmp_path):
+    shutil.copytree(exported, tmp_path / "older")
+    older = json.loads((exported / "card.json").read_text())
+    del older["uses_context"]
+    for method, constant, reads in (
+        ("gs", False, True),
+        ("gs", True, False),
+        ("none", False, False),
+    ):
+        older["config"]["model"] |= {"method": method, "constant_context": constant}
+        (tmp_path / "older" / "card.json").write_text(json.dumps(older))
+        read = export_directory.read_card(tmp_path / "older", "stablehlo")
+        assert read["uses_context"] is reads
+
+
 def test_the_card(exported, trained, predictor):
     written = json.loads((exported / "card.json").read_text())
     expected = "gsu", predictor.step, jax.__version__
@@ -125,6 +146,7 @@ def test_the_card(exported, trained, predictor):
     config = json.loads((trained / "config.json").read_text())
     config["data"]["dir"] = ""
     assert written["config"] == config
+    assert written["uses_context"] is True
     names = {path.name for path in exported.iterdir()}
     assert set(written["sha256"]) == names - {"card.json"}
     assert names == {

@@ -13,6 +13,7 @@ import pytest
 import scipy.stats
 from matplotlib import image
 
+from cbert.evaluation.compare import share_of_worth
 from cbert.report import report_data, writers
 from tests.report_runs import BASELINES, TIME, VALUES, importance, write_run
 
@@ -199,6 +200,11 @@ def test_the_tables_show_the_same_numbers(sweep):
     assert "| +0.2000 ± 0.0000 | +0.2000 ± 0.0000 |\n" in markdown
     assert "gsu, seed 1: no run, but 2 other variants have one" in markdown
     assert "none-0: evaluated without feature importance" in markdown
+
+
+def test_a_context_that_is_worth_nothing_has_no_shares():
+    assert share_of_worth(4.0, 5.0, 3.0) == 0.5
+    assert share_of_worth(4.0, 3.0, 3.0) is None
 
 
 def test_the_share_of_the_contexts_worth_by_hand(sweep):

@@ -1,12 +1,15 @@
 """What a config file's `sweep()` may return, and how the processes of a run may be started."""
 
+import pathlib
 import re
 
 import pytest
+from absl import flags
 
 from cbert import parallel
 from cbert.errors import UserError
 from cbert.training import config_file
+from experiments import job_commands
 
 
 @pytest.mark.parametrize(
@@ -52,3 +55,10 @@ def test_processes_that_cannot_meet(monkeypatch, given, tasks, message):
     monkeypatch.setenv("SLURM_STEP_ID", "0")
     with pytest.raises(UserError, match=re.escape(message)):
         parallel.connect(*given)
+
+
+def test_directories_with_commas_are_one_value_of_a_list_each():
+    paths = [pathlib.Path("runs/a,b"), pathlib.Path('runs/"c"'), pathlib.Path("runs/d")]
+    written = job_commands.evaluate("test", False, paths)
+    (value,) = [one.partition("=")[2] for one in written if one.startswith("--workdir=")]
+    assert flags.ListParser().parse(value) == [str(path) for path in paths]

@@ -153,6 +153,16 @@ def test_splits_in_which_nothing_is_known(directory, task_class, target, column)
     assert without("train") == {}
     untuned = without("validation")
     assert untuned
-    for predictions in untuned.values():
-        for values in predictions.values():
+    # It is as if there were no such split.
+    absent = task_baselines.predictions(
+        task,
+        lambda name: None if name == "validation" else load(directory, target, name)[0],
+        schema,
+        split,
+        queries,
+    )
+    assert untuned.keys() == absent.keys()
+    for name, predictions in untuned.items():
+        for column, values in predictions.items():
             assert np.isfinite(values).all()
+            np.testing.assert_array_equal(values, absent[name][column])

@@ -5,10 +5,12 @@ import json
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 import pytest
 
 from cbert.errors import UserError
+from cbert.inference import token_readers
 from cbert.inference.text_checks import TextChecker
 from cbert.inference.text_queries import TextQuery
 from cbert.tasks import create
@@ -293,3 +295,9 @@ def test_a_model_without_context_is_explained_by_zeros():
         predictor.embed(["a"], pooling="max")
     with pytest.raises(UserError, match="contexts must be a list of as many"):
         predictor.embed(["a"], contexts=[])
+
+
+def test_a_task_of_ones_own_has_no_predictor_yet():
+    config = ml_collections.ConfigDict({"task": {"name": "own"}})
+    with pytest.raises(UserError, match="the task own has no predictor; evaluate its run"):
+        token_readers.create(config, None, None)

@@ -14,9 +14,13 @@ def gather_rows(
     columns: dict[str, Any], rows: jax.Array | np.ndarray, length: int
 ) -> dict[str, Any]:
     """The columns of some examples, those of tokens cut to the padded length."""
-    taken = jax.tree.map(lambda column: column[rows], columns)
-    cut = {name: taken[name][:, :length] for name in TOKEN_COLUMNS if name in taken}
-    return {**taken, **cut}
+    return cut_tokens(jax.tree.map(lambda column: column[rows], columns), length)
+
+
+def cut_tokens(columns: dict[str, Any], length: int) -> dict[str, Any]:
+    """The columns with those of tokens, `[..., L]`, cut to the padded length."""
+    cut = {name: columns[name][..., :length] for name in TOKEN_COLUMNS if name in columns}
+    return {**columns, **cut}
 
 
 class InMemory:

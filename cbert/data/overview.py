@@ -18,7 +18,7 @@ class Overview:
       items: How often each item occurs in all splits.
       observed: How many records have a value of each feature, in the order in which the
         features first appeared.
-      held_out: How often each string of a feature occurs outside training.
+      held_out: In how many examples outside training each string of a feature occurs.
       extremes: The least and the largest number of a feature outside training, each with the
         id of its record.
     """

@@ -10,7 +10,7 @@ from cbert import parallel
 from cbert.config import LARGEST
 from cbert.data import in_memory
 from cbert.data.batching import BLOCK, Batches
-from cbert.data.columns import TOKEN_COLUMNS, Split
+from cbert.data.columns import Split
 
 # Reading waits for the disk and for memory to be copied, so few threads are enough.
 THREADS = 2
@@ -73,8 +73,7 @@ class _Steps:
         taken = jax.tree.map(
             lambda column: column.take(own.reshape(len(own), -1), axis=0), self._columns
         )
-        cut = {name: taken[name][..., :length] for name in TOKEN_COLUMNS if name in taken}
-        return {**taken, **cut}
+        return in_memory.cut_tokens(taken, length)
 
 
 def _read_ahead(steps: _Steps, first: int) -> Iterator[dict[str, Any]]:

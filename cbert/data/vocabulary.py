@@ -58,7 +58,7 @@ def options_beside(path: pathlib.Path) -> TokenizerOptions | None:
     """What the `tokenizer_config.json` in the folder of a `vocab.txt` says, if there is one.
 
     Raises:
-      UserError: it cannot be read, or says nothing that can be true.
+      UserError: it cannot be read, or one of its options is neither true nor false.
     """
     config = path.parent / TOKENIZER_CONFIG
     if not config.is_file():

@@ -82,8 +82,9 @@ def read_card(directory: str | pathlib.Path, program: str) -> dict[str, Any]:
         card = json.loads(path.read_text(encoding="utf-8"))
         written, sums = card["format"], dict(card["sha256"])
         if written == FORMAT:
-            # Older cards do not say it, and plain BERT has none.
-            card.setdefault("uses_context", card["config"]["model"]["method"] != "none")
+            model = card["config"]["model"]  # Older cards do not say what they read.
+            reads = model["method"] != "none" and not model["constant_context"]
+            card.setdefault("uses_context", reads)
             _ = card["step"]
             # Cards without this field are older than ONNX.
             form = card.get("program", STABLEHLO)

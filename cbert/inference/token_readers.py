@@ -200,5 +200,5 @@ def create(config: ml_collections.ConfigDict, schema: Schema, program: TextProgr
         "tagging": TagReader,
     }
     if task not in readers:
-        raise UserError(f"the task {task} has no predictor; evaluate the run in its place")
+        raise UserError(f"the task {task} has no predictor; evaluate its run instead")
     return readers[task](schema)

@@ -71,7 +71,7 @@ class Placement:
         return self.put_parts(self.parts(tree))
 
     def put_parts(self, tree: Any) -> Any:
-        """A tree that has its shape on the devices, on them."""
+        """Puts a tree on the devices, whose arrays have the shapes that `parts` gives."""
         return jax.device_put(tree, self.shardings(tree))
 
     def to_host(self, tree: Any) -> Any:

@@ -88,7 +88,7 @@ def default_width(values: int) -> int:
 
 
 class ValueCounter:
-    """Counts the values of a token feature."""
+    """Counts the examples that have each value of a token feature."""
 
     def __init__(
         self, feature: type[TokenFeature], name: str, width: int | None, min_count: int

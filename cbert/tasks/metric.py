@@ -65,15 +65,15 @@ class Metric:
 
 @dataclasses.dataclass(frozen=True)
 class CorpusMetrics:
-    """Metrics that are no means over queries, but functions of sums over them, such as an F1.
+    """Metrics as functions of sums over queries: an F1, say, which is no mean over them.
 
     Sums also serve the slices of a split, and the influence of its groups.
 
     Attributes:
       statistics: `float64 [Q, K]`, what each query adds to the sums; it may be sparse.
       measure: Sums `[..., K]` to each metric, `[...]`.
-      means: Names of metrics that are means over queries all the same.
-      weights: What each query weighs in these, `float64 [Q]`.
+      means: The names of those metrics that are means over queries, see `metrics.every`.
+      weights: What each query weighs in the means, `float64 [Q]`.
     """
 
     statistics: Any
