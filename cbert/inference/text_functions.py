@@ -16,9 +16,9 @@ from cbert.model.cross_entropy import all_logits
 from cbert.model.heads import Pretraining
 from cbert.model.text_bert import TextBert
 from cbert.schema import PAD_ITEM, Schema
+from cbert.tasks import text_task
 from cbert.tasks.masked_language import MaskedLanguage
 from cbert.tasks.regression import Regression
-from cbert.tasks.text_task import TextTask
 
 Array = jax.Array
 
@@ -33,13 +33,12 @@ def functions(
       config: Has been checked.
       schema: The data's schema.
     """
-    task = TextTask(model, schema)
 
     def outputs(
         params: Any, tokens: Array, segments: Array, context: dict[str, Array]
     ) -> dict[str, Array]:
         columns = {"items": tokens, "segments": segments, "context": context}
-        made = task.outputs(params, columns)
+        made = text_task.outputs(model, params, columns)
         if isinstance(made, Pretraining):
             if made.next_sentence is None:
                 return {"vectors": made.vectors}

@@ -6,6 +6,8 @@ The encoder knows tokens and context, a head knows what is asked, and a task kno
 Training, evaluation and prediction are written against `Task` alone.
 """
 
+import abc
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, Self
 
@@ -18,7 +20,7 @@ from cbert.data import context_dropout
 from cbert.data.columns import Split
 from cbert.model.config import ModelConfig
 from cbert.schema import Schema
-from cbert.tasks.metric import CorpusMetrics, Metric
+from cbert.tasks.metric import CorpusMetrics, Metric, no_corpus_metrics
 
 Array = jax.Array
 # Metric name to its sum and to the count that the sum is divided by in the end.
@@ -81,28 +83,30 @@ class Queries(Protocol):
     def __len__(self) -> int: ...
 
 
-class Task(Protocol):
-    """One job of a model.
+@dataclasses.dataclass(frozen=True)
+class Task(abc.ABC):
+    """One job of a model. Equal tasks share compiled programs.
+
+    What has a body here suits most tasks; a subclass says the rest.
 
     Attributes:
       model: The Flax module of encoder and head.
+      schema: The data's schema.
       name: Its name in configs and evaluations.
-      metrics: All metrics of an evaluation, in the order of its tables; the first one decides
-        which checkpoint is the best.
       shown: The names of those that a person sees after a validation.
       masks: Whether an evaluation masks something, and `eval.masking` says what.
       Config: Its section `task.<name>` of a config, a frozen dataclass; None for no section.
     """
 
+    model: Any
+    schema: Schema
     name: ClassVar[str]
     shown: ClassVar[tuple[str, ...]]
-    masks: ClassVar[bool]
-    Config: ClassVar[type | None]
-
-    @property
-    def model(self) -> Any: ...
+    masks: ClassVar[bool] = False
+    Config: ClassVar[type | None] = None
 
     @classmethod
+    @abc.abstractmethod
     def build_model(
         cls, config: ModelConfig, method: str, method_options: Any, schema: Schema, options: Any
     ) -> Any:
@@ -118,16 +122,16 @@ class Task(Protocol):
         Raises:
           UserError: the task does not fit the data, or the method cannot be had.
         """
-        ...
 
     @classmethod
+    @abc.abstractmethod
     def positions_and_candidates(
         cls, config: ml_collections.ConfigDict, schema: Schema, length: int
     ) -> tuple[int, int]:
         """How many positions of an example are scored, against how many values each."""
-        ...
 
     @classmethod
+    @abc.abstractmethod
     def create(
         cls,
         config: ml_collections.ConfigDict,
@@ -137,23 +141,24 @@ class Task(Protocol):
         options: Any,
     ) -> Self:
         """The task of a checked config; without a training split it can only predict."""
-        ...
 
     @property
-    def metrics(self) -> tuple[Metric, ...]: ...
+    @abc.abstractmethod
+    def metrics(self) -> tuple[Metric, ...]:
+        """All metrics of an evaluation, in the order of its tables.
 
-    def __hash__(self) -> int:
-        """Equal tasks share compiled programs."""
-        ...
+        The first one decides which checkpoint is the best.
+        """
 
     def constants(self) -> dict[str, Any]:
         """What `batch` needs beside the examples; placed on the devices once."""
-        ...
+        return {}
 
+    @abc.abstractmethod
     def batch(self, keys: Array, examples: Examples) -> Batch:
         """Masks and corrupts: a pure function of two keys `[2]` and this device's examples."""
-        ...
 
+    @abc.abstractmethod
     def loss(
         self, params: Any, batch: Batch, rngs: Mapping[str, Array]
     ) -> tuple[Array, Metrics]:
@@ -163,12 +168,12 @@ class Task(Protocol):
         not by what a batch happens to hold, so that grouping examples by length leaves its
         expectation as it is.
         """
-        ...
 
+    @abc.abstractmethod
     def queries(self, split: Any, masking: str) -> Queries:
         """What an evaluation asks about a split."""
-        ...
 
+    @abc.abstractmethod
     def predict(
         self, params: Any, columns: dict[str, Any], query: dict[str, Array]
     ) -> dict[str, Array]:
@@ -182,42 +187,41 @@ class Task(Protocol):
         Returns:
           Name to values `[Q]`, or `[Q, ...]` where the task's own functions read them.
         """
-        ...
 
+    @abc.abstractmethod
     def metric_values(
         self, predictions: dict[str, np.ndarray], queries: Any
     ) -> dict[str, np.ndarray]:
         """Every metric that is a mean over queries, of every query, `float64 [Q]`."""
-        ...
 
     def corpus_metrics(self, predictions: dict[str, np.ndarray], queries: Any) -> CorpusMetrics:
         """The metrics that are no means over queries."""
-        ...
+        return no_corpus_metrics(len(queries))
 
     def prediction_columns(
         self, predictions: dict[str, np.ndarray], queries: Any
     ) -> dict[str, Any]:
         """The columns of an evaluation's table that hold predictions, `[Q]` each."""
-        ...
+        return predictions
 
     def slices(self, split: Any) -> dict[str, dict[str, np.ndarray]]:
         """Name of a partition to its slices: a label to `bool [M]`, over the examples."""
-        ...
+        return {}
 
+    @abc.abstractmethod
     def table(self, split: Any, queries: Any) -> dict[str, Any]:
         """The columns of an evaluation's table that say what each query asked."""
-        ...
 
+    @abc.abstractmethod
     def read_queries(self, columns: Mapping[str, np.ndarray]) -> Queries:
         """The queries of an evaluation's table, as far as metrics need them."""
-        ...
 
+    @abc.abstractmethod
     def read_predictions(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The predictions of an evaluation's table, as far as metrics need them."""
-        ...
 
     def calibration(
         self, predictions: dict[str, np.ndarray], queries: Any
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """What is right or not, and its probability; None where calibration is not measured."""
-        ...
+        return None

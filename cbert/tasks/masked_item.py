@@ -5,7 +5,7 @@ Legend: B examples, L positions, P masked positions, Q queries, V real items, D 
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -23,10 +23,10 @@ from cbert.model.layers import uses_fast_kernels
 from cbert.model.look_up import look_up
 from cbert.schema import MASK_ITEM, TEXT, Schema
 from cbert.tasks import ranking
-from cbert.tasks.base import Batch, Examples, Metrics, dropped_context
+from cbert.tasks.base import Batch, Examples, Metrics, Task, dropped_context
 from cbert.tasks.losses import weighted
 from cbert.tasks.masked_queries import ONE, ItemQueries, query_each, query_one, read_queries
-from cbert.tasks.metric import CorpusMetrics, Metric, no_corpus_metrics
+from cbert.tasks.metric import Metric
 
 Array = jax.Array
 
@@ -37,7 +37,7 @@ def masking_of(config: ml_collections.ConfigDict) -> Masking:
 
 
 @dataclasses.dataclass(frozen=True)
-class MaskedItem:
+class MaskedItem(Task):
     """Masks items, scores them against the vocabulary, and ranks them.
 
     Attributes:
@@ -52,7 +52,6 @@ class MaskedItem:
     """
 
     model: ContextualBert
-    schema: Schema
     masking: Masking
     context_dropout: float = 0.0
     expected_count: float = 1.0
@@ -62,7 +61,6 @@ class MaskedItem:
     metrics: ClassVar[tuple[Metric, ...]] = ranking.METRICS
     shown: ClassVar[tuple[str, ...]] = ("cross_entropy", "recall@5")
     masks: ClassVar[bool] = True
-    Config: ClassVar[type | None] = None
 
     @classmethod
     def build_model(
@@ -96,7 +94,7 @@ class MaskedItem:
         schema: Schema,
         train: Split | None = None,
         options: None = None,
-    ) -> "MaskedItem":
+    ) -> Self:
         """The task of a checked config; see `tasks.create`."""
         masking, expected = masking_of(config), 1.0
         if train:
@@ -209,18 +207,6 @@ class MaskedItem:
         """Cross-entropy, recall, MRR and NDCG of each query."""
         return ranking.metric_values(predictions["log_probability"], predictions.get("rank"))
 
-    def corpus_metrics(
-        self, predictions: dict[str, np.ndarray], queries: ItemQueries
-    ) -> CorpusMetrics:
-        """There are none."""
-        return no_corpus_metrics(len(queries))
-
-    def prediction_columns(
-        self, predictions: dict[str, np.ndarray], queries: ItemQueries
-    ) -> dict[str, Any]:
-        """Log-probability and rank."""
-        return predictions
-
     def slices(self, split: Split) -> dict[str, dict[str, np.ndarray]]:
         """The examples by their number of visible items, when one item is masked."""
         visible = split.lengths - 1
@@ -243,6 +229,3 @@ class MaskedItem:
         """Log-probability and, where the predictor has it, rank."""
         optional = ("rank",) if "rank" in columns else ()
         return {name: columns[name] for name in ("log_probability", *optional)}
-
-    def calibration(self, predictions: dict[str, np.ndarray], queries: ItemQueries) -> None:
-        """It is not measured."""

@@ -5,7 +5,7 @@ Legend: B examples, L positions, P masked positions, Q queries, V tokens of the 
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -114,7 +114,7 @@ class MaskedLanguage(TextTask):
         schema: Schema,
         train: Split | None,
         options: MaskedLanguageConfig,
-    ) -> "MaskedLanguage":
+    ) -> Self:
         """The task of a checked config; see `tasks.create`."""
         expected = 1.0
         if train is not None:

@@ -3,6 +3,7 @@
 Legend: B examples, L positions, P positions asked for, Q queries, M examples of a split.
 """
 
+import abc
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -20,8 +21,7 @@ from cbert.model.config import ModelConfig
 from cbert.model.heads import TextHead
 from cbert.model.text_bert import TextBert
 from cbert.schema import PAD_ITEM, TEXT, Schema
-from cbert.tasks.base import Examples, dropped_context
-from cbert.tasks.metric import CorpusMetrics, Metric, no_corpus_metrics
+from cbert.tasks.base import Examples, Task, dropped_context
 
 Array = jax.Array
 
@@ -89,8 +89,28 @@ def query_known(split: Split, weights: np.ndarray, names: tuple[str, ...]) -> Ex
     return ExampleQueries(rows, targets, weights[rows].astype(np.float64), skipped)
 
 
+def outputs(
+    model: TextBert,
+    params: Any,
+    columns: Mapping[str, Any],
+    positions: Array | None = None,
+    rngs: Mapping[str, Array] | None = None,
+) -> Any:
+    """What the head makes of texts `items [B, L]` at the positions `int32 [B, P]`."""
+    codes = columns["items"]
+    return model.apply(
+        {"params": params},
+        jnp.maximum(codes, 0),
+        columns["segments"].astype(jnp.int32),
+        codes != PAD_ITEM,
+        columns["context"],
+        positions,
+        rngs=dict(rngs) if rngs else None,
+    )
+
+
 @dataclasses.dataclass(frozen=True)
-class TextTask:
+class TextTask(Task):
     """A task of texts; a subclass says what its head, loss and metrics are.
 
     Attributes:
@@ -102,15 +122,11 @@ class TextTask:
     """
 
     model: TextBert
-    schema: Schema
     context_dropout: float = 0.0
     mean_weight: float = 1.0
 
-    name: ClassVar[str]
     # The kind of target that the data must have, None for a task that needs none.
     target: ClassVar[str | None] = None
-    masks: ClassVar[bool] = False
-    Config: ClassVar[type | None] = None
 
     @classmethod
     def build_model(
@@ -146,9 +162,9 @@ class TextTask:
             )
 
     @classmethod
+    @abc.abstractmethod
     def head(cls, config: ModelConfig, schema: Schema, options: Any) -> TextHead:
         """The head of the task."""
-        raise NotImplementedError
 
     @classmethod
     def create(
@@ -170,14 +186,6 @@ class TextTask:
         mean_weight = 1.0 if train is None else train.mean_weight
         return model, schema, config.train.context_dropout, mean_weight
 
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        raise NotImplementedError
-
-    def constants(self) -> dict[str, np.ndarray]:
-        """Nothing beside the examples."""
-        return {}
-
     def batch(self, keys: Array, examples: Examples) -> dict[str, Any]:
         """The columns of the examples, with context features dropped."""
         _, context_key = keys
@@ -192,34 +200,5 @@ class TextTask:
         positions: Array | None = None,
         rngs: Mapping[str, Array] | None = None,
     ) -> Any:
-        """What the head makes of texts `items [B, L]` at the positions `int32 [B, P]`."""
-        codes = columns["items"]
-        return self.model.apply(
-            {"params": params},
-            jnp.maximum(codes, 0),
-            columns["segments"].astype(jnp.int32),
-            codes != PAD_ITEM,
-            columns["context"],
-            positions,
-            rngs=dict(rngs) if rngs else None,
-        )
-
-    def corpus_metrics(self, predictions: dict[str, np.ndarray], queries: Any) -> CorpusMetrics:
-        """There are none."""
-        return no_corpus_metrics(len(queries))
-
-    def prediction_columns(
-        self, predictions: dict[str, np.ndarray], queries: Any
-    ) -> dict[str, Any]:
-        """The predictions as they are."""
-        return predictions
-
-    def calibration(
-        self, predictions: dict[str, np.ndarray], queries: Any
-    ) -> tuple[np.ndarray, np.ndarray] | None:
-        """It is not measured."""
-        return None
-
-    def slices(self, split: Split) -> dict[str, dict[str, np.ndarray]]:
-        """There are none but those of the context's features."""
-        return {}
+        """See the function `outputs`."""
+        return outputs(self.model, params, columns, positions, rngs)
