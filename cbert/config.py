@@ -186,11 +186,16 @@ def check_name(name: str, names: Collection[str]) -> None:
 
 
 def nearest_field(name: str, names: Collection[str]) -> str:
-    """The field most like the given one: by its last name or initials, or else by letters."""
+    """The field most like the given one: by its last name or initials, or else by letters.
+
+    Where two or three sections have one of that last name, all are named.
+    """
     last = name.rpartition(".")[2]
     own = {field: field.rpartition(".")[2] for field in names}
     initials = {field: "".join(re.findall("(?:^|_)(.)", own[field])) for field in names}
     same = [field for field in names if last in (own[field], initials[field])]
+    if len(same) in (2, 3):
+        return " or ".join(same)
     within = [field for field in names if len(last) > 3 and last in own[field]]
     return nearest(name, same or within or names)
 

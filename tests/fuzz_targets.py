@@ -18,6 +18,7 @@ import pyarrow.parquet
 
 import cbert
 from cbert import config as config_fields
+from cbert import tasks
 from cbert.data import examples, infer_schema, readers, splits, summary
 from cbert.data.infer_schema import SchemaAccumulator
 from cbert.data.overview import Overview
@@ -25,7 +26,6 @@ from cbert.data.synthetic import stylist
 from cbert.errors import UserError
 from cbert.model import parameter_tree
 from cbert.schema import Schema, schema_file
-from cbert.tasks.masked_item import masking_of
 from cbert.training import checksums, workdir
 from cbert.training import config as config_lib
 from cbert.training.checkpoint import Checkpoints
@@ -163,7 +163,7 @@ def configs(folder: pathlib.Path) -> Iterator[Callable]:
             (folder / "config.json").write_bytes(text)
             loaded = config_lib.load(folder)
             config_lib.build_model(loaded, SCHEMA)
-            masking_of(loaded)
+            tasks.task_options(loaded)
             UserError(config_lib.differences(loaded, config))
             config_fields.save(loaded, folder / "config.json")
             assert config_lib.load(folder).to_dict() == loaded.to_dict()

@@ -48,10 +48,10 @@ def test_items_equal_the_undivided_step_in_less_memory(schema, data_dir):
         model__layers=1,
         model__feed_forward=512,
         train__batch_size=256,
-        train__masking="rate",
-        train__corrupt=True,
+        task__masked_item__masking="rate",
+        task__masked_item__corrupt=True,
         train__context_dropout=0.3,
-        train__sampled_items=20,
+        task__masked_item__sampled_items=20,
         optimizer__clip_norm=0.5,
     )
     undivided, divided = check_equal(config, schema)

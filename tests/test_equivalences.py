@@ -30,7 +30,7 @@ np.savez(sys.argv[2], **results)
 def three_steps(data_dir: str):
     """The state after three steps without dropout, and losses and parameters by name."""
     config = small("gs", data__dir=data_dir, model__layers=1, model__dropout=0.0)
-    config.train.update({"masking": "rate", "mask_rate": 0.4})
+    config.task.masked_item.update({"masking": "rate", "mask_rate": 0.4})
     config.train.update({"context_dropout": 0.2, "context_replacement": 0.3})
     schema = prepared.load_schema(data_dir, "small")
     schema = dataclasses.replace(schema, features=schema.features[:3])

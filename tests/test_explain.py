@@ -11,7 +11,6 @@ import pytest
 import cbert
 from cbert import parallel
 from cbert.data.columns import evenly_spaced
-from cbert.data.masking import Masking
 from cbert.errors import UserError
 from cbert.evaluation import attention, gates, model_state, sown
 from cbert.evaluation.restore import Restored
@@ -53,7 +52,7 @@ def zeroed(params, *names):
 def restored(schema, method, config=TWO, zero=(), **options):
     """A task with parameters."""
     model, params = made(schema, method, config, **options)
-    task = MaskedItem(model, schema, Masking("one", 0.15, False))
+    task = MaskedItem(model, schema)
     return Restored(task, 7, parallel.replicate(zeroed(params, *zero)), 32)
 
 

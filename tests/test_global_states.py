@@ -79,13 +79,19 @@ def test_each_form_with_a_norm_has_the_papers_count(residual):
 
 @pytest.mark.parametrize(("was", "now"), [(True, "after"), (False, "none")])
 def test_a_config_of_an_earlier_version_is_read(tmp_path, was, now):
-    """It has none of the fields that were added later, and says whether there is a norm."""
+    """It lacks the fields that were added later, and has others where they were then."""
     values = small("gsu").to_dict()
     values["model"]["gsu"]["update_norm"] = was
     del values["model"]["gsu_bi"], values["model"]["history"]
     del values["eval"]["masking"]
+    values["train"] |= {
+        **values["task"].pop("masked_item"),
+        "mask_rate": 0.3,
+        "masking": "rate",
+    }
     (tmp_path / "config.json").write_text(json.dumps(values))
-    expected = small("gsu", model__gsu__update_norm=now)
+    masked = {"task__masked_item__masking": "rate", "task__masked_item__mask_rate": 0.3}
+    expected = small("gsu", model__gsu__update_norm=now, **masked)
     assert config_lib.differences(config_lib.load(tmp_path), expected) == []
     del values["data"]["name"]
     (tmp_path / "config.json").write_text(json.dumps(values))

@@ -107,7 +107,7 @@ def test_steps_equal_those_of_the_whole_table(chosen):
     method, _, sampled = chosen.partition(" ")
     sizes = workload.Sizes(items=11, context=4, length=3)
     overrides = {"model__layers": 1, "model__dropout": 0.0}
-    config = small(method, **overrides, train__sampled_items=6 if sampled else 0)
+    config = small(method, **overrides, task__masked_item__sampled_items=6 if sampled else 0)
     schema = workload.make_schema(config, sizes)
     split = workload.make_split(config, sizes, schema)
     model = config_lib.build_model(config, schema)

@@ -62,7 +62,9 @@ def test_the_estimate_of_logits_is_what_is_made(schema):
     for seeds in (1, 8):
         need = memory.estimate(config, schema, 10, seeds)[-1]
         assert (need.part, need.size) == ("logits", 4 * seeds * queries * 60_000)
-    config = small(train__batch_size=1, eval__batch_size=20_000, train__sampled_items=10)
+    config = small(
+        train__batch_size=1, eval__batch_size=20_000, task__masked_item__sampled_items=10
+    )
     need = memory.estimate(config, schema, 10, 1)[-1]
     queries = 20_000 // parallel.local_device_count()
     assert (need.part, need.size) == ("logits", 4 * queries * 4000)  # 60 000 in 15 chunks.
@@ -85,8 +87,8 @@ def test_whatever_is_largest_counts_beside_the_state(schema):
     evaluated = largest(eval__batch_size=10_000_000)
     assert evaluated.fields[0] == "eval.batch_size"
     assert evaluated.size == 4 * 10 * 16 * -(-10_000_000 // parallel.local_device_count())
-    sampled = largest(train__sampled_items=10_000_000)
-    assert sampled.fields == ("train.batch_size", "train.sampled_items")
+    sampled = largest(task__masked_item__sampled_items=10_000_000)
+    assert sampled.fields == ("train.batch_size", "task.masked_item.sampled_items")
     assert sampled.size == 4 * (8 // parallel.device_count()) * 10_000_000
 
 
@@ -96,7 +98,10 @@ def test_whatever_is_largest_counts_beside_the_state(schema):
         ("model.dimension=1000000", "model.dimension (1000000)"),
         ("model.feed_forward=2000000000", "model.feed_forward (2000000000)"),
         ("model.layers=1000000", "model.layers (1000000)"),
-        ("train.sampled_items=2000000000", "train.sampled_items (2000000000)"),
+        (
+            "task.masked_item.sampled_items=2000000000",
+            "task.masked_item.sampled_items (2000000000)",
+        ),
         ("eval.batch_size=2000000000", "eval.batch_size (2000000000)"),
         ("train.batch_size=2000000000", "train.batch_size is 2000000000, the training split"),
     ],

@@ -64,7 +64,7 @@ def test_a_masked_item_never_leaks(schema, train_split, method):
     codes, context = batch(train_split)
     indices = np.arange(6, dtype=np.int32)
     model, params = made(schema, method)
-    task = MaskedItem(model, schema, masking.Masking())
+    task = MaskedItem(model, schema)
     predict, apply = jax.jit(task.predict), jax.jit(model.apply)
 
     def outputs(codes):

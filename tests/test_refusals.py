@@ -174,6 +174,7 @@ def test_configs_are_refused_before_anything_is_compiled(tmp_path, data_dir):
         "optimizer.lr": "optimizer.learning_rate",
         "train.warmup": "optimizer.warmup_steps",
         "dropout": "model.dropout",
+        "train.mask_rate": "task.masked_item.mask_rate or task.masked_language.mask_rate",
     }.items():
         assert f"did you mean {meant}?" in refusal(f"--config.{given}=1")
     assert "--config.train.steps=many: give a whole number" in refusal(

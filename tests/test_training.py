@@ -74,14 +74,14 @@ def test_other_options_take_a_step(data_dir, schema):
         model__numerical="linear",
         model__positions=True,
         model__initializer="bert",
-        train__masking="rate",
-        train__corrupt=True,
+        task__masked_item__masking="rate",
+        task__masked_item__corrupt=True,
         train__context_dropout=0.3,
-        train__sampled_items=16,
+        task__masked_item__sampled_items=16,
         optimizer__clip_norm=0.0,
         optimizer__schedule="linear",
     )
-    config.train.mask_rate = 0.4
+    config.task.masked_item.mask_rate = 0.4
     state, rows = steps(config, schema, 2)
     assert rows[0]["loss_count"] > 32
     assert np.isfinite(rows[1]["loss"])

@@ -131,6 +131,6 @@ def operations(config: ml_collections.ConfigDict, schema: Schema, length: float)
     read, candidates = task_class(config).positions_and_candidates(
         config, schema, round(length)
     )
-    scored = config.train.sampled_items or candidates
+    scored = config.task.masked_item.sampled_items or candidates
     scoring = read * (config.model.item_dimension or config.model.dimension) * scored
     return 3 * 2 * (cost.multiply_adds(model, length, read) + scoring)

@@ -23,7 +23,9 @@ def cumulative(counts: tuple[int, ...]) -> np.ndarray:
     """
     total = np.cumsum(np.array(counts, np.int64) + 1)
     if total[-1] >= 2**31:
-        raise UserError("the schema's counts sum to 2**31 or more; set train.sampled_items=0")
+        raise UserError(
+            "the schema's counts sum to 2**31 or more; set task.masked_item.sampled_items=0"
+        )
     return total.astype(np.int32)
 
 

@@ -196,7 +196,7 @@ def _setting(
         raise UserError(f"the setting {text!r} has no values; write it as field=value,value")
     if field not in known:
         near = nearest_field(field, known)
-        raise UserError(f"the config has no field {field!r}; is it {near!r}?")
+        raise UserError(f"the config has no field {field!r}; did you mean {near}?")
     if field in (METHOD, SEED):
         argument = "methods" if field == METHOD else "seeds"
         raise UserError(f"{field} cannot be a setting; use the argument {argument}")

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
+from cbert.config import field, read
 from cbert.data.columns import Split
-from cbert.data.masking import Masking, expected_count, mask
+from cbert.data.masking import MASKINGS, Masking, expected_count, mask
 from cbert.errors import UserError
 from cbert.model import contextual_bert, item_shards, sampled_softmax
 from cbert.model.config import ModelConfig
@@ -31,9 +32,34 @@ from cbert.tasks.metric import Metric
 Array = jax.Array
 
 
-def masking_of(config: ml_collections.ConfigDict) -> Masking:
-    """How training masks items by a checked config."""
-    return Masking(config.train.masking, config.train.mask_rate, config.train.corrupt)
+@dataclasses.dataclass(frozen=True)
+class MaskedItemConfig:
+    """What is masked in training, and what stands for the vocabulary in the loss."""
+
+    masking: str = field(
+        "one",
+        "`one` masks one item an example, the paper's task; `rate` masks a fraction of them",
+        choices=MASKINGS,
+    )
+    mask_rate: float = field(
+        0.15, "the fraction of items that `rate` masks; at least one item", above=0, at_most=1
+    )
+    corrupt: bool = field(
+        False,
+        "BERT's 80/10/10: a tenth of the masked items is shown as a random item, a tenth "
+        "unchanged",
+    )
+    sampled_items: int = field(
+        0,
+        "items that stand for all in the loss ([large vocabularies]"
+        "(performance.md#large-vocabularies)); 0 uses all items",
+        at_least=0,
+    )
+
+
+def masking_of(options: MaskedItemConfig) -> Masking:
+    """How training masks items."""
+    return Masking(options.masking, options.mask_rate, options.corrupt)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,24 +69,23 @@ class MaskedItem(Task):
     Attributes:
       model: The model.
       schema: The data's schema.
-      masking: How items are masked in training.
+      options: The section `task.masked_item`.
       context_dropout: Fraction of context features dropped in training.
       expected_count: Mean number of masked items an example in the whole training split, each
         counted by its example's weight. The loss is divided by this constant, so grouping by
         length leaves its expectation as it is.
-      sampled_items: Items that stand for the whole vocabulary in the loss; 0 uses all.
     """
 
     model: ContextualBert
-    masking: Masking
+    options: MaskedItemConfig = MaskedItemConfig()
     context_dropout: float = 0.0
     expected_count: float = 1.0
-    sampled_items: int = 0
 
     name: ClassVar[str] = "masked_item"
     metrics: ClassVar[tuple[Metric, ...]] = ranking.METRICS
     shown: ClassVar[tuple[str, ...]] = ("cross_entropy", "recall@5")
     masks: ClassVar[bool] = True
+    Config: ClassVar[type | None] = MaskedItemConfig
 
     @classmethod
     def build_model(
@@ -69,7 +94,7 @@ class MaskedItem(Task):
         method: str,
         method_options: Any,
         schema: Schema,
-        options: None,
+        options: MaskedItemConfig,
     ) -> ContextualBert:
         """The model of the task; raises `UserError` for data of texts."""
         if schema.kind == TEXT:
@@ -84,7 +109,8 @@ class MaskedItem(Task):
         cls, config: ml_collections.ConfigDict, schema: Schema, length: int
     ) -> tuple[int, int]:
         """The masked items of a training example of that length, and their candidates."""
-        return int(masking_of(config).count(np.array(length))), len(schema.items)
+        options = read(config, f"task.{cls.name}", MaskedItemConfig)
+        return int(masking_of(options).count(np.array(length))), len(schema.items)
 
     @classmethod
     def create(
@@ -92,24 +118,23 @@ class MaskedItem(Task):
         config: ml_collections.ConfigDict,
         model: ContextualBert,
         schema: Schema,
-        train: Split | None = None,
-        options: None = None,
+        train: Split | None,
+        options: MaskedItemConfig,
     ) -> Self:
         """The task of a checked config; see `tasks.create`."""
-        masking, expected = masking_of(config), 1.0
+        expected = 1.0
         if train:
-            expected = expected_count(train.items, masking, train.weights)
+            expected = expected_count(train.items, masking_of(options), train.weights)
         if not expected:
             raise UserError(
                 "no training item is in the schema's vocabulary; prepare the data with a "
                 "lower min_count"
             )
-        dropout, sampled_items = config.train.context_dropout, config.train.sampled_items
-        return cls(model, schema, masking, dropout, expected, sampled_items)
+        return cls(model, schema, options, config.train.context_dropout, expected)
 
     def constants(self) -> dict[str, np.ndarray]:
         """The distribution that the sampled softmax draws from."""
-        if not self.sampled_items:
+        if not self.options.sampled_items:
             return {}
         return {"cumulative": sampled_softmax.cumulative(self.schema.counts)}
 
@@ -121,7 +146,7 @@ class MaskedItem(Task):
             examples.columns["items"],
             examples.index,
             examples.batch_size,
-            self.masking,
+            masking_of(self.options),
             len(self.schema.items),
         )
         batch = {
@@ -134,11 +159,13 @@ class MaskedItem(Task):
             "weights": weighted(weights, examples.columns),
             "divisor": examples.batch_size * self.expected_count,
         }
-        if self.sampled_items:
+        if self.options.sampled_items:
             # Every device draws the same items.
             cumulative = examples.constants["cumulative"]
             sample_key = jax.random.fold_in(mask_key, 3)
-            batch["sampled"] = sampled_softmax.draw(sample_key, cumulative, self.sampled_items)
+            batch["sampled"] = sampled_softmax.draw(
+                sample_key, cumulative, self.options.sampled_items
+            )
             batch["cumulative"] = cumulative
         return batch
 
@@ -159,7 +186,7 @@ class MaskedItem(Task):
         vectors = vectors.reshape(-1, vectors.shape[-1])
         targets, weights = batch["targets"].reshape(-1), batch["weights"].reshape(-1)
         split = self.model.shards > 1
-        if self.sampled_items:
+        if self.options.sampled_items:
             find = item_shards.look_up if split else look_up
             losses = sampled_softmax.sampled_cross_entropy(
                 vectors, table, bias, targets, batch["sampled"], batch["cumulative"], find

@@ -19,12 +19,13 @@ from cbert.tasks.masked_item import MaskedItem
 from cbert.training.config_sections import sections
 
 FILE = "config.json"
-# Fields that no other task reads.
+# Fields outside of its section that no other task reads.
 _OF_MASKED_ITEM = (
-    *("model.item_dimension", "model.output_bias", "train.item_embeddings"),
-    *("train.shard_items", "train.sampled_items", "train.masking", "train.mask_rate"),
-    "train.corrupt",
+    *("model.item_dimension", "model.output_bias"),
+    *("train.item_embeddings", "train.shard_items"),
 )
+# Fields of its section that earlier versions had in the section of training.
+_ONCE_IN_TRAIN = ("masking", "mask_rate", "corrupt", "sampled_items")
 
 
 def default() -> ml_collections.ConfigDict:
@@ -40,16 +41,23 @@ def check(config: ml_collections.ConfigDict) -> None:
             f"model.dimension is {config.model.dimension}, not a multiple of model.heads, "
             f"{config.model.heads}"
         )
-    if config.task.name != MaskedItem.name:
-        given, declared = flat(config.to_dict()), config_fields.declarations(sections())
-        for name in _OF_MASKED_ITEM:
-            if given[name] != declared[name].default:
-                raise UserError(
-                    f"{name} is {given[name]!r}, which is for the task {MaskedItem.name}; "
-                    f"leave it out for {config.task.name}"
-                )
+    _check_other_tasks(config)
     if not config.data.name:
         raise UserError("data.name is empty; give the name of prepared data")
+
+
+def _check_other_tasks(config: ml_collections.ConfigDict) -> None:
+    """Refuses fields that only another task reads, unless they have their defaults."""
+    given, declared = flat(config.to_dict()), config_fields.declarations(sections())
+    readers = {name: name.split(".")[1] for name in given if name.startswith("task.")}
+    readers.pop("task.name")
+    readers.update(dict.fromkeys(_OF_MASKED_ITEM, MaskedItem.name))
+    for name, task in readers.items():
+        if task != config.task.name and given[name] != declared[name].default:
+            raise UserError(
+                f"{name} is {given[name]!r}, which is for the task {task}; leave it out for "
+                f"{config.task.name}"
+            )
 
 
 def build_model(config: ml_collections.ConfigDict, schema: Schema, split: bool = False) -> Any:
@@ -111,6 +119,10 @@ def _complete(config: ml_collections.ConfigDict) -> None:
     A field that it lacks has its default, with which the run is what it was. The norm of
     [GSU]'s updates was true or false.
     """
+    for name in _ONCE_IN_TRAIN:
+        if name in config.train:
+            config.task.update({MaskedItem.name: {name: config.train[name]}})
+            del config.train[name]
     present, declared = flat(config.to_dict()), config_fields.declarations(sections())
     lacking = {name: each.default for name, each in declared.items() if name not in present}
     config.update(traverse_util.unflatten_dict(lacking, sep="."))

@@ -7,7 +7,6 @@ import dataclasses
 
 from cbert.config import field
 from cbert.data.batching import BLOCK
-from cbert.data.masking import MASKINGS
 from cbert.model import conditioning
 from cbert.model.config import ModelConfig
 from cbert.tasks import TASKS, config_sections
@@ -71,7 +70,7 @@ class TaskConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Train:
-    """Training: what is masked, how long it takes, and what it writes on the way."""
+    """Training: what it begins with, how long it takes, and what it writes on the way."""
 
     steps: int = field(10_000, "optimizer steps", at_least=1)
     batch_size: int = field(
@@ -85,19 +84,6 @@ class Train:
         "which saves memory; their gradients are summed for one update, so that a step is the "
         "same but for rounding and for which entries are dropped",
         at_least=1,
-    )
-    masking: str = field(
-        "one",
-        "`one` masks one item an example, the paper's task; `rate` masks a fraction of them",
-        choices=MASKINGS,
-    )
-    mask_rate: float = field(
-        0.15, "the fraction of items that `rate` masks; at least one item", above=0, at_most=1
-    )
-    corrupt: bool = field(
-        False,
-        "BERT's 80/10/10: a tenth of the masked items is shown as a random item, a tenth "
-        "unchanged",
     )
     context_dropout: float = field(
         0.0,
@@ -128,12 +114,6 @@ class Train:
         "those that `describe` lists, or parts of these, such as `embedding/items`",
     )
     length_buckets: int = field(8, "largest number of padded lengths", at_least=1, at_most=8)
-    sampled_items: int = field(
-        0,
-        "items that stand for all in the loss ([large vocabularies]"
-        "(performance.md#large-vocabularies)); 0 uses all items",
-        at_least=0,
-    )
     shard_items: bool = field(
         False,
         "whether the item table, the output layer's bias and their optimizer states are split "

@@ -86,7 +86,7 @@ def estimate(
     micro_batches = parallel.device_count() * config.train.accumulate
     train_batch = -(-config.train.batch_size // micro_batches)
     masked, candidates = task_class(config).positions_and_candidates(config, schema, longest)
-    sampled = config.train.sampled_items
+    sampled = config.task.masked_item.sampled_items
     eval_batch = -(-config.eval.batch_size // parallel.local_device_count())
     beside = [
         Need("gradients", parameters, sizes),
@@ -149,7 +149,8 @@ def _logits(
     evaluation makes them in chunks, however few they are: its `whole` is 0.
     """
     if sampled:
-        return Need("logits", _FLOAT * seeds * masked * sampled, (field, "train.sampled_items"))
+        size = _FLOAT * seeds * masked * sampled
+        return Need("logits", size, (field, "task.masked_item.sampled_items"))
     held = -(-candidates // shards)
     queries = shards * masked
     at_once = items_at_once(queries, held, whole=whole)
