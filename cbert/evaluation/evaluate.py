@@ -54,13 +54,8 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
     _check_data(data_dir, settings["data"], schema, config.data.name)
     split, queries, baseline_predictions = _query(task, data_dir, settings, schema)
     _check_context(split, schema, f"the {options.split} split of {shown(settings['data'])}")
-    if options.by:  # Too many values are refused before anything is compiled.
-        breakdown.by_feature(split.contexts, schema.feature(options.by))
-    if options.by in task.slices(split):
-        raise UserError(
-            f"the feature {options.by!r} has the name of slices that every evaluation has; "
-            "prepare the data with another name for it"
-        )
+    if options.by:
+        _check_slices(options.by, task, split, schema)
     permutation = None
     if options.feature_importance:
         permutation = feature_importance.permutation_between_groups(split.groups, schema)
@@ -117,6 +112,16 @@ def _check_data(data_dir: str, name: str, schema: Schema, own: str) -> None:
         )
     if theirs.kind != schema.kind:
         warn(f"{shown(name)} has {theirs.kind}s, and the model learned from {schema.kind}s")
+
+
+def _check_slices(by: str, task: Task, split: Split, schema: Schema) -> None:
+    """Refuses a feature of too many values, before anything is compiled, or of a taken name."""
+    breakdown.by_feature(split.contexts, schema.feature(by))
+    if by in task.slices(split):
+        raise UserError(
+            f"the feature {by!r} has the name of slices that every evaluation has; prepare the "
+            "data with another name for it"
+        )
 
 
 def _check_context(split: Split, schema: Schema, title: str) -> None:
