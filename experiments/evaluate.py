@@ -112,7 +112,7 @@ def _print(
             print(f"\n{printable(workdir)}")
             slices = summaries[workdir][f"by_{options.by}"]
             print(compare.format_slices(slices, options.by, metrics))
-    if options.feature_importance:
+    if options.feature_importance and "feature_importance" in summary:
         print("\nfeature importance, one query an example; ± over groups")
         for workdir in names:
             print(f"\n{printable(workdir)}")

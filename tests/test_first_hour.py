@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from cbert.errors import UserError
 from cbert.evaluation import baselines, diagnosis, evaluate, evaluation_files, task_baselines
 from cbert.sweep import halving
 from cbert.tasks import prediction
+from cbert.tasks.classification import Classification
 from cbert.tasks.metric import Metric
+from cbert.tasks.regression import Regression
 from cbert.training import config as config_lib
 from cbert.training import suggest, workdir
 from experiments.__main__ import commands
@@ -39,6 +42,8 @@ def steps(*values):
         ((5.0, 4.0, 3.5, 3.0, 2.995, 2.99), "on a plateau since step 400"),
         ((5.0, 3.0, 3.1, 3.3, 3.6), "over-fitting since step 200"),
         ((5.0, 4.0, 3.0, 3.1), "on a plateau since step 300"),
+        ((5.0, 4.5, 4.0, 3.6, 3.3, 3.0, 2.8, 2.81), "still improving"),
+        ((5.0, 4.5, 4.0, 3.6, 3.3, 3.0, 2.8, 2.95), "on a plateau since step 700"),
         ((5.0, 4.0, 3.0, 2.0, 6.0), "worse at its last validation than at step 400"),
         ((5.0, 5.1, 5.2), "no better than at its first validation, at step 100"),
     ],
@@ -172,6 +177,7 @@ def test_what_an_evaluation_does_not_know_is_said(trained, tmp_path, capsys):
     error = capsys.readouterr().err
     assert "the test split of 'own' has no value of the context features age, " in error
     assert "every example; it has: occasion" in error
+    assert "'own' has no value that the model knows of the context features occasion" in error
     assert "prepared anew" not in error
     cbert.prepare(own, config["data"]["name"], tmp_path / "anew")
     cbert.evaluate(copy, split="test", data_dir=tmp_path / "anew")
@@ -255,3 +261,41 @@ def test_trials_are_drawn_from_the_seed_and_halved():
     assert halving.best({3: 2.0, 1: None, 2: 1.0, 0: 2.0}, NATS, 3) == [2, 0, 3]
     assert halving.best({3: 0.5, 1: 0.25}, HITS, 1) == [3]
     assert halving.best({0: 2.0, 1: np.nan, 2: 1.0, 3: 0.5}, NATS, 2) == [3, 2]
+
+
+def test_a_constant_is_no_better_calibrated_or_correlated():
+    """The mean has a correlation of 0, and a share a calibration error of 0, by definition."""
+    for task, name in ((Regression, "pearson"), (Classification, "calibration_error")):
+        metric = next(one for one in task.metrics.fget(None) if one.name == name)
+        first, worse, better = task.metrics.fget(None)[0], -0.5, 0.0
+        if metric.best == "min":
+            worse, better = 0.5, 0.0
+        results = {
+            "model": {metric.name: {"mean": worse}, first.name: {"mean": 1.0}},
+            "mean": {metric.name: {"mean": better}, first.name: {"mean": 1.0}},
+        }
+        evaluation = types.SimpleNamespace(
+            task=types.SimpleNamespace(metrics=(first, metric)),
+            values=lambda baseline="": {},
+        )
+        assert diagnosis.losses(evaluation, {"results": results}) == []
+
+
+def test_a_group_that_distorts_errors_is_named(trained, tmp_path, capsys):
+    """1 / ((40 / 60)^2 + 20 (1 / 60)^2) = 180 / 81 groups; importance needs another group."""
+    copy = shutil.copytree(trained, tmp_path / "run")
+    items = list(workdir.read(copy)[1].items[:2])
+    records = [
+        {"items": items, "group": "big" if 30 <= n < 70 else f"g{n}", "context": {"age": n}}
+        for n in range(90)
+    ]
+    for number, record in enumerate(records):
+        record["split"] = "validation" if number < 5 else "train" if number < 30 else "test"
+    cbert.prepare(records, "unequal", tmp_path / "data")
+    options = {"name": "unequal", "data_dir": tmp_path / "data"}
+    evaluation = cbert.evaluate(copy, **options, feature_importance=True)
+    error = capsys.readouterr().err
+    assert "'big' has 67% of the queries, so that 21 groups say as much as 2.2 equal" in error
+    assert "the group 'big' holds 40 of the 60 examples, so its values cannot be" in error
+    assert "feature_importance" not in evaluation.summary
+    assert evaluation.summary["results"]["model"]["cross_entropy"]["mean"] > 0

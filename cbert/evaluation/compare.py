@@ -100,7 +100,7 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
     metric = base.task.metrics[0].name
     difference = other.values()[metric] - base.values()[metric]
     mean, error = metrics.mean_and_error(difference, base.groups, base.queries.weights)
-    groups = len(np.unique(base.groups))
+    groups = len(np.unique(base.groups[base.queries.weights > 0]))
     known = np.inf if error is None else error
     estimate = Estimate(np.array(mean), np.array(known), np.array(max(groups - 1.0, 1.0)))
     low, high = map(float, estimate.interval())

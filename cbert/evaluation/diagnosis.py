@@ -70,14 +70,15 @@ def course(measured: Sequence[tuple[int, float]], metric: Metric) -> str:
     gained = losses[0] - losses[best]
     if not gained:
         return f"no better than at its first validation, at step {steps[0]}"
-    if best < len(losses) - 2 and losses[-1] - losses[best] > NOTABLE * gained:
+    risen = losses[-1] - losses[best]
+    if best < len(losses) - 2 and risen > NOTABLE * gained:
         return f"over-fitting since step {steps[best]}"
     before = losses[-1 - max(len(losses) // 4, 1)]
     # A steep start, or a loss that is nearly gone, must not hide what is still gained.
     notable = NOTABLE * min(gained, abs(losses[best]))
-    if best >= len(losses) - 2 and before - losses[best] > notable:
+    if best >= len(losses) - 2 and risen <= notable < before - losses[-1]:
         return "still improving when it ended, so more steps may help"
-    if losses[-1] - losses[best] > gained / 2:  # A smaller rise at the end may be noise.
+    if risen > gained / 2:  # A smaller rise at the end may be noise.
         return f"worse at its last validation than at step {steps[best]}"
     level = int(np.argmax(losses <= losses[best] + NOTABLE * gained))
     return f"on a plateau since step {steps[level]}"
@@ -109,7 +110,8 @@ def losses(evaluation: Evaluation, summary: Mapping[str, Any]) -> list[str]:
         metrics = [
             metric
             for metric in evaluation.task.metrics
-            if metric.name in result
+            if metric.judges_constants
+            and metric.name in result
             and metric.improves(result[metric.name]["mean"], own[metric.name]["mean"])
         ]
         worse = [metric.heading for metric in metrics] + _slices(evaluation, name)

@@ -1,17 +1,17 @@
 """Evaluating a run from its work directory: the model beside the baselines."""
 
 import dataclasses
-import json
 import pathlib
 from typing import Any
 
 import ml_collections
+import numpy as np
 
 from cbert import parallel, tasks
 from cbert.data import builder, columns, prepared
 from cbert.data.columns import Split
-from cbert.errors import UserError, printable, shown, warn
-from cbert.evaluation import breakdown, feature_importance, task_baselines
+from cbert.errors import UserError, shown, warn
+from cbert.evaluation import breakdown, data_warnings, feature_importance, task_baselines
 from cbert.evaluation.baselines import loader
 from cbert.evaluation.evaluation import MODEL, Evaluation
 from cbert.evaluation.restore import restore
@@ -51,23 +51,23 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
         raise UserError(f"the task {task.name} masks nothing; evaluate without masking")
     settings, file_name = _settings(config, options, task)
     data_dir = options.data_dir or config.data.dir
-    _check_data(data_dir, settings["data"], schema, config.data.name)
+    data_warnings.warn_of_data(data_dir, settings["data"], schema, config.data.name)
     split, queries, baseline_predictions = _query(task, data_dir, settings, schema)
-    _check_context(split, schema, f"the {options.split} split of {shown(settings['data'])}")
+    title = f"the {options.split} split of {shown(settings['data'])}"
+    data_warnings.warn_of_context(split, schema, title)
+    data_warnings.warn_of_groups(split, queries)
     if options.by:
         _check_slices(options.by, task, split, schema)
-    permutation = None
-    if options.feature_importance:
-        permutation = feature_importance.permutation_between_groups(split.groups, schema)
+    permutation = _permutation(split, schema) if options.feature_importance else None
     restored = restore(workdir, config, schema, options.checkpoint)
     workdir_lib.warn_unfinished(workdir, restored.step, config.train.steps)
     data = parallel.replicate(split.columns)
     predictions = {MODEL: restored.predict(data, split, queries), **baseline_predictions}
     importance = None
     if permutation is not None:
-        drop = config.train.context_dropout > 0
+        drop, reads = config.train.context_dropout > 0, config_lib.reads_context(config)
         importance = feature_importance.measure(
-            restored, data, split, schema, permutation, drop
+            restored, data, split, schema, permutation, drop, reads
         )
     return Evaluation(
         task=restored.task,
@@ -102,16 +102,13 @@ def _settings(
     return settings, "-".join([options.split, *others])
 
 
-def _check_data(data_dir: str, name: str, schema: Schema, own: str) -> None:
-    """Warns of data of another kind, and of others under the name of those learned from."""
-    theirs = prepared.load_schema(data_dir, name)
-    if name == own and theirs != schema:
-        warn(
-            f"{shown(name)} was prepared anew since the model learned from it, with another "
-            "schema; it may have seen examples that are held out now"
-        )
-    if theirs.kind != schema.kind:
-        warn(f"{shown(name)} has {theirs.kind}s, and the model learned from {schema.kind}s")
+def _permutation(split: Split, schema: Schema) -> np.ndarray | None:
+    """What exchanges contexts between groups; None, with a warning, where nothing can."""
+    try:
+        return feature_importance.permutation_between_groups(split.groups, schema)
+    except UserError as error:
+        warn(f"{error}; all else is measured")
+        return None
 
 
 def _check_slices(by: str, task: Task, split: Split, schema: Schema) -> None:
@@ -121,24 +118,6 @@ def _check_slices(by: str, task: Task, split: Split, schema: Schema) -> None:
         raise UserError(
             f"the feature {by!r} has the name of slices that every evaluation has; prepare the "
             "data with another name for it"
-        )
-
-
-def _check_context(split: Split, schema: Schema, title: str) -> None:
-    """Warns of context features of the model that no example of the split has a value of."""
-    absent = {feature.name for feature in schema.features}
-    others: set[str] = set()
-    for context in split.contexts:
-        if not absent:
-            return
-        given = {name for name, value in json.loads(context).items() if value is not None}
-        others |= given
-        absent -= given
-    if absent:
-        lacking, there = (printable(", ".join(sorted(names))) for names in (absent, others))
-        warn(
-            f"{title} has no value of the context features {lacking}, which are missing to the "
-            f"model in every example; it has: {there or 'none'}"
         )
 
 

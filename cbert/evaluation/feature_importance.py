@@ -33,8 +33,7 @@ def permutation_between_groups(groups: Sequence[str], schema: Schema) -> np.ndar
     """
     if not schema.features:
         raise UserError(
-            "feature importance cannot be measured: the data have no context features; "
-            "evaluate without it"
+            "feature importance cannot be measured: the data have no context features"
         )
     codes = metrics.group_codes(groups)
     sizes = np.bincount(codes)
@@ -44,7 +43,7 @@ def permutation_between_groups(groups: Sequence[str], schema: Schema) -> np.ndar
             "feature importance cannot be measured: the group "
             f"{groups[int(np.argmax(codes == sizes.argmax()))]!r} holds {largest} of the "
             f"{len(codes)} examples, so its values cannot be exchanged with those of other "
-            "groups; evaluate without it"
+            "groups"
         )
     random = stream("permutation between groups")
     order, group_order = random.permutation(len(codes)), random.permutation(len(sizes))
@@ -61,6 +60,7 @@ def measure(
     schema: Schema,
     permutation: np.ndarray,
     drop: bool,
+    reads_context: bool = True,
 ) -> dict[str, dict[str, Any]]:
     """The rise in the task's deciding metric when a feature is perturbed, one query an example.
 
@@ -73,6 +73,7 @@ def measure(
       schema: The checkpoint's schema.
       permutation: The result of `permutation_between_groups`.
       drop: Whether the model was trained with features dropped.
+      reads_context: Whether the model does; if not, nothing rises, and nothing is computed.
 
     Returns:
       For each feature, `permuted` (its values are exchanged between groups) and `dropped` (all
@@ -89,9 +90,11 @@ def measure(
         predictions = restored.predict({**data, "context": context}, split, queries)
         return task.metric_values(predictions, queries)[metric]
 
-    unperturbed = deciding(data["context"])
+    unperturbed = deciding(data["context"]) if reads_context else np.zeros(0)
 
     def rise(name: str, column: np.ndarray) -> dict[str, float | None]:
+        if not reads_context:
+            return {"mean": 0.0, "standard_error": 0.0}
         context = {**data["context"], name: parallel.replicate(column)}
         mean, error = metrics.mean_and_error(
             deciding(context) - unperturbed, groups, queries.weights

@@ -167,6 +167,10 @@ class Feature(abc.ABC, Generic[V]):
         """
         raise NotImplementedError(f"{self.kind} is not discrete")
 
+    def any_known(self, coded: np.ndarray) -> bool:
+        """Whether any of the rows `[M, K]` of `encode` has a value that training saw."""
+        return True
+
     @abc.abstractmethod
     def form(self) -> dict[str, object]:
         """Its input in a form, as JSON: `control` and the fields that the control needs."""

@@ -63,6 +63,9 @@ class TokenFeature(Feature[V]):
         coded[:, 0] = first
         return coded
 
+    def any_known(self, coded: np.ndarray) -> bool:
+        return bool((coded >= SPECIAL_VALUES).any())
+
     def levels(self, coded: np.ndarray, most: int) -> tuple[np.ndarray, int]:
         level, count = coded - SPECIAL_VALUES + 1, min(len(self.values), most)
         return np.where((level > 0) & (level <= count), level, 0), count
@@ -77,7 +80,8 @@ def frequent(name: str, counts: Mapping[str, int], min_count: int) -> tuple[str,
     if not values and counts:
         raise UserError(
             f"context feature {shown(name)} has no value that occurs {min_count} times; "
-            "lower value_min_count or drop it"
+            "drop it, write coarser values, such as the month of a date, or lower "
+            "value_min_count"
         )
     return tuple(sorted(values, key=lambda value: (-counts[value], value)))
 

@@ -16,7 +16,7 @@ from cbert.model.heads import ClassificationHead
 from cbert.schema import Schema
 from cbert.schema.target import LABEL
 from cbert.tasks.base import Batch, Metrics
-from cbert.tasks.label_metrics import calibration_error, macro_f1
+from cbert.tasks.label_metrics import CALIBRATION_ERROR, calibration_error, macro_f1
 from cbert.tasks.losses import sum_cross_entropy
 from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
@@ -43,7 +43,7 @@ class Classification(TextTask):
             Metric("cross_entropy", "min", "cross-entropy"),
             Metric("accuracy", "max", "accuracy", percent=True),
             Metric("macro_f1", "max", "macro-F1", percent=True),
-            Metric("calibration_error", "min", "calibration error", percent=True),
+            CALIBRATION_ERROR,
         )
 
     def loss(

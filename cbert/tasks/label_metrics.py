@@ -6,8 +6,11 @@ Legend: Q queries, T labels.
 import numpy as np
 import scipy.sparse
 
-from cbert.tasks.metric import CorpusMetrics
+from cbert.tasks.metric import CorpusMetrics, Metric
 
+CALIBRATION_ERROR = Metric(
+    "calibration_error", "min", "calibration error", percent=True, judges_constants=False
+)
 BINS = 15  # Guo et al. (2017), On Calibration of Modern Neural Networks.
 
 

@@ -20,12 +20,15 @@ class Metric:
       best: Whether the smallest value is the best, or the largest.
       heading: As in tables and at the terminal.
       percent: Whether it is a fraction that is shown in percent.
+      judges_constants: Whether it says something of predictions that are always the same, which
+        have no correlation with anything, and are calibrated without effort.
     """
 
     name: str
     best: Literal["min", "max"]
     heading: str
     percent: bool = False
+    judges_constants: bool = True
 
     @property
     def sign(self) -> int:

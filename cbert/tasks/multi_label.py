@@ -18,7 +18,7 @@ from cbert.model.heads import ClassificationHead
 from cbert.schema import Schema
 from cbert.schema.target import LABELS
 from cbert.tasks.base import Batch, Metrics
-from cbert.tasks.label_metrics import calibration_error, fraction, mean_f1
+from cbert.tasks.label_metrics import CALIBRATION_ERROR, calibration_error, fraction, mean_f1
 from cbert.tasks.losses import sum_known
 from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
@@ -50,7 +50,7 @@ class MultiLabel(TextTask):
             Metric("exact_match", "max", "exact match", percent=True),
             Metric("micro_f1", "max", "micro-F1", percent=True),
             Metric("macro_f1", "max", "macro-F1", percent=True),
-            Metric("calibration_error", "min", "calibration error", percent=True),
+            CALIBRATION_ERROR,
         )
 
     def _cross_entropy(self, logits: Array, labels: Array) -> Array:

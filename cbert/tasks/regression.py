@@ -42,7 +42,7 @@ class Regression(TextTask):
         return (
             Metric("squared_error", "min", "squared error"),
             Metric("absolute_error", "min", "absolute error"),
-            Metric("pearson", "max", "Pearson correlation"),
+            Metric("pearson", "max", "Pearson correlation", judges_constants=False),
         )
 
     def loss(

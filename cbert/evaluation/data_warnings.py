@@ -1,0 +1,72 @@
+"""Warnings of data that do not suit a run, or its errors, before it is evaluated on them."""
+
+import json
+
+import numpy as np
+
+from cbert.data import prepared
+from cbert.data.columns import Split
+from cbert.errors import printable, shown, warn
+from cbert.evaluation.metrics import group_codes
+from cbert.schema import Schema
+from cbert.tasks.base import Queries
+
+LARGE_GROUP = 0.2  # The fraction of the queries from which one group may distort errors.
+
+
+def warn_of_data(data_dir: str, name: str, schema: Schema, own: str) -> None:
+    """Warns of data of another kind, and of others under the name of those learned from."""
+    theirs = prepared.load_schema(data_dir, name)
+    if name == own and theirs != schema:
+        warn(
+            f"{shown(name)} was prepared anew since the model learned from it, with another "
+            "schema; it may have seen examples that are held out now"
+        )
+    if theirs.kind != schema.kind:
+        warn(f"{shown(name)} has {theirs.kind}s, and the model learned from {schema.kind}s")
+
+
+def warn_of_context(split: Split, schema: Schema, title: str) -> None:
+    """Warns of context features that no example of the split gives, or gives a known value."""
+    absent = {feature.name for feature in schema.features}
+    others: set[str] = set()
+    for context in split.contexts:
+        if not absent:
+            break
+        given = {name for name, value in json.loads(context).items() if value is not None}
+        others |= given
+        absent -= given
+    unknown = [
+        feature.name
+        for feature in schema.features
+        if feature.name not in absent and not feature.any_known(split.context[feature.name])
+    ]
+    if absent:
+        lacking, there = (printable(", ".join(sorted(names))) for names in (absent, others))
+        warn(
+            f"{title} has no value of the context features {lacking}, which are missing to the "
+            f"model in every example; it has: {there or 'none'}"
+        )
+    if unknown:
+        warn(
+            f"{title} has no value that the model knows of the context features "
+            f"{printable(', '.join(unknown))}"
+        )
+
+
+def warn_of_groups(split: Split, queries: Queries) -> None:
+    """Warns of a group with so many of the queries that errors over groups are too small."""
+    codes = group_codes(split.groups)
+    weights = np.bincount(codes[queries.rows], queries.weights, codes.max() + 1)
+    if not weights.any():
+        return
+    fractions = weights / weights.sum()
+    effective = 1 / (fractions**2).sum()
+    groups = np.count_nonzero(weights)
+    if fractions.max() > LARGE_GROUP and 2 * effective < groups:
+        name = split.groups[int(np.argmax(codes == fractions.argmax()))]
+        warn(
+            f"the group {shown(name)} has {fractions.max():.0%} of the queries, so that "
+            f"{groups} groups say as much as {effective:.1f} equal ones, and standard "
+            "errors and intervals over groups are too small"
+        )
