@@ -120,6 +120,16 @@ def test_a_schema_decides_the_kinds_of_csv_columns(tmp_path):
         tables.Columns(multi_valued=("tags",), history=("tags",)).check_kinds()
 
 
+def test_booleans_of_csv_are_those_of_json(tmp_path):
+    path = csv(tmp_path, "items,vip,paid,said\na,True,FALSE,Trueish\nb,true,,TRUE\n")
+    one, two = read(path)
+    assert one.context == {"vip": "true", "paid": "false", "said": "Trueish"}
+    assert two.context == {"vip": "true", "said": "true"}
+    (tmp_path / "in.jsonl").write_text('{"items": ["a"], "context": {"vip": true}}\n')
+    (record,) = read(tmp_path / "in.jsonl")
+    assert record.context == {"vip": one.context["vip"]}
+
+
 @pytest.mark.parametrize("cell", ["['a b', 'c']", "[]", "[0.5, -1e-3]", "[ 1.  2.]", '["a"]'])
 def test_a_list_as_python_writes_it_is_refused(tmp_path, cell):
     path = tmp_path / "in.csv"

@@ -21,6 +21,7 @@ from cbert.inference.text_queries import TextQuery
 from cbert.model import conditioning, huggingface
 from cbert.schema import PAD_ITEM
 from cbert.training import config as config_lib
+from cbert.training.from_hugging_face import FromHuggingFace
 from tests.conftest import ROOT, run, some
 from tests.test_huggingface_parity import peer
 from tests.text_predictors import TARGETS, VOCABULARY, assemble, save
@@ -143,6 +144,9 @@ def test_a_folder_of_transformers_holds_the_model_and_its_vocabulary(tmp_path):
     result |= {"step": predictor.step, "results": {"model": {"mean_absolute_error": error}}}
     (tmp_path / "eval").mkdir()
     (tmp_path / "eval" / "test.json").write_text(json.dumps(result))
+    facts = card.facts(predictor, tmp_path)
+    assert facts["intended_use"].startswith("Texts for the task regression, drawn from")
+    assert facts["data"]["features"] == {}  # The method none reads none.
     facts = card.facts(predictor, tmp_path, "Rating tables.")
     huggingface_export.write(predictor, tmp_path / "hf", facts)
     page = (tmp_path / "hf" / "README.md").read_text().split("\n")
@@ -218,6 +222,9 @@ def test_a_folder_of_transformers_read_back_is_the_model(task, tmp_path):
         read["number"] = (read["number"] - schema.target.mean) / schema.target.scale
     for name, values in ours.items():
         np.testing.assert_allclose(read[name], values, rtol=1e-6, atol=1e-6)
+    begun = FromHuggingFace(f"hf:{tmp_path / 'hf'}", model, schema)(blank)
+    for name, values in outputs(begun, *inputs).items():
+        np.testing.assert_allclose(values, ours[name], rtol=1e-5, atol=1e-5)
 
 
 def as_transformers(predictor, outputs):

@@ -270,6 +270,8 @@ def test_a_wrong_query_is_refused_before_anything_is_computed(task, query, messa
     predictor = assemble(task)
     with pytest.raises(UserError, match=message):
         predictor.check(TextQuery(**query))
+    with pytest.raises(UserError, match=r"a query is \{'text'.*make it a cbert\.TextQuery"):
+        predictor.predict_batch([{"text": "a"}])
 
 
 @pytest.mark.parametrize(

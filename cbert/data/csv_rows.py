@@ -136,7 +136,7 @@ def _record(
         elif name in columns.multi_valued or name in columns.history:
             context[name] = _parts(cell, columns.separator) or None
         elif cell:
-            context[name] = _number(name, cell) if name in numerical else cell
+            context[name] = _number(name, cell) if name in numerical else _plain(cell)
     if context:
         record["context"] = context
     return _with_answer(record) if "answer" in record else record
@@ -158,8 +158,13 @@ def _label(
     if name in columns.multi_valued:
         return _parts(cell, columns.separator)
     if not cell or name not in numerical:
-        return cell or None
+        return _plain(cell) or None
     return _number(name, cell)
+
+
+def _plain(cell: str) -> str:
+    """A cell, where programs write booleans in several ways, with that of records."""
+    return cell.lower() if cell in ("True", "TRUE", "False", "FALSE") else cell
 
 
 def _number(name: str, cell: str) -> float:

@@ -54,7 +54,11 @@ def _rows(source: Any, kind: str, kinds: Mapping[str, str]) -> Iterable[Any]:
         try:
             table = pyarrow.Table.from_pandas(source, preserve_index=False)
         except pyarrow.ArrowException as error:
-            raise UserError(f"the DataFrame has mixed types in a column ({error})") from None
+            reason = one_line(error)
+            raise UserError(
+                f"the DataFrame has mixed types in a column ({reason}); give its values one "
+                "type, and arrays as lists"
+            ) from None
         except (OverflowError, ValueError, TypeError) as error:
             # A huge integer, a name twice, or a column of pandas' own, such as a sparse one.
             raise UserError(

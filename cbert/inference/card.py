@@ -8,7 +8,7 @@ from typing import Any
 from cbert.errors import UserError
 from cbert.inference.predictor import Predictor
 from cbert.inference.text_predictor import TextPredictor
-from cbert.schema import Schema, schema_file
+from cbert.schema import Feature, Schema, schema_file
 
 _SETTINGS = ("data", "masking", "queries", "groups", "standard_errors")
 
@@ -34,7 +34,7 @@ def facts(
             "kind": schema.kind,
             "items": len(schema.items),
             "max_items": schema.max_items,
-            "features": {feature.name: feature.kind for feature in schema.features},
+            "features": {feature.name: feature.kind for feature in _features(predictor)},
         },
         "metrics": _metrics(pathlib.Path(workdir).expanduser(), predictor.step),
         "git_revision": _git_revision(),
@@ -80,14 +80,18 @@ def _cell(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
 
 
+def _features(predictor: Predictor | TextPredictor) -> tuple[Feature, ...]:
+    """The features that the model reads."""
+    return predictor.schema.features if predictor.uses_context else ()
+
+
 def _use(predictor: Predictor | TextPredictor) -> str:
+    reads = bool(_features(predictor))
     if isinstance(predictor, TextPredictor):
-        given = ", with the context features named here" if predictor.schema.features else ""
+        given = ", with the context features named here" if reads else ""
         return f"Texts for the task {predictor.task}{given}"
-    return (
-        f"Completing {predictor.schema.kind}s of the items in schema.json, given the context "
-        "features named there"
-    )
+    given = ", given the context features named there" if reads else ""
+    return f"Completing {predictor.schema.kind}s of the items in schema.json{given}"
 
 
 def _metrics(workdir: pathlib.Path, step: int) -> dict[str, Any]:

@@ -54,6 +54,7 @@ class Checker:
 
     def query(self, query: Query) -> EncodedQuery:
         """Checks and encodes a query; raises `UserError`."""
+        check_is_query(query, Query)
         items = self._items(query.items, may_be_masked=True)
         check_number("slots", query.slots, 0, self.longest)
         check_number("k", query.k, 1, max(len(self._schema.items), Query.k))
@@ -148,6 +149,15 @@ def _unknown(items: list[str | None], codes: list[int]) -> list[str]:
     return list(
         dict.fromkeys(item for item, code in pairs if item is not None and code == UNKNOWN_ITEM)
     )
+
+
+def check_is_query(query: Any, kind: type) -> None:
+    """Refuses what is no query, such as a record; raises `UserError`."""
+    if not isinstance(query, kind):
+        raise UserError(
+            f"a query is {shown(query)}; make it a cbert.{kind.__name__}, which has the fields "
+            "of a record"
+        )
 
 
 def check_number(name: str, value: Any, least: int, most: int) -> None:

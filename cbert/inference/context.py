@@ -57,7 +57,7 @@ def _check_feature(schema: Schema, name: Any) -> None:
     known = [feature.name for feature in schema.features]
     if name in known:
         return
-    near = difflib.get_close_matches(str(name)[:100], known, 1, 0.5)
+    near = difflib.get_close_matches(str(name)[:100], known, 1, 0.6)
     has = f"leave it out; it has: {', '.join(known) or 'none'}"
     hint = f"did you mean {near[0]!r}?" if near else has
     raise UserError(f"the model has no context feature {shown(name)}; {hint}")

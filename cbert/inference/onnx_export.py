@@ -78,15 +78,15 @@ def _write_program(predictor: Predictor | TextPredictor, directory: pathlib.Path
     for length in predictor.program.lengths:
         inputs = _inputs(predictor, str(length))
         with _quiet():
-            _to_onnx()(
+            model = _to_onnx()(
                 function,
                 list(inputs.values()),
                 model_name=name,
                 input_names=list(inputs),
                 output_names=outputs,
-                return_mode="file",
-                output_path=directory / f"{name}-{length}.onnx",
             )
+        path = directory / f"{name}-{length}.onnx"
+        path.write_bytes(model.SerializeToString())
 
 
 def _inputs(

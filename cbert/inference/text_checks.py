@@ -12,7 +12,7 @@ from cbert.data.text import Segment, Tokenizer, Tokens
 from cbert.data.text_records import LONGEST_TEXT, is_visible
 from cbert.errors import UserError, shown
 from cbert.inference import context as context_lib
-from cbert.inference.checks import check_number
+from cbert.inference.checks import check_is_query, check_number
 from cbert.inference.context import CheckedContext
 from cbert.inference.text_queries import TextQuery
 from cbert.schema import Schema
@@ -67,6 +67,7 @@ class TextChecker:
           query: The query.
           predicted: Whether there must be something to predict, such as a `[MASK]`.
         """
+        check_is_query(query, TextQuery)
         check_number("k", query.k, 1, max(len(self._schema.items), TextQuery.k))
         text, text_b, words = self._texts(query)
         if predicted:

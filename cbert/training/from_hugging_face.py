@@ -12,6 +12,7 @@ from cbert.model import huggingface
 from cbert.model.parameter_tree import Params
 from cbert.model.text_bert import TextBert
 from cbert.schema import Schema, TokenizerOptions
+from cbert.schema.target import NUMBER
 from cbert.training.initial_parameters import CLASSIFIER, print_use
 
 HUGGING_FACE = "hf:"  # What the folder of a Hugging Face model begins with.
@@ -101,14 +102,21 @@ def _normaliser(folder: pathlib.Path) -> tuple[pathlib.Path, TokenizerOptions | 
 def _with_labels_of(
     schema: Schema, pretrained: huggingface.Pretrained
 ) -> huggingface.Pretrained:
-    """The pretrained model, its classifier's labels those of the schema, else without it."""
-    labels = schema.target.values if schema.target else ()
+    """The pretrained model, its classifier's labels those of the schema, else without it.
+
+    A classifier of one output gives a number in its units, and the model a standardised one.
+    """
+    target = schema.target
+    labels = target.values if target else ()
     parameters, unused = dict(pretrained.parameters), pretrained.unused
     for path in [path for path in parameters if path[0] == CLASSIFIER]:
         values = parameters.pop(path)
         if labels and set(labels) <= set(pretrained.labels):
             order = [pretrained.labels.index(label) for label in labels]
             parameters[path] = values[..., order]
+        elif target and target.kind == NUMBER and values.shape[-1] == 1:
+            mean = target.mean if path[-1] == "bias" else 0.0
+            parameters[path] = (values - mean) / target.scale
         else:
             unused = (*unused, "/".join(path))
     return dataclasses.replace(pretrained, parameters=parameters, unused=unused)
