@@ -39,6 +39,16 @@ def test_the_command(trained, predictor):
     assert line == f"error: {trained} is a run of sets; use experiments.complete\n"
 
 
+def test_a_feature_that_is_unknown_throughout_a_file_is_named(predictor, tmp_path, capsys):
+    source, target = tmp_path / "queries.jsonl", tmp_path / "completions.jsonl"
+    for occasions, warned in ((("xmas", "easter"), True), (("xmas", "work"), False)):
+        rows = ({"items": [], "context": {"occasion": one, "age": 9}} for one in occasions)
+        source.write_text(lines(*rows))
+        query_file.predict(predictor, source, target, Query([]))
+        error = capsys.readouterr().err
+        assert ("the values of occasion are unknown to the model in all 2" in error) == warned
+
+
 def test_a_file_of_queries(predictor, tmp_path, monkeypatch):
     monkeypatch.setattr(query_file, "BLOCK", 4)
     names = predictor.schema.items

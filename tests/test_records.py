@@ -155,6 +155,19 @@ def test_numbers_with_commas_are_pointed_out(tmp_path, capsys):
     assert not capsys.readouterr().err
 
 
+def test_cells_that_look_like_lists_are_pointed_out(tmp_path, capsys):
+    path = tmp_path / "in.csv"
+    rows = ["tea,a|b,|", "egg,b|c,x|", "ham,a,y", "rye,c|d|a,z", "oat,b|a,w|v"]
+    path.write_text("\n".join(["items,topics,marks", *rows]))
+    assert [record.context["topics"] for record in read(path)][:2] == ["a|b", "b|c"]
+    assert capsys.readouterr().err == (
+        f"warning: {path}: column 'topics' holds '|' within cells, such as 'a|b', and is "
+        "categorical; where these are lists, name the column as multi_valued\n"
+    )
+    list(readers.read(path, columns=tables.Columns(categorical=("topics",))))
+    assert not capsys.readouterr().err
+
+
 @pytest.mark.parametrize("word", ["nan", "-inf", "1e999"])
 def test_what_is_not_finite_is_a_word(tmp_path, capsys, word):
     path = tmp_path / "in.csv"

@@ -63,7 +63,8 @@ def numerical(
         for index in [index for index in seen if cells[index]]:
             seen[index].add(cells[index])
             if len(seen[index].words) > FEW_WORDS:
-                del seen[index]
+                where = f"{path}: column {shown(header[index])}"
+                _warn_of_lists(seen.pop(index), where, columns.separator)
     numerical = set(columns.numerical)
     for index, column in seen.items():
         _warn_of_mixed(column, f"{path}: column {shown(header[index])}")
@@ -84,6 +85,16 @@ def _warn_of_mixed(column: _Seen, where: str) -> None:
             f"{where} holds numbers with commas, such as {shown(column.with_comma)}, so "
             "that it is categorical; write them with a point and without thousands separators, "
             "or name the column as categorical"
+        )
+
+
+def _warn_of_lists(column: _Seen, where: str, separator: str) -> None:
+    """Warns of a column whose cells look like lists, which only its reader can say."""
+    lists = sorted(word for word in column.words if separator in word.strip(separator))
+    if 2 * len(lists) >= len(column.words):
+        warn(
+            f"{where} holds {shown(separator)} within cells, such as {shown(lists[0])}, and is "
+            "categorical; where these are lists, name the column as multi_valued"
         )
 
 

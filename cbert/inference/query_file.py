@@ -4,13 +4,14 @@ import dataclasses
 import itertools
 import json
 import pathlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from cbert import files
 from cbert.data import readers, tables
 from cbert.data.tables import Columns
-from cbert.errors import UserError, shown
+from cbert.errors import UserError, printable, shown, warn
 from cbert.inference.predictor import Predictor
 from cbert.inference.program import BATCH_SIZES
 from cbert.inference.queries import Query
@@ -66,6 +67,7 @@ def predict(
     of_texts = isinstance(predictor, TextPredictor)
     compute = _compute(predictor)
     count = 0
+    unknown: Counter[str] = Counter()
 
     def write_all(path: pathlib.Path) -> None:
         nonlocal count
@@ -75,6 +77,7 @@ def predict(
             )
             while block := list(itertools.islice(queries, TEXT_BLOCK if of_texts else BLOCK)):
                 heads, encoded = zip(*block, strict=True)
+                unknown.update(name for query in encoded for name in query.context.unknown)
                 for head, result in zip(heads, compute(encoded), strict=True):
                     line = {**head, **result.to_dict()}
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -84,6 +87,11 @@ def predict(
             raise UserError(f"{source}: no queries; give at least one, with {wanted}")
 
     files.replace(target, write_all)
+    if names := [name for name, times in unknown.items() if times == count > 1]:
+        warn(
+            f"{source}: the values of {printable(', '.join(names))} are unknown to the model "
+            f"in all {count:,} queries"
+        )
     return count, bad_rows.messages
 
 
