@@ -7,16 +7,19 @@ import numpy as np
 import pytest
 
 import cbert
+from cbert import tasks
 from cbert.errors import UserError
 from cbert.model import conditioning, parameter_tree
 from cbert.model.parameter_tree import table_1_count
 from cbert.sweep import points
+from cbert.tasks.base import Examples
 from cbert.training import config as config_lib
 from cbert.training import config_file, loop
 from tests import test_benchmark
 from tests.conftest import ROOT, refused, run, small
-from tests.models import batch, build, encode
+from tests.models import batch, build, drawn, encode
 from tests.outside_methods import METHODS
+from tests.text_data import load, prepare_texts, small_text
 
 # A config file that brings its own method along.
 CONFIG_FILE = """
@@ -162,3 +165,34 @@ def test_describe_counts_it_by_a_config_file_of_its_own(tmp_path):
     assert "is written for built-in methods only; use experiments.sweep" in line
     done = run(*arguments, "--config.model.scaled_input.bias=false")
     assert int(done.stdout.split()[-1]) == PLAIN + 736 * 128
+
+
+def test_a_task_that_extends_another_is_used_as_that_one(tmp_path, monkeypatch):
+    block = (ROOT / "docs" / "library.md").read_text().split("## A task of your own")[1]
+    monkeypatch.setitem(tasks.TASKS, "focal", None)
+    exec(block.split("```python\n")[1].split("```")[0], {"jax": jax})
+    prepare_texts(tmp_path, "label")
+    split, schema = load(tmp_path, "label")
+    config = small_text("focal", tmp_path, train__steps=30)
+    model = config_lib.build_model(config, schema)
+    task, params = tasks.create(config, model, schema, split), drawn(model)
+    columns = jax.tree.map(lambda column: column[:64], split.columns)
+    keys = jax.random.split(jax.random.key(0))
+    batch = task.batch(keys, Examples(columns, {}, np.arange(64), 64))
+    log_p = np.asarray(task.predict(params, columns, {})["log_probability"], np.float64)
+    loss, _ = task.loss(params, batch, {})
+    assert loss == pytest.approx((-((1 - np.exp(log_p)) ** 2) * log_p).mean(), rel=1e-5)
+
+    loop.train(config, tmp_path / "run")
+    evaluation = cbert.evaluate(tmp_path / "run")
+    assert evaluation.summary["task"] == "focal"
+    assert {"majority", "majority given context"} < set(evaluation.summary["results"])
+    (one,) = evaluation.queries.head(1).to_dict("records")
+    context = json.loads(one["context"])
+    predictor = cbert.load(tmp_path / "run", batch_sizes=(1,))
+    best = predictor.predict(one["text"], context).labels[0]
+    assert (predictor.task, best.label) == ("classification", one["prediction"])
+    assert best.probability == pytest.approx(one["probability"], rel=1e-4)
+    monkeypatch.delitem(tasks.TASKS, "focal")
+    with pytest.raises(UserError, match=r"config\.json: task\.name is 'focal', which no file"):
+        cbert.load(tmp_path / "run")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from cbert import tasks
 from cbert.data.columns import Split
 from cbert.evaluation import baselines, target_baselines, text_baselines
 from cbert.evaluation.baselines import Load
@@ -24,7 +25,7 @@ BASELINES: dict[str, Callable[..., dict[str, Predictions]]] = {
 def predictions(
     task: Task, load: Load, schema: Schema, split: Split, queries: Queries
 ) -> dict[str, Predictions]:
-    """The predictions of each baseline of a task; a task of one's own has none.
+    """The predictions of each baseline of a task, or of the one that it extends.
 
     Args:
       task: The task.
@@ -33,5 +34,5 @@ def predictions(
       split: The split that is evaluated.
       queries: The queries about it.
     """
-    made = BASELINES.get(task.name)
+    made = BASELINES.get(tasks.extended(type(task)))
     return made(load, schema, split, queries) if made else {}

@@ -14,8 +14,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 
-from cbert import parallel
+from cbert import parallel, tasks
 from cbert.inference import text_functions
 from cbert.inference.checks import Checker
 from cbert.inference.predictor import Predictor
@@ -59,6 +60,7 @@ def load(
     with checkpoint_lib.Checkpoints(workdir, read_only=True) as checkpoints:
         step, params = checkpoints.restore_params(str(checkpoint), placed)
     uses_context = config_lib.reads_context(config)
+    config = _as_extended(config)
     if schema.kind == TEXT:
         of_texts = text_functions.functions(model, config, schema)
         text_program = TextProgram(of_texts, params, schema, batch_sizes)
@@ -66,6 +68,20 @@ def load(
     checker = Checker(schema, config.model.positions)
     program = Program(functions(model), params, schema, checker.longest, batch_sizes)
     return Predictor(schema, config, step, checker, program, uses_context=uses_context)
+
+
+def _as_extended(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
+    """The config with the task here that a task of one's own extends, and with its options."""
+    task = tasks.task_class(config)
+    name = tasks.extended(task)
+    if name == task.name:
+        return config
+    config = config.copy_and_resolve_references()
+    own = config.task.get(task.name, {})
+    section = config.task.get(name, {})
+    section.update({field: own[field] for field in section if field in own})
+    config.task.name = name
+    return config
 
 
 def functions(model: contextual_bert.ContextualBert) -> Functions:

@@ -28,7 +28,7 @@ MetricValues = dict[str, np.ndarray]
 
 def reported(task: Task) -> tuple[Metric, ...]:
     """The metrics that a report shows; of masked items those of the paper's Table 1."""
-    return task.metrics[:4] if task.name == MaskedItem.name else task.metrics
+    return task.metrics[:4] if isinstance(task, MaskedItem) else task.metrics
 
 
 @dataclasses.dataclass(frozen=True)

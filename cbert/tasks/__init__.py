@@ -28,6 +28,17 @@ TASKS: dict[str, type[Task]] = {
 }
 
 
+_HERE = tuple(TASKS.values())
+
+
+def extended(task: type[Task]) -> str:
+    """The name of the task here that a task is or extends, else its own.
+
+    One that extends another is predicted with, and compared with baselines, as that one.
+    """
+    return next((base.name for base in task.__mro__ if base in _HERE), task.name)
+
+
 def config_sections() -> dict[str, type]:
     """The config section of each task that has one, by the task's name."""
     return {name: task.Config for name, task in TASKS.items() if task.Config}

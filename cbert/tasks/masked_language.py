@@ -103,7 +103,7 @@ class MaskedLanguage(TextTask):
         cls, config: ml_collections.ConfigDict, schema: Schema, length: int
     ) -> tuple[int, int]:
         """The masked tokens of a training example of that length, and their candidates."""
-        rate = config.task.masked_language.mask_rate
+        rate = config.task[cls.name].mask_rate
         return int(Masking(RATE, rate).count(np.array(length))), len(schema.items)
 
     @classmethod

@@ -14,7 +14,7 @@ from cbert.model import conditioning
 from cbert.model.conditioning.global_state_update import AFTER, NO_NORM
 from cbert.model.config import ModelConfig
 from cbert.schema import Schema
-from cbert.tasks import task_class, task_options
+from cbert.tasks import TASKS, task_class, task_options
 from cbert.tasks.masked_item import MaskedItem
 from cbert.training.config_sections import sections
 
@@ -49,11 +49,12 @@ def check(config: ml_collections.ConfigDict) -> None:
 def _check_other_tasks(config: ml_collections.ConfigDict) -> None:
     """Refuses fields that only another task reads, unless they have their defaults."""
     given, declared = flat(config.to_dict()), config_fields.declarations(sections())
+    own = task_class(config)
     readers = {name: name.split(".")[1] for name in given if name.startswith("task.")}
     readers.pop("task.name")
     readers.update(dict.fromkeys(_OF_MASKED_ITEM, MaskedItem.name))
     for name, task in readers.items():
-        if task != config.task.name and given[name] != declared[name].default:
+        if not issubclass(own, TASKS[task]) and given[name] != declared[name].default:
             raise UserError(
                 f"{name} is {given[name]!r}, which is for the task {task}; leave it out for "
                 f"{config.task.name}"
@@ -100,11 +101,15 @@ def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
     """
 
     def check_completed(config: ml_collections.ConfigDict) -> None:
-        if conditioning.short_name(config.model.method) not in conditioning.NAMES:
-            raise UserError(
-                f"model.method is {config.model.method!r}, which no file has registered; if it "
-                "is yours, import that file, or name it in CBERT_METHODS for commands"
-            )
+        for name, value, known in (
+            ("model.method", conditioning.short_name(config.model.method), conditioning.NAMES),
+            ("task.name", config.task.name, TASKS),
+        ):
+            if value not in known:
+                raise UserError(
+                    f"{name} is {value!r}, which no file has registered; if it is yours, "
+                    "import that file, or name it in CBERT_METHODS for commands"
+                )
         _complete(config)
         check(config)
 

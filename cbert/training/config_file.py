@@ -14,12 +14,13 @@ import cbert
 from cbert.config import check_name, check_names, declarations, flat
 from cbert.errors import UserError, shown
 from cbert.model import conditioning
+from cbert.tasks import TASKS
 from cbert.training import config as config_lib
 from cbert.training.config_sections import sections
 
 _ADVICE = "give the path of a config file, such as configs/base.py:gsu"
 
-# The environment variable that names Python files, with commas, which register methods.
+# The environment variable that names files, with commas, which register methods and tasks.
 METHODS_VARIABLE = "CBERT_METHODS"
 
 T = TypeVar("T")
@@ -32,7 +33,7 @@ def method_files() -> list[str]:
 
 
 def load_methods() -> None:
-    """Runs the files of `CBERT_METHODS`, whose methods every command then knows.
+    """Runs the files of `CBERT_METHODS`, whose methods and tasks every command then knows.
 
     Raises:
       UserError: there is no such file, or it raises an error.
@@ -56,10 +57,10 @@ def read(source: str | pathlib.Path) -> ml_collections.ConfigDict:
     if pathlib.Path(source).expanduser().is_dir():
         return config_lib.load(pathlib.Path(source).expanduser()).unlock()
     path, _, argument = str(source).partition(":")
-    known = set(conditioning.NAMES)
+    known = {*conditioning.NAMES, *TASKS}
     module = load_module(path)
-    if set(conditioning.NAMES) > known:
-        # The processes that this one starts, such as a sweep's, need the methods, too.
+    if {*conditioning.NAMES, *TASKS} > known:
+        # The processes that this one starts, such as a sweep's, need them, too.
         os.environ[METHODS_VARIABLE] = ",".join([*method_files(), str(_find(path).absolute())])
     if not hasattr(module, "get_config"):
         raise UserError(f"{path} has no get_config(); write one, as configs/base.py has")
