@@ -46,7 +46,7 @@ flags.mark_flag_as_required("config")
 
 
 # A config file may add methods of its own when it is read.
-_BUILT_IN = frozenset(conditioning.NAMES)
+_BUILT_IN = frozenset({*conditioning.NAMES, *tasks.TASKS})
 
 Scores = dict[int, float | None]
 
@@ -55,11 +55,12 @@ def main() -> None:
     """Runs rung after rung, and writes the config of the best trial."""
     config, workdir = _CONFIG.value, pathlib.Path(_WORKDIR.value).expanduser().absolute()
     config_lib.check(config)
-    if config.model.method not in _BUILT_IN:
-        raise UserError(
-            f"model.method is {config.model.method!r}, and a config is written for built-in "
-            "methods only; use experiments.sweep with --set"
-        )
+    for name, value in (("model.method", config.model.method), ("task.name", config.task.name)):
+        if value not in _BUILT_IN:
+            raise UserError(
+                f"{name} is {value!r}, and a config is written for what comes with cbert only; "
+                "use experiments.sweep with --set"
+            )
     sizes, trials = halving.rung_sizes(_TRIALS.value), list(range(_TRIALS.value))
     schema = prepared.load_schema(config.data.dir, config.data.name)
     metric = tasks.create(config, config_lib.build_model(config, schema), schema).metrics[0]

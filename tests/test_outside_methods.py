@@ -162,7 +162,7 @@ def test_describe_counts_it_by_a_config_file_of_its_own(tmp_path):
     done = run(*arguments)
     assert int(done.stdout.split()[-1]) == PLAIN + (736 + 1) * 128
     line = refused("tune", f"--config={file}:{NAME}", f"--workdir={tmp_path}/tune")
-    assert "is written for built-in methods only; use experiments.sweep" in line
+    assert "is written for what comes with cbert only; use" in line
     done = run(*arguments, "--config.model.scaled_input.bias=false")
     assert int(done.stdout.split()[-1]) == PLAIN + 736 * 128
 

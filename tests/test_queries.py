@@ -18,7 +18,7 @@ BAD_QUERIES = {
     "item of lists": (Query([DEEP]), "item [[[[...]]]] is not a string"),
     "half a surrogate": (Query(["\ud800"]), "is not valid Unicode"),
     "repeat": (Query(["a", "a"]), "item 'a' occurs twice in a set"),
-    "a record": ({"items": ["a"]}, "a query is {'items': ['a']}; make it a cbert.Query"),
+    "a record": ({"items": ["a"]}, "a query is {'items': ['a']}; make it a Query"),
     "nothing masked": (Query([], slots=0), "slots is 0 and no item is None"),
     "too many items": (Query([f"i{n}" for n in range(9)]), "takes at most 8"),
     "too many slots": (Query(["a"], slots=9), "make 10 positions; the model takes at most 9"),

@@ -270,7 +270,7 @@ def test_a_wrong_query_is_refused_before_anything_is_computed(task, query, messa
     predictor = assemble(task)
     with pytest.raises(UserError, match=message):
         predictor.check(TextQuery(**query))
-    with pytest.raises(UserError, match=r"a query is \{'text'.*make it a cbert\.TextQuery"):
+    with pytest.raises(UserError, match=r"a query is \{'text'.*make it a TextQuery"):
         predictor.predict_batch([{"text": "a"}])
 
 

@@ -155,7 +155,7 @@ def check_is_query(query: Any, kind: type) -> None:
     """Refuses what is no query, such as a record; raises `UserError`."""
     if not isinstance(query, kind):
         raise UserError(
-            f"a query is {shown(query)}; make it a cbert.{kind.__name__}, which has the fields "
+            f"a query is {shown(query)}; make it a {kind.__name__}, which has the fields "
             "of a record"
         )
 

@@ -168,15 +168,16 @@ class Optimizer:
         at_least=0,
     )
     weight_decay: float = field(
-        0.01, "decay of kernels; biases, norms and embeddings have none", at_least=0
+        0.01, "decay of weight matrices; biases, norms and embeddings have none", at_least=0
     )
     clip_norm: float = field(
         1.0, "largest norm of the gradient; 0 turns clipping off", at_least=0
     )
     layer_decay: float = field(
         1.0,
-        "factor of the learning rate from each block to the one before it, and from the first "
-        "to the embedding: below 1, pretrained blocks change less the lower they are",
+        "factor of the learning rate from the head to the last block, from each block to the "
+        "one before it, and from the first to the embedding: below 1, pretrained blocks change "
+        "less the lower they are",
         above=0,
         at_most=1,
     )
