@@ -112,9 +112,10 @@ def _print(
             print(f"\n{printable(workdir)}")
             slices = summaries[workdir][f"by_{options.by}"]
             print(compare.format_slices(slices, options.by, metrics))
-    if options.feature_importance and "feature_importance" in summary:
+    measured = [one for one in names if "feature_importance" in summaries[one]]
+    if options.feature_importance and measured:
         print("\nfeature importance, one query an example; ± over groups")
-        for workdir in names:
+        for workdir in measured:
             print(f"\n{printable(workdir)}")
             importance = summaries[workdir]["feature_importance"]
             print(compare.format_feature_importance(importance, metrics[0]))

@@ -41,8 +41,10 @@ def test_the_command(trained, predictor):
 
 def test_a_feature_that_is_unknown_throughout_a_file_is_named(predictor, tmp_path, capsys):
     source, target = tmp_path / "queries.jsonl", tmp_path / "completions.jsonl"
+    blue = predictor.schema.feature("colours").values[0]
     for occasions, warned in ((("xmas", "easter"), True), (("xmas", "work"), False)):
-        rows = ({"items": [], "context": {"occasion": one, "age": 9}} for one in occasions)
+        context = {"age": 9, "colours": [blue, "octarine"]}
+        rows = ({"items": [], "context": {"occasion": one, **context}} for one in occasions)
         source.write_text(lines(*rows))
         query_file.predict(predictor, source, target, Query([]))
         error = capsys.readouterr().err

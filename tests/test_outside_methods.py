@@ -1,6 +1,7 @@
 """A method is one file and one line in the registry: one from outside the package."""
 
 import json
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -13,6 +14,8 @@ from cbert.model import conditioning, parameter_tree
 from cbert.model.parameter_tree import table_1_count
 from cbert.sweep import points
 from cbert.tasks.base import Examples
+from cbert.tasks.classification import Classification
+from cbert.tasks.masked_item import MaskedItem
 from cbert.training import config as config_lib
 from cbert.training import config_file, loop
 from tests import test_benchmark
@@ -196,3 +199,45 @@ def test_a_task_that_extends_another_is_used_as_that_one(tmp_path, monkeypatch):
     monkeypatch.delitem(tasks.TASKS, "focal")
     with pytest.raises(UserError, match=r"config\.json: task\.name is 'focal', which no file"):
         cbert.load(tmp_path / "run")
+
+
+def test_what_a_task_must_keep_to_be_used_as_another(monkeypatch):
+    class Loss(Classification):
+        name = "mine"
+
+        def loss(self, params, batch, rngs):
+            return 0.0, {}
+
+    class Metrics(Loss):
+        def metric_values(self, predictions, queries):
+            return {}
+
+    class Head(Loss):
+        @classmethod
+        def head(cls, config, schema, options):
+            return None
+
+    named = [tasks.extended(task) for task in (Classification, Loss, Metrics, Head)]
+    assert named == ["classification", "classification", "classification", "mine"]
+    measured = [tasks.extended(task, measured=True) for task in (Loss, Metrics, Head)]
+    assert measured == ["classification", "mine", "mine"]
+    monkeypatch.setitem(tasks.TASKS, "own", Loss)
+    with pytest.raises(UserError, match="registered as 'own' has the name 'mine'; give its"):
+        config_lib.check(small(task__name="own"))
+
+
+def test_a_task_that_extends_masked_items_has_a_section_of_its_own(monkeypatch):
+    class Mine(MaskedItem):
+        name = "mine"
+
+    monkeypatch.setitem(tasks.TASKS, "mine", Mine)
+    rate = {"masking": "rate", "mask_rate": 0.5}
+    config = small(task__name="mine", train__item_embeddings="vectors.npy")
+    config.task.mine.update(rate)
+    config_lib.check(config)
+    options = tasks.task_options(config)
+    assert (options.masking, options.mask_rate, options.sampled_items) == ("rate", 0.5, 0)
+    assert Mine.positions_and_candidates(config, SimpleNamespace(items="abc"), 6) == (3, 3)
+    config.task.masked_item.update(rate)
+    with pytest.raises(UserError, match=r"task\.masked_item\.mask_rate is 0\.5, which is for"):
+        config_lib.check(config)

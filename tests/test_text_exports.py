@@ -275,4 +275,14 @@ def test_a_folder_of_transformers_is_refused_where_it_cannot_be_exact(tmp_path):
     predictor = assemble("classification")
     with pytest.raises(UserError, match="BERT of transformers reads none"):
         huggingface_export.write(predictor, tmp_path / "hf", card.facts(predictor, tmp_path))
+    # A register reads no context, and yet it is none of BERT's.
+    predictor = assemble("classification", "gsu_bi", model__gsu_bi__context=False)
+    with pytest.raises(UserError, match="the conditioning changes what the model computes"):
+        huggingface_export.write(predictor, tmp_path / "hf", card.facts(predictor, tmp_path))
+    assert not (tmp_path / "hf").exists()
+    predictor = assemble("classification", "none", context_features=False)
+    params = {**predictor.program.params, "extra": {"kernel": np.ones((2, 2))}}
+    model = config_lib.build_model(predictor.config, predictor.schema)
+    with pytest.raises(UserError, match="has extra/kernel, which BERT of transformers has not"):
+        huggingface.write(tmp_path / "hf", model, params)
     assert not (tmp_path / "hf").exists()

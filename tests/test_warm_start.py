@@ -9,9 +9,10 @@ from flax import traverse_util
 
 from cbert.data import prepared
 from cbert.errors import UserError
-from cbert.schema import SPECIAL_VALUES, MultiValued, TokenFeature
+from cbert.schema import SPECIAL_VALUES, MultiValued, Target, TokenFeature
 from cbert.tasks import create
 from cbert.training import config as config_lib
+from cbert.training import from_run
 from cbert.training.initialize import from_source
 from tests import steps
 from tests.conftest import small
@@ -88,3 +89,19 @@ def test_a_directory_that_is_no_run_is_refused(schema, tmp_path):
     task = create(config, config_lib.build_model(config, schema), schema)
     with pytest.raises(UserError, match="is not a run's work directory"):
         from_source(str(tmp_path), task.model, schema)
+
+
+def test_a_regression_gives_the_same_numbers_in_other_units():
+    """10 + 5 (2 x + 3) is 25 + 10 x, and so is 100 + 50 (0.2 x - 1.5)."""
+    known = {
+        ("classifier", "kernel"): np.array([[2.0]]),
+        ("classifier", "bias"): np.array([3.0]),
+        ("pooler", "bias"): np.array([3.0]),
+    }
+    theirs, ours = (Target("number", mean=m, scale=s) for m, s in ((10, 5), (100, 50)))
+    from_run._change_units(known, theirs, ours)
+    assert known["classifier", "kernel"] == [[0.2]]
+    assert known["classifier", "bias"] == [-1.5]
+    assert known["pooler", "bias"] == [3.0]
+    from_run._change_units(known, Target("label", ("a", "b"), (1, 1)), ours)
+    assert known["classifier", "bias"] == [-1.5]

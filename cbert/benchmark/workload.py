@@ -14,7 +14,7 @@ from cbert.data.columns import Split, selected
 from cbert.data.random_streams import stream
 from cbert.model import cost
 from cbert.schema import PAD_ITEM, SET, Categorical, Feature, Schema
-from cbert.tasks import task_class
+from cbert.tasks import task_class, task_options
 from cbert.training import config as config_lib
 from cbert.training.run import Run, assemble
 
@@ -131,6 +131,6 @@ def operations(config: ml_collections.ConfigDict, schema: Schema, length: float)
     read, candidates = task_class(config).positions_and_candidates(
         config, schema, round(length)
     )
-    scored = config.task.masked_item.sampled_items or candidates
+    scored = getattr(task_options(config), "sampled_items", 0) or candidates
     scoring = read * (config.model.item_dimension or config.model.dimension) * scored
     return 3 * 2 * (cost.multiply_adds(model, length, read) + scoring)

@@ -20,11 +20,11 @@ from cbert.evaluation.restore import Restored
 from cbert.model import placement
 from cbert.model.conditioning.method import READ
 from cbert.model.layers import UNITS
+from cbert.model.parameter_tree import CONTEXT_PARTS
 from cbert.schema import Schema
 from cbert.tasks.base import Examples
 from cbert.text_table import align
 from cbert.training import config as config_lib
-from cbert.training.optimizer import CONTEXT_PARTS
 
 Array = jax.Array
 BATCHES = 8

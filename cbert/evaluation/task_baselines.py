@@ -34,5 +34,5 @@ def predictions(
       split: The split that is evaluated.
       queries: The queries about it.
     """
-    made = BASELINES.get(tasks.extended(type(task)))
+    made = BASELINES.get(tasks.extended(type(task), measured=True))
     return made(load, schema, split, queries) if made else {}

@@ -20,6 +20,16 @@ class CheckedContext:
     unknown: dict[str, list[str]]
     missing: list[str]
 
+    @property
+    def all_unknown(self) -> list[str]:
+        """The features of whose values none is known."""
+
+        def has(name: str) -> set[str]:
+            value = self.values[name]
+            return {value} if isinstance(value, str) else set(value)
+
+        return [name for name, values in self.unknown.items() if set(values) == has(name)]
+
     def dropped(self) -> tuple[list[str], list[dict[str, Any]]]:
         """The features that are not missing, and the values with each of them missing."""
         observed = [name for name in self.values if name not in self.missing]

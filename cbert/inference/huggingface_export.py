@@ -18,6 +18,7 @@ from cbert.schema.tokenizer import CLS, MASK, PAD, SEP, UNKNOWN
 from cbert.tasks.multi_label import MultiLabel
 from cbert.tasks.regression import Regression
 from cbert.training import config as config_lib
+from cbert.training.initial_parameters import CLASSIFIER, in_units
 
 HUGGINGFACE = "hf"
 
@@ -55,20 +56,16 @@ def write(
         settings["problem_type"] = "multi_label_classification"
     elif predictor.task == Regression.name:
         settings["problem_type"] = "regression"
-        params["classifier"] = _in_units(params["classifier"], schema)
+        params[CLASSIFIER] = {
+            name: in_units(name, values, schema.known_target)
+            for name, values in params[CLASSIFIER].items()
+        }
     labels = target.values if target and hasattr(model.head, "labels") else ()
     with tempfile.TemporaryDirectory() as folder:
         page = pathlib.Path(folder) / "README.md"
         page.write_text(card.as_markdown(facts, directory.name), encoding="utf-8")
         files = [page, *_tokenizer_files(schema, pathlib.Path(folder))]
         writer.write(directory, model, params, labels, files, settings)
-
-
-def _in_units(classifier: dict[str, np.ndarray], schema: Schema) -> dict[str, np.ndarray]:
-    """The last layer of a regression, giving mean + scale y in place of y."""
-    mean, scale = schema.known_target.mean, schema.known_target.scale
-    bias = classifier["bias"] * scale + mean
-    return {"kernel": classifier["kernel"] * scale, "bias": bias}
 
 
 def _tokenizer_files(schema: Schema, folder: pathlib.Path) -> list[pathlib.Path]:

@@ -77,7 +77,7 @@ def predict(
             )
             while block := list(itertools.islice(queries, TEXT_BLOCK if of_texts else BLOCK)):
                 heads, encoded = zip(*block, strict=True)
-                unknown.update(name for query in encoded for name in query.context.unknown)
+                unknown.update(name for query in encoded for name in query.context.all_unknown)
                 for head, result in zip(heads, compute(encoded), strict=True):
                     line = {**head, **result.to_dict()}
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")

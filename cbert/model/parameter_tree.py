@@ -11,6 +11,8 @@ from cbert.model.encoder import Encoder
 from cbert.model.layers import Array
 
 Params = dict[str, Any]
+# The parts of a model by which the context enters.
+CONTEXT_PARTS = ("context_encoder", "conditioning")
 
 
 class Model(Protocol):

@@ -71,12 +71,10 @@ def title(data: ReportData) -> str:
 def _setting(data: ReportData) -> str:
     settings = data.settings
     token = "item" if data.queries.visible is not None else "token"
+    skipped = "their item is not in the vocabulary" if token == "item" else "they have none"
     asked, reason = {
-        "each": (f"each {token} is masked once", f"their {token} is not in the vocabulary"),
-        "one": (
-            f"one {token} of each example is masked",
-            f"their {token} is not in the vocabulary",
-        ),
+        "each": (f"each {token} is masked once", skipped),
+        "one": (f"one {token} of each example is masked", skipped),
         "": ("one an example", "their target is missing or was not seen in training"),
     }[settings["masking"]]
     return (
@@ -167,9 +165,8 @@ def _feature_importance(data: ReportData, styles: dict[str, Style]) -> Section:
     importance = slices.feature_importance(data)
     title = "Feature importance"
     if PERMUTED not in importance:
-        return Section(
-            title, ["It was not measured: evaluate the runs with feature importance."]
-        )
+        advice = "evaluate the runs with feature importance, if the data allow it"
+        return Section(title, [f"It was not measured: {advice}."])
     permuted = importance[PERMUTED]
     first = next(iter(permuted.values()))
     largest = {name: max(means[name].mean for means in permuted.values()) for name in first}

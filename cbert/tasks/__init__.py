@@ -1,5 +1,6 @@
 """The tasks: one file each, one line here."""
 
+from inspect import getattr_static
 from typing import Any
 
 import ml_collections
@@ -29,14 +30,24 @@ TASKS: dict[str, type[Task]] = {
 
 
 _HERE = tuple(TASKS.values())
+# What makes a model and its predictions, and what is measured of these.
+_MODEL = ("build_model", "head", "predict")
+_MEASURES = ("queries", "metric_values", "corpus_metrics")
 
 
-def extended(task: type[Task]) -> str:
-    """The name of the task here that a task is or extends, else its own.
+def extended(task: type[Task], measured: bool = False) -> str:
+    """The name of the task here that a task is, or extends, else its own name.
 
-    One that extends another is predicted with, and compared with baselines, as that one.
+    Args:
+      task: The class. One that extends another keeps its model and predictions.
+      measured: Whether it must also keep what is measured of predictions.
     """
-    return next((base.name for base in task.__mro__ if base in _HERE), task.name)
+    base = next((each for each in task.__mro__ if each in _HERE), task)
+    names = _MODEL + (_MEASURES if measured else ())
+    here, there = (
+        [getattr_static(each, name, None) for name in names] for each in (task, base)
+    )
+    return base.name if here == there else task.name
 
 
 def config_sections() -> dict[str, type]:

@@ -147,7 +147,7 @@ class Task(abc.ABC):
     def metrics(self) -> tuple[Metric, ...]:
         """All metrics of an evaluation, in the order of its tables.
 
-        The first one decides which checkpoint is the best.
+        The first one decides which checkpoint is the best; it is a mean over queries.
         """
 
     def constants(self) -> dict[str, Any]:

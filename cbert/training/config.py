@@ -41,6 +41,11 @@ def check(config: ml_collections.ConfigDict) -> None:
             f"model.dimension is {config.model.dimension}, not a multiple of model.heads, "
             f"{config.model.heads}"
         )
+    if task_class(config).name != config.task.name:
+        raise UserError(
+            f"the task that is registered as {config.task.name!r} has the name "
+            f"{task_class(config).name!r}; give its class that name"
+        )
     _check_other_tasks(config)
     if not config.data.name:
         raise UserError("data.name is empty; give the name of prepared data")
@@ -49,15 +54,16 @@ def check(config: ml_collections.ConfigDict) -> None:
 def _check_other_tasks(config: ml_collections.ConfigDict) -> None:
     """Refuses fields that only another task reads, unless they have their defaults."""
     given, declared = flat(config.to_dict()), config_fields.declarations(sections())
-    own = task_class(config)
+    own = config.task.name
     readers = {name: name.split(".")[1] for name in given if name.startswith("task.")}
     readers.pop("task.name")
-    readers.update(dict.fromkeys(_OF_MASKED_ITEM, MaskedItem.name))
+    if not issubclass(task_class(config), MaskedItem):
+        readers.update(dict.fromkeys(_OF_MASKED_ITEM, MaskedItem.name))
     for name, task in readers.items():
-        if not issubclass(own, TASKS[task]) and given[name] != declared[name].default:
+        if task != own and given[name] != declared[name].default:
             raise UserError(
                 f"{name} is {given[name]!r}, which is for the task {task}; leave it out for "
-                f"{config.task.name}"
+                f"{own}"
             )
 
 

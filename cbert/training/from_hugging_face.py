@@ -13,7 +13,7 @@ from cbert.model.parameter_tree import Params
 from cbert.model.text_bert import TextBert
 from cbert.schema import Schema, TokenizerOptions
 from cbert.schema.target import NUMBER
-from cbert.training.initial_parameters import CLASSIFIER, print_use
+from cbert.training.initial_parameters import CLASSIFIER, print_use, standardised
 
 HUGGING_FACE = "hf:"  # What the folder of a Hugging Face model begins with.
 
@@ -115,8 +115,7 @@ def _with_labels_of(
             order = [pretrained.labels.index(label) for label in labels]
             parameters[path] = values[..., order]
         elif target and target.kind == NUMBER and values.shape[-1] == 1:
-            mean = target.mean if path[-1] == "bias" else 0.0
-            parameters[path] = (values - mean) / target.scale
+            parameters[path] = standardised(path[1], values, target)
         else:
             unused = (*unused, "/".join(path))
     return dataclasses.replace(pretrained, parameters=parameters, unused=unused)

@@ -13,11 +13,12 @@ from cbert.errors import UserError
 from cbert.model import parameter_tree
 from cbert.model.config import check_same
 from cbert.model.parameter_tree import Model, Params
-from cbert.schema import TEXT, Feature, Schema
+from cbert.schema import TEXT, Feature, Schema, Target
+from cbert.schema.target import NUMBER
 from cbert.training import checkpoint, named_rows
 from cbert.training import config as config_lib
 from cbert.training import workdir as workdir_lib
-from cbert.training.initial_parameters import CLASSIFIER, print_use
+from cbert.training.initial_parameters import CLASSIFIER, in_units, print_use, standardised
 from cbert.training.named_rows import NamedRows
 
 POSITIONS = ("embedding", "positions")
@@ -50,6 +51,7 @@ class FromRun:
         self._theirs = config_lib.build_model(config, theirs)
         self._known = _read_params(workdir, self._theirs)
         self._changed = _changed(theirs, schema)
+        _change_units(self._known, theirs.target, schema.target)
         self._tables: dict[Path, tuple[NamedRows, int]] = {**named_rows.tables(theirs, schema)}
         if (entries := named_rows.context(theirs, schema)) is not None:
             kernels = _context_kernels(config, theirs)
@@ -144,6 +146,16 @@ def _changed(theirs: Schema, schema: Schema) -> set[str]:
     if not same_target:
         changed.add(CLASSIFIER)
     return changed
+
+
+def _change_units(
+    known: dict[Path, np.ndarray], theirs: Target | None, target: Target | None
+) -> None:
+    """Makes the last layer of a regression give the same numbers by the units of others."""
+    if not (theirs and target and theirs.kind == target.kind == NUMBER):
+        return
+    for path in [path for path in known if path[0] == CLASSIFIER]:
+        known[path] = standardised(path[1], in_units(path[1], known[path], theirs), target)
 
 
 def _is_same(own: Feature | None, theirs: Feature) -> bool:

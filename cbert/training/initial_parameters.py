@@ -1,12 +1,24 @@
-"""What is said of the parameters that a run begins with."""
+"""The parameters that a run begins with: units of a regression, and what is said of them."""
 
 from collections.abc import Iterable, Sequence
 
 import jax
+import numpy as np
 
 from cbert.model.parameter_tree import Params
+from cbert.schema import Target
 
 CLASSIFIER = "classifier"  # The head whose rows are a task's labels.
+
+
+def in_units(name: str, values: np.ndarray, target: Target) -> np.ndarray:
+    """`kernel` or `bias` of a regression's last layer, giving mean + scale y in place of y."""
+    return values * target.scale + (target.mean if name == "bias" else 0.0)
+
+
+def standardised(name: str, values: np.ndarray, target: Target) -> np.ndarray:
+    """`kernel` or `bias` of a regression's last layer, giving y in place of mean + scale y."""
+    return (values - (target.mean if name == "bias" else 0.0)) / target.scale
 
 
 def print_use(

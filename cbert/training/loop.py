@@ -170,6 +170,7 @@ def _loop(
             accumulator.save()
             save_all(run, seed_runs)
             tell(callbacks.checkpoint, step, {})
+    stop.answer()  # The last save may take longer than a request is given.
     if ended and not last:
         tqdm.write(
             f"stopped at step {step}: no better for {seed_runs[0].progress.waited} evaluations"

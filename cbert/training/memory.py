@@ -13,7 +13,8 @@ from cbert.errors import UserError
 from cbert.model import parameter_tree
 from cbert.model.cross_entropy import WHOLE, items_at_once
 from cbert.schema import Schema
-from cbert.tasks import task_class
+from cbert.tasks import task_class, task_options
+from cbert.tasks.masked_item import MaskedItem
 from cbert.training import config as config_lib
 
 try:
@@ -86,7 +87,7 @@ def estimate(
     micro_batches = parallel.device_count() * config.train.accumulate
     train_batch = -(-config.train.batch_size // micro_batches)
     masked, candidates = task_class(config).positions_and_candidates(config, schema, longest)
-    sampled = config.task.masked_item.sampled_items
+    sampled = getattr(task_options(config), "sampled_items", 0)
     eval_batch = -(-config.eval.batch_size // parallel.local_device_count())
     beside = [
         Need("gradients", parameters, sizes),
@@ -150,7 +151,7 @@ def _logits(
     """
     if sampled:
         size = _FLOAT * seeds * masked * sampled
-        return Need("logits", size, (field, "task.masked_item.sampled_items"))
+        return Need("logits", size, (field, f"task.{MaskedItem.name}.sampled_items"))
     held = -(-candidates // shards)
     queries = shards * masked
     at_once = items_at_once(queries, held, whole=whole)

@@ -13,13 +13,12 @@ from flax import traverse_util
 from cbert.errors import UserError
 from cbert.model import parameter_tree, placement
 from cbert.model.layers import uses_fast_kernels
+from cbert.model.parameter_tree import CONTEXT_PARTS
 from cbert.training.config_sections import SKIP
 from cbert.training.packing import is_decayed, packed, packed_decay
 
 # Gradients to their norm.
 Norm = Callable[[Any], jax.Array]
-
-CONTEXT_PARTS = ("context_encoder", "conditioning")
 
 
 def build(config: ml_collections.ConfigDict, model: Any) -> optax.GradientTransformation:

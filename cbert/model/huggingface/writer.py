@@ -17,7 +17,7 @@ from cbert.model.heads import PretrainingHead
 from cbert.model.huggingface import folder_files
 from cbert.model.huggingface.names import HEAD_ENTRIES, Path, encoder_entries, stored
 from cbert.model.huggingface.reader import FIELDS, FIXED, SIZES
-from cbert.model.parameter_tree import Params
+from cbert.model.parameter_tree import CONTEXT_PARTS, Params
 from cbert.model.text_bert import TextBert
 
 
@@ -68,10 +68,19 @@ def _check_exact(model: TextBert, flat: dict[Path, Any]) -> None:
                 "model cannot be written for transformers"
             )
     reads = method.reads_context(model.encoder.options)
-    if reads and not _is_closed(config, method.zero_is_plain, flat):
+    computes = reads or any(path[0] == "conditioning" for path in flat)
+    if computes and not _is_closed(config, method.zero_is_plain, flat):
+        what = "a context changes" if reads else "the conditioning changes"
         raise UserError(
-            "a context changes what the model computes, and BERT of transformers reads none; "
-            "write a model of the method none"
+            f"{what} what the model computes, and BERT of transformers reads none; write a "
+            "model of the method none"
+        )
+    known = {entry.path for entry in encoder_entries(config.layers) + HEAD_ENTRIES}
+    others = [path for path in flat if path not in known and path[0] not in CONTEXT_PARTS]
+    if others:
+        raise UserError(
+            f"the model has {'/'.join(others[0])}, which BERT of transformers has not; such a "
+            "model cannot be written for it"
         )
 
 
