@@ -56,7 +56,7 @@ def shown(value: Any, most: int = 60) -> str:
 
 def did_you_mean(value: object, choices: Iterable[str]) -> str:
     """How a sentence begins that says what a value must be: `did you mean x? It`, or `it`."""
-    near = difflib.get_close_matches(str(value)[:100], list(choices), 1)
+    near = difflib.get_close_matches(shown(value, 100).strip("'"), list(choices), 1)
     return f"did you mean {near[0]}? It" if near else "it"
 
 

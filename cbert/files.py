@@ -4,6 +4,8 @@ import contextlib
 import ctypes
 import errno
 import glob
+import io
+import itertools
 import os
 import pathlib
 import socket
@@ -24,6 +26,7 @@ LOCK = "lock"
 WRITING = ".writing-"  # How the directory begins in which another one is written.
 _RENAME_EXCHANGE = 2  # A flag of Linux's renameat2.
 _AT_CURRENT_DIRECTORY = -100
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def read_text(path: pathlib.Path) -> str:
@@ -66,10 +69,11 @@ def replace(path: pathlib.Path, write_to: Callable[[pathlib.Path], Any]) -> None
     target = path.resolve()  # The target of a link is replaced, and the link stays.
     if target.exists() and not target.is_file():
         raise UserError(f"{path} is not a file; give another path")
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")  # one a process
+    temporary = None
     try:
         remove_left_by_kills(target.parent.glob(f"{glob.escape(target.name)}.*.tmp"))
-        with temporary.open("wb") as owned:
+        with _own_file(target) as owned:
+            temporary = pathlib.Path(owned.name)
             _try_lock(owned.fileno())  # It is held until the rename, as a sign of life.
             write_to(temporary)
             with temporary.open("rb") as file:
@@ -78,18 +82,34 @@ def replace(path: pathlib.Path, write_to: Callable[[pathlib.Path], Any]) -> None
     except BaseException as error:
         if isinstance(error, OSError):
             error.filename = str(path)
-        with contextlib.suppress(OSError):  # On a read-only disk there is nothing to remove.
-            temporary.unlink(missing_ok=True)
+        if temporary:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
         raise
 
 
+def _own_file(target: pathlib.Path) -> io.BufferedWriter:
+    """A new file beside `target`, named after this process, of which others may have the id."""
+    for number in itertools.count():
+        path = target.with_name(f"{target.name}.{os.getpid()}{number or ''}.tmp")
+        with contextlib.suppress(FileExistsError):
+            return path.open("xb")
+    raise AssertionError
+
+
 def _try_lock(file: int) -> bool:
-    """Takes a lock that lasts until the file is closed; False where another process has it."""
+    """Takes a lock that lasts until the file is closed; False where another process has it.
+
+    Where the file system has no locks, nobody holds one.
+    """
     try:
         if fcntl:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
     return True
 
 
@@ -128,7 +148,9 @@ def replace_directory(target: pathlib.Path, written: pathlib.Path) -> None:
 def whole_directory(target: pathlib.Path) -> Iterator[pathlib.Path]:
     """A directory to write into, which takes the place of `target` once it is whole."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=WRITING) as temporary:
+    with tempfile.TemporaryDirectory(
+        prefix=WRITING, dir=target.parent, ignore_cleanup_errors=True
+    ) as temporary:
         written = pathlib.Path(temporary) / target.name
         written.mkdir()
         yield written

@@ -1,9 +1,12 @@
 """Full disks and directories that may not be written to, on a real file system of a few MiB."""
 
+import errno
 import os
 import pathlib
 import shutil
 import subprocess
+import threading
+import time
 
 import jax
 import numpy as np
@@ -140,3 +143,33 @@ def test_train_and_evaluate(disk, trained, schema):
         with pytest.raises(OSError, match=f"Read-only file system: '{disk}/run"):
             attempt()
     assert contents(disk) == before
+
+
+def test_writers_with_one_process_id_do_not_share_a_file(tmp_path):
+    """Two threads are such writers, and so are processes of two containers."""
+    target, begun = tmp_path / "x", threading.Event()
+
+    def write_slowly(path):
+        path.write_bytes(b"slow")
+        begun.set()
+        assert first.is_alive()
+        time.sleep(0.2)
+        path.write_bytes(b"slow" * 1000)
+
+    first = threading.Thread(target=files.replace, args=(target, write_slowly))
+    first.start()
+    begun.wait(10)
+    files.replace(target, lambda path: path.write_bytes(b"fast"))
+    assert target.read_bytes() == b"fast"
+    first.join()
+    assert target.read_bytes() == b"slow" * 1000
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_file_system_without_locks_is_written_to(tmp_path, monkeypatch):
+    def refuse(file, how):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(files.fcntl, "flock", refuse)
+    files.write_text(tmp_path / "x", "text")
+    assert (tmp_path / "x").read_text() == "text"

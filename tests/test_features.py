@@ -311,3 +311,11 @@ def test_a_vector_of_another_length_is_described():
 def test_bounds_of_ranges_are_readable():
     assert next(iter(by_range(20230101.0 + np.arange(400) % 28))) == "20230101 to 20230106"
     assert list(by_range(np.array([0.25, 0.5, 0.75, 1.0]))) == ["0.25", "0.5", "0.75", "1"]
+
+
+def test_numbers_whose_squares_vanish_are_refused():
+    numbers = Numerical.accumulator("p", None, 1)
+    for value in (1e-200, 2e-200, 3e-190):
+        numbers.observe(value)
+    with pytest.raises(UserError, match="'p' has numbers whose squares are 0, such as 3e-190"):
+        numbers.finish()

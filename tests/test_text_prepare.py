@@ -5,13 +5,14 @@ import json
 import numpy as np
 import pytest
 
+import cbert
 from cbert.data import in_memory, prepare, prepared, readers
 from cbert.data.prepare_text import TextOptions
 from cbert.data.summary import format_summary
 from cbert.errors import UserError
 from cbert.schema import SPECIAL_TOKENS, schema_file
 from cbert.tasks.multi_label import MultiLabel
-from tests.conftest import refused
+from tests.conftest import refused, run
 from tests.test_text_records import write
 
 PIECES = (*SPECIAL_TOKENS, *"abcdefgh", "##x", ".", "who", "rome", "in")
@@ -302,3 +303,31 @@ def test_flags_of_texts_and_of_items_do_not_mix(tmp_path):
     )
     assert "--max_length=513" in refusal("--kind=text", "--max_length=513")
     assert not (tmp_path / "own").exists()
+
+
+def test_a_schema_gives_labels_of_csv_their_kind(tmp_path):
+    """Prepared again by its own schema, a number in CSV is a number."""
+    rows = [(f"word{n % 7} other{n % 5}", n / 10, f"g{n // 3}") for n in range(90)]
+    records = [{"text": text, "label": label, "group": who} for text, label, who in rows]
+    options = cbert.PrepareOptions("text", text=cbert.TextOptions(vocabulary_size=100))
+    first = cbert.prepare(records, "first", tmp_path, options)
+    table = "\n".join(["text,rating,who", *(",".join(map(str, row)) for row in rows)])
+    (tmp_path / "in.csv").write_text(table)
+    columns = "--columns=label:rating,group:who"
+    source, schema = f"--input={tmp_path}/in.csv", f"--schema={first.directory}/schema.json"
+    run("prepare", source, columns, schema, f"--data_dir={tmp_path}", "--name=again")
+    again = prepared.load(
+        str(tmp_path), "again", "train", prepared.load_schema(tmp_path, "again")
+    )
+    once = prepared.load(
+        str(tmp_path), "first", "train", prepared.load_schema(tmp_path, "first")
+    )
+    assert sorted(again.targets["number"]) == sorted(once.targets["number"])
+
+
+def test_existing_data_are_refused_before_records_are_read(tmp_path):
+    (tmp_path / "own" / "1.0.0").mkdir(parents=True)
+    untouched = iter([{"items": ["a"]}])
+    with pytest.raises(UserError, match="exists; give another name, or allow overwrite"):
+        cbert.prepare(untouched, "own", tmp_path)
+    assert next(untouched) == {"items": ["a"]}

@@ -53,7 +53,8 @@ def numerical(
     seen = {
         index: _Seen()
         for index, name in enumerate(header)
-        if field_of[name] == "context" and name not in (*columns.kinds, *columns.history)
+        if field_of[name] == "context"
+        and name not in (*columns.kinds, *columns.history, *columns.dropped)
     }
     for _, cells in rows:
         if not seen:

@@ -23,6 +23,7 @@ class _RowLines:
     def __init__(self, file: typing.TextIO, path: pathlib.Path) -> None:
         self._file, self._path = file, path
         self._line = 0
+        self.first = 1  # The line in which the current row begins.
         self.size = 0  # The size of the current row; the reader of the row sets it to zero.
 
     def __iter__(self) -> "_RowLines":
@@ -31,9 +32,11 @@ class _RowLines:
     def __next__(self) -> str:
         text = self._file.readline(MAX_ROW + 1 - self.size)
         self._line += 1
+        if not self.size:
+            self.first = self._line
         self.size += len(text)
         if self.size > MAX_ROW:
-            raise too_large(self._path, self._line)
+            raise too_large(self._path, self.first, self._line)
         if not text:
             raise StopIteration
         return text
@@ -53,8 +56,8 @@ def _cells(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
                     yield reader.line_num, cells
         except csv.Error as error:
             raise UserError(
-                f"{path}:{reader.line_num}: {error}; quote cells that hold a quote, a comma or "
-                "a line break, close each quote, and write one within a cell twice"
+                f"{path}:{lines.first}: {error}; quote cells that hold a quote, a comma or a "
+                "line break, close each quote, and write one within a cell twice"
             ) from None
 
 
@@ -119,6 +122,9 @@ def _record(
     record: dict[str, Any] = {}
     context: dict[str, Any] = {}
     for (name, field), cell in zip(field_of.items(), cells, strict=True):
+        if field == "context" and name in columns.dropped:
+            context[name] = None
+            continue
         if field in _MAY_BE_LISTS and _is_python_list(cell, field):
             raise RowError(
                 f"column {shown(name)} has {shown(cell)}, a list as Python writes it; write "
@@ -126,6 +132,8 @@ def _record(
             )
         if field in ("items", "words", "tags"):
             parts = _parts(cell, columns.separator)
+            if parts and field != "items":  # A blank beside a tag would move all after it.
+                parts = [part.strip() for part in cell.split(columns.separator)]
             record[field] = parts if parts or field == "items" else None
         elif field == "label":
             record[field] = _label(name, cell, numerical, columns)

@@ -35,7 +35,7 @@ def read(
       UserError: a record is not valid; it names its number, counted from 1, and the fix.
     """
     validator, number = Validator(kind, dropped), 0
-    for number, row in enumerate(_rows(source, kind, kinds or {}), 1):
+    for number, row in enumerate(_rows(source, kind, kinds or {}, dropped), 1):
         try:
             record = validator(_plain(row), number)
         except RowError as error:
@@ -45,12 +45,16 @@ def read(
         raise UserError("there are no records; give at least one")
 
 
-def _rows(source: Any, kind: str, kinds: Mapping[str, str]) -> Iterable[Any]:
+def _rows(
+    source: Any, kind: str, kinds: Mapping[str, str], dropped: Collection[str]
+) -> Iterable[Any]:
     if hasattr(source, "columns") and hasattr(source, "itertuples"):
         histories = tuple(name for name, own in kinds.items() if own == History.kind)
-        columns = tables.Columns(history=histories)
+        columns = tables.Columns(history=histories, dropped=tuple(dropped))
         if kind == TEXT:
             columns = dataclasses.replace(columns, fields=tables.MAPPED_OF_TEXT)
+        for name in {*dropped} & {*source.columns} - {*columns.fields}:
+            source = source.assign(**{name: None})
         try:
             table = pyarrow.Table.from_pandas(source, preserve_index=False)
         except pyarrow.ArrowException as error:

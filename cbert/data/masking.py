@@ -4,7 +4,7 @@ Legend: B examples, L positions, P masked positions.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -147,7 +147,10 @@ def one_position(eligible: np.ndarray, ids: Sequence[str]) -> tuple[np.ndarray, 
 
 
 def expected_count(
-    items: np.ndarray, masking: Masking, weights: np.ndarray | None = None
+    items: np.ndarray,
+    masking: Masking,
+    weights: np.ndarray | None = None,
+    eligible: Callable[[np.ndarray], np.ndarray] = lambda items: items >= 0,
 ) -> float:
     """Mean number of masked items an example, a constant that the loss is divided by.
 
@@ -155,8 +158,9 @@ def expected_count(
       items: `int32 [M, L]`, codes below zero where nothing can be masked.
       masking: The settings.
       weights: `float32 [M]`, what each example counts; None where all count 1.
+      eligible: Which of some codes may be masked; by default all that are not below zero.
     """
     starts = range(0, len(items), 2**16)  # The array may be larger than memory.
-    real = [(items[start : start + 2**16] >= 0).sum(axis=1) for start in starts]
+    real = [eligible(items[start : start + 2**16]).sum(axis=1) for start in starts]
     counts = masking.count(np.concatenate(real))
     return float(np.mean(counts if weights is None else counts * weights.astype(np.float64)))

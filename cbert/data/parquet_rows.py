@@ -2,7 +2,7 @@
 
 import pathlib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow
@@ -18,7 +18,7 @@ _ROWS = 32  # Few rows are decoded at once, because a long list may unpack from 
 
 
 def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a Parquet file; dates and times become text."""
+    """The rows of a Parquet file; dates and times become text, and decimals numbers."""
     with pyarrow.parquet.ParquetFile(path) as file:
         # Text stays as it is stored, each value once, until its size is known.
         texts = [
@@ -35,12 +35,16 @@ def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
         features = _context_names(file.schema_arrow, field_of)
         check_unique(features, path)
         columns = columns.completed(features)
+        dropped = [
+            name for name in names if field_of[name] == "context" and name in columns.dropped
+        ]
+        read = [name for name in names if name not in dropped]
         line = 0
-        for batch in file.iter_batches(_ROWS, columns=names):
-            for row in _objects(_with_text_for_times(batch), path, line):
+        for batch in file.iter_batches(_ROWS, columns=read):
+            for row in _objects(_with_plain_types(batch), path, line):
                 line += 1
                 bar.update()
-                yield line, _record(row, field_of, columns.history)
+                yield line, _record(row | dict.fromkeys(dropped), field_of, columns)
 
 
 def of_table(table: pyarrow.Table, columns: Columns, name: str) -> Iterator[dict[str, Any]]:
@@ -49,8 +53,8 @@ def of_table(table: pyarrow.Table, columns: Columns, name: str) -> Iterator[dict
     field_of = field_of_column(columns, table.column_names, path)
     check_unique(_context_names(table.schema, field_of), path)
     for batch in table.to_batches(_ROWS):
-        for row in _with_text_for_times(batch).to_pylist():
-            yield _record(row, field_of, columns.history)
+        for row in _with_plain_types(batch).to_pylist():
+            yield _record(row, field_of, columns)
 
 
 def _context_names(schema: pyarrow.Schema, field_of: dict[str, str]) -> list[str]:
@@ -64,8 +68,8 @@ def _context_names(schema: pyarrow.Schema, field_of: dict[str, str]) -> list[str
     return names
 
 
-def _with_text_for_times(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
-    """Times become text, because Python has neither nanoseconds nor years above 9999."""
+def _with_plain_types(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+    """Decimals become numbers, and times text: Python has no nanoseconds or year 10 000."""
     for index, field in enumerate(batch.schema):
         if getattr(field.type, "extension_name", "") == _PERIOD:
             periods = batch.column(index).to_pandas()
@@ -73,22 +77,24 @@ def _with_text_for_times(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
             column = pyarrow.array(texts, pyarrow.string())
             batch = batch.set_column(index, field.name, column)
             continue
-        plain = _text_for_times(field.type)
+        plain = _plain_type(field.type)
         if plain != field.type:
             column = batch.column(index).cast(plain)
             batch = batch.set_column(index, field.name, column)
     return batch
 
 
-def _text_for_times(kind: pyarrow.DataType) -> pyarrow.DataType:
+def _plain_type(kind: pyarrow.DataType) -> pyarrow.DataType:
     if pyarrow.types.is_temporal(kind):
         return pyarrow.string()
+    if pyarrow.types.is_decimal(kind):
+        return pyarrow.float64()
     if pyarrow.types.is_list(kind):
-        return pyarrow.list_(kind.value_field.with_type(_text_for_times(kind.value_type)))
+        return pyarrow.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
     if pyarrow.types.is_large_list(kind):
-        return pyarrow.large_list(kind.value_field.with_type(_text_for_times(kind.value_type)))
+        return pyarrow.large_list(kind.value_field.with_type(_plain_type(kind.value_type)))
     if pyarrow.types.is_struct(kind):
-        return pyarrow.struct([f.with_type(_text_for_times(f.type)) for f in kind])
+        return pyarrow.struct([f.with_type(_plain_type(f.type)) for f in kind])
     return kind
 
 
@@ -114,14 +120,14 @@ def _unpacked_size(array: pyarrow.Array) -> int:
         return pyarrow.compute.sum(sizes).as_py() or 0
     if pyarrow.types.is_struct(kind):
         return sum(map(_unpacked_size, array.flatten()))
+    if pyarrow.types.is_map(kind):
+        return 8 * len(array) + _unpacked_size(array.keys) + _unpacked_size(array.items)
     if isinstance(array, pyarrow.ListArray | pyarrow.LargeListArray):
         return 8 * len(array) + _unpacked_size(array.flatten())
     return array.nbytes
 
 
-def _record(
-    row: dict[str, Any], field_of: dict[str, str], histories: Collection[str]
-) -> dict[str, Any]:
+def _record(row: dict[str, Any], field_of: dict[str, str], columns: Columns) -> dict[str, Any]:
     record: dict[str, Any] = {}
     context: dict[str, Any] = {}
     for name, value in row.items():
@@ -136,8 +142,11 @@ def _record(
         start = int(start)  # So pandas writes a column in which some are missing.
     if isinstance(record.get("answer"), str) and start is not None:
         record["answer"] = {"text": record["answer"], "start": start}
-    if any(value is not None for value in context.values()):
-        record["context"] = {n: _names(v) if n in histories else v for n, v in context.items()}
+    if any(value is not None or name in columns.dropped for name, value in context.items()):
+        record["context"] = {
+            name: _names(value) if name in columns.history else value
+            for name, value in context.items()
+        }
     return record
 
 

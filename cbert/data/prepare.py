@@ -109,7 +109,7 @@ def prepare(
       UserError: the records or the schema do not make a data set; nothing is written.
     """
     options.check()
-    directory = builder.directory(data_dir, name).parent.parent
+    directory = builder.check_new(data_dir, name, options.overwrite).parent.parent
     with contextlib.ExitStack() as stack:
         collection = stack.enter_context(Collection(directory, options.kind))
         given, tokens = schema, None

@@ -58,23 +58,27 @@ def numbers(schema: Schema, collection: Collection) -> None:
 def fit(schema: Schema, collection: Collection) -> None:
     """Refuses a schema that was given and does not fit; warns where it leaves values out."""
     records = iter(collection.everything())
-    most = {f.name: f.max_values for f in schema.features if isinstance(f, MultiValued)}
+    lists = [feature for feature in schema.features if isinstance(feature, MultiValued)]
     cut: collections.Counter[str] = collections.Counter()
     while block := list(itertools.islice(records, _BLOCK)):
         try:
             schema.encode_contexts([record.context for record in block])
         except UserError as error:
             raise UserError(f"the schema does not fit: {error}") from None
-        for name, largest in most.items():
-            lists = (record.context.get(name) or () for record in block)
-            cut[name] += sum(len(set(values)) > largest for values in lists)
+        for feature in lists:  # All values that are not known have one code.
+            coded = (
+                {feature.codes.get(value) for value in record.context.get(feature.name) or ()}
+                for record in block
+            )
+            cut[feature.name] += sum(len(codes) > feature.max_values for codes in coded)
     if schema.kind != TEXT and not any(i in schema.codes for i in collection.overview.items):
         raise UserError(
             "the schema does not fit: none of the data's items is in its vocabulary"
         )
-    for name, count in cut.items():
-        if count:
+    for feature in lists:
+        if count := cut[feature.name]:
             warn(
-                f"context {shown(name)} has more than {most[name]} values in {count:,} "
+                f"context {shown(feature.name)} has more than {feature.max_values} values in "
+                f"{count:,} "
                 "records; the model takes the first ones, by the schema's max_values"
             )

@@ -61,7 +61,7 @@ def read(
     """
     path = pathlib.Path(path).expanduser()
     validator, bad_rows = Validator(kind, dropped), bad_rows or BadRows(path)
-    columns = columns or Columns()
+    columns = dataclasses.replace(columns or Columns(), dropped=tuple(dropped))
     if kind == schema_lib.TEXT:
         columns = dataclasses.replace(columns, fields=tables.MAPPED_OF_TEXT)
     empty = True

@@ -167,7 +167,7 @@ class Validator:
 
     def _name(self, row: dict[str, Any], field: str) -> str | None:
         value = row.get(field)
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 1024:
             value = str(value)
         if value is None:
             return None

@@ -33,6 +33,7 @@ class Columns:
       history: Columns that hold lists of items.
       of_schema: Features to their kinds by a schema, for columns without a kind here.
       fields: The fields that a record has beside its context, `MAPPED` or `MAPPED_OF_TEXT`.
+      dropped: Features that are not read; a row has them as missing.
     """
 
     names: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -43,6 +44,7 @@ class Columns:
     history: tuple[str, ...] = ()
     of_schema: Mapping[str, str] = dataclasses.field(default_factory=dict)
     fields: tuple[str, ...] = MAPPED
+    dropped: tuple[str, ...] = ()
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -81,9 +83,10 @@ def open_binary(path: pathlib.Path) -> typing.BinaryIO:
     return path.open("rb")
 
 
-def too_large(path: pathlib.Path, line: int) -> UserError:
-    """The error for a row above the limit."""
-    return UserError(f"{path}:{line}: the row takes more than {MAX_ROW} bytes; split it")
+def too_large(path: pathlib.Path, line: int, last: int = 0) -> UserError:
+    """The error for a row above the limit, which may go from a line to another."""
+    advice = "close the quote that it leaves open" if last > line else "split it"
+    return UserError(f"{path}:{line}: the row takes more than {MAX_ROW} bytes; {advice}")
 
 
 def field_of_column(
@@ -109,6 +112,12 @@ def field_of_column(
         if column not in available:
             raise UserError(
                 f"{path}: no column {shown(column)}; it has: {', '.join(available)}"
+            )
+    for column, times in collections.Counter(columns.names.values()).items():
+        if times > 1:
+            fields = [field for field, own in columns.names.items() if own == column]
+            raise UserError(
+                f"columns maps {shown(column)} to {' and '.join(fields)}; name another for one"
             )
     mapped = {column: field for field, column in columns.names.items()}
     unmapped = {field: field for field in columns.fields if field not in columns.names}

@@ -146,7 +146,8 @@ def window_bounds(words: np.ndarray, room: int, stride: int) -> list[tuple[int, 
     bounds = []
     first, count = 0, len(words)
     while first + room < count:
-        ends = starts[(starts > first) & (starts <= first + room)]
+        inside = np.searchsorted(starts, [first, first + room], side="right")
+        ends = starts[slice(*inside)]
         last = int(ends[-1]) if len(ends) else first + room  # One word fills the window.
         bounds.append((first, last))
         near = ends[ends <= first + stride]

@@ -42,7 +42,8 @@ def read(
         if path.suffix == ".json":
             items, options = _from_json(json.loads(content))
         else:
-            items, options = tuple(content.removesuffix("\n").split("\n")), None
+            lines = content.removeprefix("\ufeff").removesuffix("\n")
+            items, options = tuple(lines.split("\n")), None
         check_names(items, "tokens")
         check_vocabulary(items)
     except UserError as error:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from cbert.errors import UserError, warn
+from cbert.errors import UserError, shown, warn
 from cbert.schema.numbers import NumberFeature
 from cbert.schema.slices import by_range
 from cbert.schema.values import check_finite, is_finite
@@ -113,6 +113,11 @@ class NumberList:
         values = np.frombuffer(self._values, np.float64)
         # Equal values may have a rounding error for a deviation, too small to divide by.
         scale = float(values.std()) if values.min() < values.max() else 1.0
+        if not scale:
+            raise UserError(
+                f"context feature {shown(self._name)} has numbers whose squares are 0, such as "
+                f"{values.max():g}; write them in another unit, or as logarithms"
+            )
         quantiles = np.unique(np.quantile(values, np.arange(1, BINS) / BINS))
         edges = tuple(float(edge) for edge in quantiles if edge > values.min())
         feature = Numerical(self._name, self._width, float(values.mean()), scale, edges)

@@ -4,6 +4,7 @@ Legend: B examples, L positions, P masked positions, Q queries, V tokens of the 
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
@@ -118,8 +119,9 @@ class MaskedLanguage(TextTask):
         """The task of a checked config; see `tasks.create`."""
         expected = 1.0
         if train is not None:
-            shown = np.where(eligible(train.items, schema), train.items, -1)
-            expected = expected_count(shown, Masking(RATE, options.mask_rate), train.weights)
+            masking = Masking(RATE, options.mask_rate)
+            may = functools.partial(eligible, schema=schema)
+            expected = expected_count(train.items, masking, train.weights, may)
             if not expected:
                 raise UserError("no training text has a token; prepare other data")
         common = cls.common(config, model, schema, train)
