@@ -49,7 +49,7 @@ def by_visible_items(data: ReportData) -> Gains | None:
         return None
     last = int(np.quantile(visible, 1 - TAIL_FRACTION, method="higher"))
     slices = {str(count): visible == count for count in range(visible.min(), last)}
-    name = str(last) if visible.max() == last else f"{last} or more"
+    name = str(last) if visible.max() == last else f"{last}+"
     return _gains(data, "visible items", {**slices, name: visible >= last})
 
 
