@@ -5,7 +5,6 @@ import ctypes
 import errno
 import glob
 import io
-import itertools
 import os
 import pathlib
 import socket
@@ -90,11 +89,13 @@ def replace(path: pathlib.Path, write_to: Callable[[pathlib.Path], Any]) -> None
 
 def _own_file(target: pathlib.Path) -> io.BufferedWriter:
     """A new file beside `target`, named after this process, of which others may have the id."""
-    for number in itertools.count():
-        path = target.with_name(f"{target.name}.{os.getpid()}{number or ''}.tmp")
-        with contextlib.suppress(FileExistsError):
+    number = 0
+    while True:
+        try:
+            path = target.with_name(f"{target.name}.{os.getpid()}{number or ''}.tmp")
             return path.open("xb")
-    raise AssertionError
+        except FileExistsError:
+            number += 1
 
 
 def _try_lock(file: int) -> bool:

@@ -18,18 +18,8 @@ from cbert.data.infer_target import NONE
 from cbert.data.prepare_text import NEXT, TRAIN, TextOptions
 from cbert.data.synthetic import stylist
 from cbert.errors import UserError
-from cbert.schema import (
-    SEQUENCE,
-    SET,
-    TEXT,
-    History,
-    MultiValued,
-    Numerical,
-    Schema,
-    schema_file,
-)
+from cbert.schema import SEQUENCE, SET, TEXT, History, Schema, schema_file
 from cbert.schema import target as target_lib
-from cbert.schema.target import LABELS, NUMBER
 from cbert.schema.tokenizer import LEAST_LENGTH, MOST_LENGTH
 from cbert.training import suggest
 from experiments import command
@@ -240,15 +230,8 @@ def _check_kind(kind: str) -> None:
             raise UserError(f"--{name} cannot be given together with --kind={kind}")
 
 
-# The kind of a CSV column of labels, by that of the schema's target.
-_KIND_OF_LABEL = {NUMBER: Numerical.kind, LABELS: MultiValued.kind}
-
-
 def _columns(schema: Schema | None) -> tables.Columns:
     names = command.pairs(_COLUMNS)
-    of_schema = {feature.name: feature.kind for feature in schema.features} if schema else {}
-    if schema and schema.target and schema.target.kind in _KIND_OF_LABEL:
-        of_schema[names.get("label", "label")] = _KIND_OF_LABEL[schema.target.kind]
     columns = tables.Columns(
         names,
         _SEPARATOR.value,
@@ -256,7 +239,7 @@ def _columns(schema: Schema | None) -> tables.Columns:
         tuple(_NUMERICAL.value),
         tuple(_MULTI_VALUED.value),
         tuple(_HISTORY.value),
-        of_schema,
+        tables.kinds_of(schema, names.get("label", "label")) if schema else {},
     )
     columns.check_kinds()
     return columns

@@ -157,3 +157,15 @@ def test_a_trained_sweep_is_reported(prepared, trained):
         "feature_importance"
     ]
     assert none["time"]["permuted"] == {"mean": 0.0, "standard_error": 0.0}
+
+
+def test_nothing_rises_without_a_context(schema, data_dir, tmp_path):
+    """What is not computed for the method none is what would be computed."""
+    config = small("none", data__dir=data_dir)
+    loop.train(config, tmp_path / "none")
+    evaluation = evaluate.evaluate(tmp_path / "none", evaluate.EvaluationOptions("validation"))
+    split = evaluation.split
+    permutation = feature_importance.permutation_between_groups(split.groups, schema)
+    restored = restore(tmp_path / "none", config, schema, "best")
+    given = restored, parallel.replicate(split.columns), split, schema, permutation, True
+    assert feature_importance.measure(*given, False) == feature_importance.measure(*given, True)

@@ -8,6 +8,8 @@ import typing
 from collections.abc import Mapping, Sequence
 
 from cbert.errors import UserError, shown
+from cbert.schema import MultiValued, Numerical, Schema
+from cbert.schema.target import LABELS, NUMBER
 
 # The most that a line, a cell, or the rows that are held at once may take, in bytes. A small
 # file that unpacks to more is refused before it does.
@@ -74,6 +76,15 @@ class Columns:
         return dataclasses.replace(
             self, **{kind: getattr(self, kind) + names for kind, names in more.items()}
         )
+
+
+def kinds_of(schema: Schema, label: str = "label") -> dict[str, str]:
+    """The kinds of a schema's features, and of labels that are lists or numbers."""
+    kinds = {feature.name: feature.kind for feature in schema.features}
+    of_label = {LABELS: MultiValued.kind, NUMBER: Numerical.kind}
+    if schema.target and schema.target.kind in of_label:
+        kinds[label] = of_label[schema.target.kind]
+    return kinds
 
 
 def open_binary(path: pathlib.Path) -> typing.BinaryIO:

@@ -80,6 +80,10 @@ def measure(
       its values are missing; None where `drop` is false). Each holds `mean` and
       `standard_error` (over groups).
     """
+    if not reads_context:
+        level = {"mean": 0.0, "standard_error": 0.0}
+        of_each = {PERMUTED: level, DROPPED: level if drop else None}
+        return {feature.name: of_each for feature in schema.features}
     task = restored.task
     queries = task.queries(split, ONE)
     groups = metrics.group_codes(split.groups)[queries.rows]
@@ -90,11 +94,9 @@ def measure(
         predictions = restored.predict({**data, "context": context}, split, queries)
         return task.metric_values(predictions, queries)[metric]
 
-    unperturbed = deciding(data["context"]) if reads_context else np.zeros(0)
+    unperturbed = deciding(data["context"])
 
     def rise(name: str, column: np.ndarray) -> dict[str, float | None]:
-        if not reads_context:
-            return {"mean": 0.0, "standard_error": 0.0}
         context = {**data["context"], name: parallel.replicate(column)}
         mean, error = metrics.mean_and_error(
             deciding(context) - unperturbed, groups, queries.weights

@@ -55,14 +55,7 @@ def predict(
       UserError: the file cannot be read or a line is wrong; names `file:line`.
     """
     source, target = pathlib.Path(source).expanduser(), pathlib.Path(target).expanduser()
-    if not target.parent.is_dir():
-        raise UserError(f"{target}: no such directory; make it first")
-    if target.suffix in (".csv", ".parquet"):
-        raise UserError(
-            f"{target}: the results are JSON Lines; give a name that ends in .jsonl"
-        )
-    if target.resolve() == source.resolve():
-        raise UserError(f"{target}: give a file that is not the input")
+    _check_target(target, source)
     bad_rows = readers.BadRows(source, skip_bad_rows)
     of_texts = isinstance(predictor, TextPredictor)
     compute = _compute(predictor)
@@ -93,6 +86,18 @@ def predict(
             f"in all {count:,} queries"
         )
     return count, bad_rows.messages
+
+
+def _check_target(target: pathlib.Path, source: pathlib.Path) -> None:
+    """Refuses a file that results cannot be written to, before anything is predicted."""
+    if not target.parent.is_dir():
+        raise UserError(f"{target}: no such directory; make it first")
+    if target.suffix in (".csv", ".parquet"):
+        raise UserError(
+            f"{target}: the results are JSON Lines; give a name that ends in .jsonl"
+        )
+    if target.resolve() == source.resolve():
+        raise UserError(f"{target}: give a file that is not the input")
 
 
 def _compute(predictor: Predictor | TextPredictor) -> Callable[[Sequence[Any]], Sequence[Any]]:
