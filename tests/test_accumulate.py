@@ -88,4 +88,4 @@ def test_the_estimate_and_its_refusal_know_micro_batches(schema):
     assert memory.estimate(config, schema, 10, 1)[-1].size == undivided / 4
     config.train.batch_size = 10**12
     with pytest.raises(UserError, match=r"or raise train.accumulate \(4\)"):
-        memory.check(config, schema, 10, 1)
+        memory.check(config, schema, 10, 1, 0)

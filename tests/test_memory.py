@@ -8,6 +8,7 @@ import jax
 import pytest
 
 from cbert import parallel
+from cbert.errors import UserError
 from cbert.model import conditioning, parameter_tree
 from cbert.training import config as config_lib
 from cbert.training import memory
@@ -119,6 +120,16 @@ def test_an_impossible_size_is_refused_before_anything_is_made(
     )
     assert message in error
     assert not (tmp_path / "run").exists()
+
+
+def test_an_accelerator_holds_the_columns_of_the_training_split(schema, monkeypatch):
+    config = small()
+    monkeypatch.setattr(parallel, "device_memory", lambda: 10**9)
+    memory.check(config, schema, 10, 1, columns=0)
+    memory.check(config, schema, 10, 1, columns=10**8)
+    message = r"10 GB of it for the training split's columns, .* 1 GB; set data.source=stream"
+    with pytest.raises(UserError, match=message):
+        memory.check(config, schema, 10, 1, columns=10**10)
 
 
 def test_the_limit_of_a_process_counts():

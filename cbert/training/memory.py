@@ -16,6 +16,7 @@ from cbert.schema import Schema
 from cbert.tasks import task_class, task_options
 from cbert.tasks.masked_item import MaskedItem
 from cbert.training import config as config_lib
+from cbert.training.config_sections import STREAM
 
 try:
     import resource
@@ -42,7 +43,9 @@ class Need:
     fields: tuple[str, ...]
 
 
-def check(config: ml_collections.ConfigDict, schema: Schema, longest: int, seeds: int) -> None:
+def check(
+    config: ml_collections.ConfigDict, schema: Schema, longest: int, seeds: int, columns: int
+) -> None:
     """Refuses a run that cannot fit into a device's memory.
 
     Args:
@@ -50,26 +53,35 @@ def check(config: ml_collections.ConfigDict, schema: Schema, longest: int, seeds
       schema: The data's schema.
       longest: The most items of a training example.
       seeds: The number of seeds in one program.
+      columns: Bytes of the training split's columns, 0 where they are streamed.
 
     Raises:
-      UserError: it names the estimate, the memory there is and the fields to lower.
+      UserError: it names the estimate, the memory there is and the fields to change.
     """
     needs = estimate(config, schema, longest, seeds)
     available, copies = parallel.device_memory(), 1
-    if available is None:  # Devices of the CPU share its memory.
+    if available is None:  # Devices of the CPU share its memory, and columns are mapped files.
         available, copies = host_memory(), parallel.local_device_count()
+    else:
+        needs.append(Need("the training split's columns", columns, ("data.source",)))
     total = copies * sum(need.size for need in needs)
     if total <= available:
         return
     largest = max(needs, key=lambda need: need.size)
+    raise UserError(
+        f"the run needs at least {readable(total)} of memory, {readable(largest.size)} of it "
+        f"for {largest.part}, and there are {readable(available)}; {_advice(config, largest)}"
+    )
+
+
+def _advice(config: ml_collections.ConfigDict, largest: Need) -> str:
+    if largest.fields == ("data.source",):
+        return f"set data.source={STREAM}, which reads each step's rows from disk"
     values = config_lib.fields(config)
     advice = "lower one of " + ", ".join(f"{name} ({values[name]})" for name in largest.fields)
     if "train.batch_size" in largest.fields:
         advice += f", or raise train.accumulate ({values['train.accumulate']})"
-    raise UserError(
-        f"the run needs at least {readable(total)} of memory, {readable(largest.size)} of it "
-        f"for {largest.part}, and there are {readable(available)}; {advice}"
-    )
+    return advice
 
 
 def estimate(

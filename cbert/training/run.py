@@ -134,11 +134,12 @@ def assemble(
         Batches(train.lengths, batch_size, seed, config.train.length_buckets) for seed in seeds
     ]
     _check_shards(config, len(seeds))
-    memory.check(config, schema, int(train.lengths.max()), len(seeds))
+    streams = config.data.source == STREAM
+    columns = 0 if streams else sum(column.nbytes for column in jax.tree.leaves(train.columns))
+    memory.check(config, schema, int(train.lengths.max()), len(seeds), columns)
     model = config_lib.build_model(config, schema, split=True)
     task, where = tasks.create(config, model, schema, train), placement.choose(model)
     optimizer = optimizer_lib.build(config, task.model)
-    streams = config.data.source == STREAM
     source = (Streaming if streams else InMemory)(train, batches)
     keys = [jax.random.key(seed) for seed in seeds]
     learning_rate = schedule.build(config)
