@@ -14,7 +14,7 @@ from configs import base
 
 def get_config(method: str = "gsu") -> ml_collections.ConfigDict:
     config = base.get_config(method)
-    config.data.update({"name": "stylist_quickstart", "stylist_articles": 500})
+    config.data.name = "stylist_quickstart"
     config.model.update(
         {"dimension": 64, "heads": 4, "layers": 2, "feed_forward": 128, "dropout": 0.0}
     )

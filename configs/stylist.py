@@ -2,7 +2,7 @@
 
 An outfit has five articles on average.
 
-    python -m experiments.describe --config=configs/stylist.py:gsu
+    python -m experiments.describe --config=configs/stylist.py:gsu --articles=30000
     python -m experiments.prepare --synthetic=stylist --split_sets=380000,17000,17000 \\
       --articles=30000 --name=stylist
     python -m experiments.train --config=configs/stylist.py:gsu --workdir=runs/stylist-gsu
@@ -19,7 +19,7 @@ from configs import base
 
 def get_config(method: str = "gsu") -> ml_collections.ConfigDict:
     config = base.get_config(method)
-    config.data.update({"name": "stylist", "stylist_articles": 30_000})
+    config.data.name = "stylist"
     config.train.update({"steps": 44_500, "eval_every": 1484, "checkpoint_every": 1484})
     return config
 

@@ -122,9 +122,9 @@ def _check() -> None:
 
 
 def _methods() -> list[str]:
-    """The short names of the methods to measure."""
+    """The methods to measure."""
     if _METHODS.value is not None:
-        return list(map(conditioning.short_name, config_flag.methods(_METHODS.value)))
+        return config_flag.methods(_METHODS.value)
     return list(conditioning.PAPER) if _ACCELERATOR.value else [_config_method()]
 
 
@@ -134,7 +134,7 @@ def _first() -> str:
 
 
 def _config_method() -> str:
-    return conditioning.short_name(_CONFIG.value.model.method)
+    return _CONFIG.value.model.method
 
 
 def _point_command(curve: str, value: int) -> tuple[str, ...]:

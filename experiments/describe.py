@@ -1,10 +1,11 @@
 """Prints a model's parameters by module, and the count of the paper's Table 1.
 
-    python -m experiments.describe --config=configs/stylist.py:gsu
-    python -m experiments.describe --config=configs/stylist.py --methods=all
+    python -m experiments.describe --config=configs/meals.py:gsu
+    python -m experiments.describe --config=configs/stylist.py --articles=30000 --methods=all
     python -m experiments.describe --fields > docs/config.md
 
-It reads the schema of the prepared data; a stylist config needs none: its catalogue is known.
+It reads the schema of the prepared data; with --articles it needs none: the schema is that of
+synthetic outfits.
 """
 
 import collections
@@ -13,7 +14,7 @@ import ml_collections
 from absl import flags
 
 from cbert.config import reference
-from cbert.data import builder, prepared
+from cbert.data import prepared
 from cbert.data.synthetic import stylist
 from cbert.errors import UserError
 from cbert.model import cost, parameter_tree
@@ -25,6 +26,9 @@ from experiments import command, config_flag
 
 _CONFIG = config_flag.define()
 _METHODS = flags.DEFINE_list("methods", [], "Prints a row for each of these; `all` for all.")
+_ARTICLES = flags.DEFINE_integer(
+    "articles", None, "Describes a model of outfits from so many synthetic articles.", 1
+)
 _LENGTH = flags.DEFINE_integer("length", 5, "With --methods: tokens of an example.", 1)
 _FIELDS = flags.DEFINE_bool("fields", False, "Prints every field of a config as Markdown.")
 
@@ -85,9 +89,8 @@ def _compare(config: ml_collections.ConfigDict, schema: Schema) -> None:
 
 
 def _schema(config: ml_collections.ConfigDict) -> Schema:
-    exists = builder.directory(config.data.dir, config.data.name).exists()
-    if config.data.stylist_articles and not exists:
-        return stylist.schema(config.data.stylist_articles, [])
+    if _ARTICLES.value is not None:
+        return stylist.schema(_ARTICLES.value, [])
     return prepared.load_schema(config.data.dir, config.data.name)
 
 

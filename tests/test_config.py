@@ -99,12 +99,6 @@ def test_the_page_of_fields_is_up_to_date():
     assert run("describe", "--fields").stdout == (ROOT / "docs" / "config.md").read_text()
 
 
-def test_both_names_of_a_method_are_one_config():
-    short, long = small("gs"), small("global_state")
-    assert config_lib.differences(short, long) == []
-    assert config_lib.differences(short, small("gsu")) == ["model.method (gs there, gsu here)"]
-
-
 def test_fields_that_change_no_result_do_not_differ():
     one, other = small(), small(data__dir="elsewhere", train__steps_per_dispatch=2)
     assert config_lib.differences(one, other) == []

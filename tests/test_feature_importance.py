@@ -10,11 +10,14 @@ import pytest
 
 from cbert import parallel
 from cbert.data import prepare, records
+from cbert.data.prepared import load_schema
 from cbert.errors import UserError
 from cbert.evaluation import compare, evaluate, evaluation_files, feature_importance, metrics
 from cbert.evaluation.evaluation import MODEL
 from cbert.evaluation.restore import restore
+from cbert.tasks.masked_item import MaskedItem
 from cbert.tasks.masked_queries import query_one
+from cbert.tasks.metric import Metric
 from cbert.training import checkpoint, loop
 from tests.conftest import run, small
 
@@ -157,6 +160,32 @@ def test_a_trained_sweep_is_reported(prepared, trained):
         "feature_importance"
     ]
     assert none["time"]["permuted"] == {"mean": 0.0, "standard_error": 0.0}
+
+
+class ByLikelihood(MaskedItem):
+    """The task with a deciding metric that is better when it is larger."""
+
+    metrics = (Metric("log_likelihood", "max", "log-likelihood"),)
+
+    def metric_values(self, predictions, queries):
+        return {"log_likelihood": -super().metric_values(predictions, queries)["cross_entropy"]}
+
+
+def test_a_metric_that_falls_without_a_feature_gets_worse(prepared, tmp_path):
+    config = small("gs", data__dir=prepared, data__name="letters", model__layers=1)
+    loop.train(config, tmp_path / "gs")
+    evaluation = evaluate.evaluate(tmp_path / "gs", evaluate.EvaluationOptions("validation"))
+    split, schema = evaluation.split, load_schema(prepared, "letters")
+    permutation = feature_importance.permutation_between_groups(split.groups, schema)
+    restored = restore(tmp_path / "gs", config, schema, "best")
+    other = ByLikelihood(**vars(restored.task))
+    given = parallel.replicate(split.columns), split, schema, permutation, False
+    importance = feature_importance.measure(restored, *given)
+    assert importance["time"]["permuted"]["mean"] != 0
+    reversed_metric = dataclasses.replace(restored, task=other)
+    assert feature_importance.measure(reversed_metric, *given) == importance
+    table = compare.format_feature_importance(importance, other.metrics[0])
+    assert table.startswith("fall in log-likelihood")
 
 
 def test_nothing_rises_without_a_context(schema, data_dir, tmp_path):

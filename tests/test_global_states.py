@@ -84,6 +84,8 @@ def test_a_config_of_an_earlier_version_is_read(tmp_path, was, now):
     values["model"]["gsu"]["update_norm"] = was
     del values["model"]["gsu_bi"], values["model"]["history"]
     del values["eval"]["masking"]
+    values["model"]["method"] = "global_state_update"
+    values["data"]["stylist_articles"] = 500
     values["train"] |= {
         **values["task"].pop("masked_item"),
         "mask_rate": 0.3,

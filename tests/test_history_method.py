@@ -42,6 +42,16 @@ def tokens_of(model, params, schema, *contexts):
     return [np.asarray(x) for x in model.encoder.apply({"params": params}, method=begun)]
 
 
+def test_whether_a_history_has_a_known_item():
+    def any_known(*histories):
+        schema = schema_of(VIEWED)
+        coded = schema.encode_contexts([{"viewed": items} for items in histories])["viewed"]
+        return VIEWED.any_known(coded)
+
+    assert any_known(["z"], ["z", "b"])
+    assert not any_known(["z", "y"], [], None)
+
+
 @pytest.mark.soak
 def test_tokens_are_items_and_features_or_nothing():
     schema = schema_of(VIEWED, DAY)

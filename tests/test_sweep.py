@@ -67,7 +67,7 @@ def test_names_and_overrides():
         ({"sweep": [{"model.methd": "gs"}]}, "correct the config's sweep()"),
         ({"sweep": [{"train.steps": "many"}]}, "correct the config's sweep()"),
         ({"settings": ["train.steps=5,5"]}, "two runs would be called none-steps=5-seed0"),
-        ({"methods": ["np", "new_position"]}, "two runs would be called np-seed0"),
+        ({"methods": ["np", "np"]}, "two runs would be called np-seed0"),
         ({"settings": ["model.heads=3"]}, "not a multiple of model.heads, 3"),
     ],
 )

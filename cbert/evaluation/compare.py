@@ -37,7 +37,7 @@ def format_slices(slices: dict[str, Any], title: str, metrics: Metrics) -> str:
 
 def format_feature_importance(importance: dict[str, Any], metric: Metric) -> str:
     """A table of `feature_importance.measure`, the most important feature first."""
-    rows = [[f"rise in {metric.heading}", *PERTURBATIONS]]
+    rows = [[f"{metric.worsening} in {metric.heading}", *PERTURBATIONS]]
     for name in sorted(importance, key=lambda name: -importance[name][PERMUTED]["mean"]):
         measured = [importance[name][perturbation] for perturbation in PERTURBATIONS]
         cells = [

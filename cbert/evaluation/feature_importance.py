@@ -1,4 +1,4 @@
-"""Feature importance: how much a model's cross-entropy rises without a context feature.
+"""Feature importance: how much worse a model is without a context feature.
 
 Legend: M examples, Q queries.
 """
@@ -62,9 +62,10 @@ def measure(
     drop: bool,
     reads_context: bool = True,
 ) -> dict[str, dict[str, Any]]:
-    """The rise in the task's deciding metric when a feature is perturbed, one query an example.
+    """How much worse predictions are when a feature is perturbed, one query an example.
 
-    The metric is the cross-entropy (nats), or for a regression the squared error.
+    It is the rise in the task's deciding metric: the cross-entropy (nats), or for a regression
+    the squared error. Where a metric is better when it is larger, it is the fall.
 
     Args:
       restored: A task with parameters; `restore` returns it.
@@ -73,7 +74,7 @@ def measure(
       schema: The checkpoint's schema.
       permutation: The result of `permutation_between_groups`.
       drop: Whether the model was trained with features dropped.
-      reads_context: Whether the model does; if not, nothing rises, and nothing is computed.
+      reads_context: Whether the model does; if not, nothing changes, and nothing is computed.
 
     Returns:
       For each feature, `permuted` (its values are exchanged between groups) and `dropped` (all
@@ -88,18 +89,18 @@ def measure(
     queries = task.queries(split, ONE)
     groups = metrics.group_codes(split.groups)[queries.rows]
 
-    metric = task.metrics[0].name
+    metric = task.metrics[0]
 
-    def deciding(context: dict[str, Any]) -> np.ndarray:
+    def badness(context: dict[str, Any]) -> np.ndarray:
         predictions = restored.predict({**data, "context": context}, split, queries)
-        return task.metric_values(predictions, queries)[metric]
+        return metric.sign * task.metric_values(predictions, queries)[metric.name]
 
-    unperturbed = deciding(data["context"])
+    unperturbed = badness(data["context"])
 
-    def rise(name: str, column: np.ndarray) -> dict[str, float | None]:
+    def worsening(name: str, column: np.ndarray) -> dict[str, float | None]:
         context = {**data["context"], name: parallel.replicate(column)}
         mean, error = metrics.mean_and_error(
-            deciding(context) - unperturbed, groups, queries.weights
+            badness(context) - unperturbed, groups, queries.weights
         )
         return {"mean": mean, "standard_error": error}
 
@@ -108,7 +109,7 @@ def measure(
         column = split.context[feature.name]
         missing = feature.missing(len(column))
         importance[feature.name] = {
-            PERMUTED: rise(feature.name, column[permutation]),
-            DROPPED: rise(feature.name, missing) if drop else None,
+            PERMUTED: worsening(feature.name, column[permutation]),
+            DROPPED: worsening(feature.name, missing) if drop else None,
         }
     return importance

@@ -187,14 +187,14 @@ def _alt(gains: Gains) -> str:
 def feature_importance(
     metric: Metric, importance: Importance, features: list[str], styles: dict[str, Style]
 ) -> Plot:
-    """The rise in the deciding metric without each feature, in the order of `features`."""
+    """How much worse the deciding metric is without each feature, in their given order."""
 
     def paint(figure: "Figure") -> None:
         panels = figure.subplots(len(importance), 1, squeeze=False)[:, 0]
         for axes, (perturbation, series) in zip(panels, importance.items(), strict=True):
             plot_helpers.zero(axes, "x")
             plot_helpers.dots(axes, features, series, styles, 1.0)
-            axes.set_xlabel(f"rise in {with_unit(metric)}, {perturbation}")
+            axes.set_xlabel(f"{metric.worsening} in {with_unit(metric)}, {perturbation}")
         plot_helpers.legend(figure, panels[0])
 
     largest = "; ".join(
@@ -211,10 +211,11 @@ def feature_importance(
     errors = " or, where there is one seed, over ".join(sorted(over, reverse=True))
     return Plot(
         "feature_importance",
-        f"Feature importance: the rise in {metric.heading} when the values of a feature are "
-        "permuted between groups, and when the feature is dropped from a model trained with "
-        f"features dropped. Bars are one standard error over {errors}.",
-        f"Rise in {metric.heading} by feature. The largest rise when permuted: {largest}.",
+        f"Feature importance: the {metric.worsening} in {metric.heading} when the values of a "
+        "feature are permuted between groups, and when the feature is dropped from a model "
+        f"trained with features dropped. Bars are one standard error over {errors}.",
+        f"{metric.worsening.capitalize()} in {metric.heading} by feature. The largest when "
+        f"permuted: {largest}.",
         0.9 + len(importance) * (0.6 + row * len(features)),
         paint,
     )

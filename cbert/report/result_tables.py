@@ -148,11 +148,11 @@ def _p(value: float) -> str:
 def importance_table(
     metric: Metric, perturbation: str, rises: dict[str, dict[str, Mean]], features: list[str]
 ) -> Table:
-    """The rise in a metric when a feature is perturbed, a column for each variant."""
+    """How much worse a metric is when a feature is perturbed, a column for each variant."""
     return Table(
-        f"{_PERTURBATIONS[perturbation]}: rise in {with_unit(metric)}, one query an example; ± "
-        "standard error over seeds, or over groups where there is one seed. Variants that "
-        "read no context are left out.",
+        f"{_PERTURBATIONS[perturbation]}: {metric.worsening} in {with_unit(metric)}, one query "
+        "an example; ± standard error over seeds, or over groups where there is one seed. "
+        "Variants that read no context are left out.",
         ("", *rises),
         [
             (name, *(cell(means[name], metric, "+") for means in rises.values()))

@@ -93,6 +93,9 @@ class History(Feature[list[str]]):
         ranges = by_range(np.array(lengths, float))
         return {f"{label} items": inside for label, inside in ranges.items()}
 
+    def any_known(self, coded: np.ndarray) -> bool:
+        return bool((coded[:, 1:] >= 0).any())
+
     def levels(self, coded: np.ndarray, most: int) -> tuple[np.ndarray, int]:
         """The known items in a history, each once."""
         level = np.sort(coded[:, 1:] + 1, axis=1)

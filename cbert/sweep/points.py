@@ -102,7 +102,6 @@ def _methods(
     if len(own) < len(sweep):
         raise UserError("two entries of the config's sweep() are the same")
     for name in methods or own:
-        name = conditioning.short_name(name)
         if name in own:
             yield name, own[name]
         elif name in (known := {**{n: {METHOD: n} for n in conditioning.NAMES}, **controls()}):

@@ -35,6 +35,11 @@ class Metric:
         """What turns a value into one of which less is better: 1 or -1."""
         return 1 if self.best == "min" else -1
 
+    @property
+    def worsening(self) -> str:
+        """What the metric does when predictions become worse: `rise` or `fall`."""
+        return "rise" if self.best == "min" else "fall"
+
     def improves(self, value: float, best: float) -> bool:
         """Whether a value is better than the best one so far."""
         return self.sign * value < self.sign * best

@@ -26,6 +26,13 @@ _OF_MASKED_ITEM = (
 )
 # Fields of its section that earlier versions had in the section of training.
 _ONCE_IN_TRAIN = ("masking", "mask_rate", "corrupt", "sampled_items")
+# Second names that methods had in earlier versions.
+_ONCE_NAMED = {
+    "concat": "c",
+    "new_position": "np",
+    "global_state": "gs",
+    "global_state_update": "gsu",
+}
 
 
 def default() -> ml_collections.ConfigDict:
@@ -89,7 +96,7 @@ def method_options(config: ml_collections.ConfigDict) -> Any:
     """The section of a checked config's method, None where it has none."""
     method = config.model.method
     section = conditioning.method_class(method).Config
-    name = f"model.{conditioning.short_name(method)}"
+    name = f"model.{method}"
     return config_fields.read(config, name, section) if section else None
 
 
@@ -100,15 +107,16 @@ def reads_context(config: ml_collections.ConfigDict) -> bool:
 
 
 def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
-    """The config of a run, its method by the short name.
+    """The config of a run.
 
     Raises:
       UserError: the directory holds none, or it is not one.
     """
 
     def check_completed(config: ml_collections.ConfigDict) -> None:
+        config.model.method = _ONCE_NAMED.get(config.model.method, config.model.method)
         for name, value, known in (
-            ("model.method", conditioning.short_name(config.model.method), conditioning.NAMES),
+            ("model.method", config.model.method, conditioning.NAMES),
             ("task.name", config.task.name, TASKS),
         ):
             if value not in known:
@@ -119,9 +127,7 @@ def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
         _complete(config)
         check(config)
 
-    config = config_fields.load(pathlib.Path(workdir) / FILE, check_completed)
-    config.model.method = conditioning.short_name(config.model.method)
-    return config
+    return config_fields.load(pathlib.Path(workdir) / FILE, check_completed)
 
 
 def _complete(config: ml_collections.ConfigDict) -> None:
@@ -134,6 +140,8 @@ def _complete(config: ml_collections.ConfigDict) -> None:
         if name in config.train:
             config.task.update({MaskedItem.name: {name: config.train[name]}})
             del config.train[name]
+    if "stylist_articles" in config.data:  # It only served to describe a model.
+        del config.data.stylist_articles
     present, declared = flat(config.to_dict()), config_fields.declarations(sections())
     lacking = {name: each.default for name, each in declared.items() if name not in present}
     config.update(traverse_util.unflatten_dict(lacking, sep="."))
@@ -146,7 +154,6 @@ def _complete(config: ml_collections.ConfigDict) -> None:
 def fields(config: ml_collections.ConfigDict) -> dict[str, Any]:
     """The value of each field that changes results, by dotted name."""
     values = flat(config.to_dict())
-    values["model.method"] = conditioning.short_name(config.model.method)
     declared = config_fields.declarations(sections())
     return {name: value for name, value in values.items() if declared[name].changes_results}
 

@@ -43,11 +43,6 @@ class Data:
         choices=(MEMORY, STREAM),
         changes_results=False,
     )
-    stylist_articles: int = field(
-        0,
-        "size of a stylist catalogue whose model is described without prepared data",
-        at_least=0,
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +52,7 @@ class Model(ModelConfig):
     method: str = field(
         "gsu",
         "the conditioning method, also the argument of the config file",
-        choices=lambda: (*conditioning.METHODS, *conditioning.LONG_NAMES),
+        choices=lambda: tuple(conditioning.METHODS),
     )
 
 

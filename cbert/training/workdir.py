@@ -48,13 +48,14 @@ def check(
       UserError: the directory belongs to another config or schema, or to something else.
     """
     if (workdir / CONFIG).exists():
-        differences = config_lib.differences(config_lib.load(workdir), config)
+        own_config, own_schema = read(workdir)
+        differences = config_lib.differences(own_config, config)
         if differences:
             raise UserError(
                 f"{workdir} belongs to another config: {'; '.join(differences)}; use another "
                 "work directory, whose train.init_from may be this one"
             )
-        if schema and schema_file.load(workdir / SCHEMA) != schema:
+        if schema and own_schema != schema:
             raise UserError(
                 f"{workdir} was trained on data of another schema; use another work directory"
             )

@@ -51,23 +51,12 @@ METHODS: dict[str, type[Method]] = {
 NAMES = METHODS.keys()  # A view: a method that is added later is there, too.
 # The methods that the paper compares, in its order; a sweep has these unless others are named.
 PAPER = ("none", "c", "np", "gs", "gsu")
-LONG_NAMES = {
-    "concat": "c",
-    "new_position": "np",
-    "global_state": "gs",
-    "global_state_update": "gsu",
-}
-
-
-def short_name(name: str) -> str:
-    """The short name of a method, from either of its names; other names stay unchanged."""
-    return LONG_NAMES.get(name, name)
 
 
 def method_class(name: str) -> type[Method]:
     """The module of a method; raises `UserError` with the names there are."""
     try:
-        return METHODS[short_name(name)]
+        return METHODS[name]
     except KeyError:
         hint = did_you_mean(name, METHODS)
         raise UserError(
