@@ -19,6 +19,7 @@ from cbert.data import in_memory, in_python, prepared
 from cbert.data import prepare as prepare_lib
 from cbert.data.columns import Split
 from cbert.data.prepare import Options
+from cbert.data.records import TRAIN, VALIDATION
 from cbert.errors import UserError
 from cbert.evaluation import evaluate as evaluate_lib
 from cbert.evaluation import evaluation_files
@@ -174,7 +175,7 @@ def build(config: ml_collections.ConfigDict) -> Experiment:
     schema = prepared.load_schema(config.data.dir, config.data.name)
     train, validation = (
         prepared.load(config.data.dir, config.data.name, split, schema)
-        for split in ("train", "validation")
+        for split in (TRAIN, VALIDATION)
     )
     if config.train.shard_items:
         raise UserError(

@@ -25,7 +25,7 @@ from flax import traverse_util
 from cbert import files
 from cbert.errors import UserError, did_you_mean, one_line, shown
 
-LARGEST = 2**31 - 1  # Steps and sizes are int32 on the devices.
+LARGEST_INTEGER = 2**31 - 1  # Steps and sizes are int32 on the devices.
 
 Sections = Mapping[str, type]
 Choices = Sequence[str] | Callable[[], Sequence[str]]
@@ -81,8 +81,8 @@ class Declaration:
         is_bool = isinstance(value, bool)
         if not isinstance(value, accepted) or (is_bool and self.kind is not bool):
             return _KIND_NAMES[self.kind]
-        if self.kind is int and self.at_most is None and value > LARGEST:
-            return f"at most {LARGEST}"
+        if self.kind is int and self.at_most is None and value > LARGEST_INTEGER:
+            return f"at most {LARGEST_INTEGER}"
         if self._within(value):
             return None
         finite = not isinstance(value, float) or math.isfinite(value)
@@ -113,7 +113,7 @@ def field(
 ) -> T:
     """A field of a section; the arguments are those of `Declaration`.
 
-    A whole number without an upper bound may be `LARGEST` at most.
+    A whole number without an upper bound may be `LARGEST_INTEGER` at most.
     """
     declared = {
         "meaning": meaning,

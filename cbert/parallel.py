@@ -3,6 +3,8 @@
 The state is not stacked: it is one logical value that every device holds (`in_axes` None),
 and the step's sums over devices make every copy the same. Where several processes train
 together, each has its own copies on its own devices, and takes its part of every batch.
+
+Legend: B examples of a batch, N rows that are sent to each device.
 """
 
 import contextlib

@@ -1,4 +1,7 @@
-"""The ranks of targets among all items."""
+"""The ranks of targets among all items.
+
+Legend: Q queries, V candidates.
+"""
 
 import jax
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from absl import flags
 
+from cbert.data.records import SPLITS, TEST
 from cbert.errors import UserError, printable
 from cbert.evaluation import baselines, compare, diagnosis, evaluation_files
 from cbert.evaluation import evaluate as evaluate_lib
@@ -22,9 +23,7 @@ _WORKDIR = flags.DEFINE_list(
     "A run's directory; several, separated by commas, are compared.",
     required=True,
 )
-_SPLIT = flags.DEFINE_enum(
-    "split", "test", ["train", "validation", "test"], "The split to evaluate on."
-)
+_SPLIT = flags.DEFINE_enum("split", TEST, list(SPLITS), "The split to evaluate on.")
 _CHECKPOINT = flags.DEFINE_string("checkpoint", "best", "The checkpoint: best, last or a step.")
 _DATA_DIR = flags.DEFINE_string(
     "data_dir",
@@ -98,7 +97,7 @@ def _print(
         "; ± standard error over groups\n"
     )
     print(compare.format_results({**results, **baseline_results}, metrics))
-    for line in diagnosis.losses(evaluation, summary) if len(names) == 1 else []:
+    for line in diagnosis.better_baselines(evaluation, summary) if len(names) == 1 else []:
         print(f"\nnote: {line}")
     if paired:
         print("\n" + paired)

@@ -19,6 +19,7 @@ from absl import flags
 from cbert import files
 from cbert.data import prepared
 from cbert.data.columns import Split, evenly_spaced
+from cbert.data.records import TEST, TRAIN
 from cbert.errors import UserError, printable
 from cbert.evaluation import attention, gates, model_state, sown
 from cbert.evaluation.restore import Restored, restore
@@ -40,7 +41,7 @@ _FORMATS = {
     "state": model_state.format_state,
 }
 _WHAT = flags.DEFINE_enum("what", "attention", [*_FORMATS], "What to show.")
-_SPLIT = flags.DEFINE_string("split", "test", "The split whose examples are read.")
+_SPLIT = flags.DEFINE_string("split", TEST, "The split whose examples are read.")
 _EXAMPLES = flags.DEFINE_integer(
     "examples", 1000, "How many examples, at equal distances; 0 for all.", lower_bound=0
 )
@@ -113,7 +114,7 @@ def _measured(restored: Restored, config: Any, schema: Schema, split: Split) -> 
         return attention.measure(restored, split)
     if _WHAT.value == "gates":
         return gates.measure(restored, split)
-    train = prepared.load(config.data.dir, config.data.name, "train", schema)
+    train = prepared.load(config.data.dir, config.data.name, TRAIN, schema)
     norms = model_state.gradient_norms(restored, config, schema, train)
     return {**model_state.measure(restored, split), "gradients": norms}
 
@@ -142,7 +143,7 @@ def _of_query(config: Any) -> None:
     encoded = _encoded_items() if _TEXT.value is None else _encoded_text()
     schema, given = encoded.predictor.schema, encoded.context
     model = config_lib.build_model(config, schema)
-    context = {name: schema.encode_feature(name, [x]) for name, x in given.values.items()}
+    context = schema.encode_contexts([given.values])
     rows = {name: column[None] for name, column in encoded.columns.items()}
     params = encoded.predictor.program.params
     weights = attention.of_one(model, params, {**rows, "context": context})

@@ -15,7 +15,8 @@ from absl import flags
 from cbert import files
 from cbert.data import builder, prepare, readers, records, summary, tables
 from cbert.data.infer_target import NONE
-from cbert.data.prepare_text import NEXT, TRAIN, TextOptions
+from cbert.data.prepare_text import NEXT, TRAINED, TextOptions
+from cbert.data.records import TRAIN
 from cbert.data.synthetic import stylist
 from cbert.errors import UserError
 from cbert.schema import SEQUENCE, SET, TEXT, History, Schema, schema_file
@@ -76,7 +77,7 @@ _MULTI_VALUED = flags.DEFINE_list("multi_valued", [], "CSV: columns that hold li
 _HISTORY = flags.DEFINE_list("history", [], "Features that hold lists of the data's items.")
 _VOCABULARY = flags.DEFINE_string(
     "vocabulary",
-    TRAIN,
+    TRAINED,
     "Texts: a vocab.txt or tokenizer.json of BERT, the schema.json of a run, or 'train'.",
 )
 _VOCABULARY_SIZE = flags.DEFINE_integer(
@@ -149,7 +150,7 @@ def main() -> None:
         )
     # All is written before anything is printed, because who reads it may stop, as `head` does.
     # With a schema, the data may be there to evaluate only.
-    suggested = _suggest(numbers) if "train" in numbers["examples"] else []
+    suggested = _suggest(numbers) if TRAIN in numbers["examples"] else []
     for line in bad_rows.messages:
         print(f"skipped {line}")
     print(summary.format_summary(numbers, options.longer))
@@ -211,7 +212,7 @@ def _check_combinations() -> None:
                 raise UserError(
                     f"--{name} cannot be given together with {other}, which decides it"
                 )
-    trained = _VOCABULARY.value == TRAIN
+    trained = _VOCABULARY.value == TRAINED
     if flags.FLAGS["vocabulary_size"].present and not trained:
         raise UserError("--vocabulary_size cannot be given together with --vocabulary=FILE")
     if flags.FLAGS["lowercase"].present and _VOCABULARY.value.endswith(".json"):

@@ -11,15 +11,14 @@ results.csv, paired.csv and the plots. It needs the optional extra: pip install 
 import jax
 from absl import flags
 
+from cbert.data.records import SPLITS, TEST
 from cbert.report import report_data, writers
 from experiments import command
 
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "The directory that holds the runs' directories.", required=True
 )
-_SPLIT = flags.DEFINE_enum(
-    "split", "test", ["train", "validation", "test"], "Which evaluation."
-)
+_SPLIT = flags.DEFINE_enum("split", TEST, list(SPLITS), "Which evaluation.")
 _BASE = flags.DEFINE_string(
     "base", "", "Variant that the others are compared with first; by default the method none."
 )

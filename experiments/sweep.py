@@ -16,6 +16,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from cbert.data import prepared
+from cbert.data.records import TEST, VALIDATION
 from cbert.errors import UserError
 from cbert.sweep import jobs, launchers, points
 from cbert.sweep.running import Sweep, described
@@ -31,7 +32,7 @@ _METHODS = flags.DEFINE_list("methods", [], "Methods and controls; the config's 
 _SEEDS = flags.DEFINE_integer("seeds", 1, "Seeds of each, counted from the config's.", 1)
 _SET = flags.DEFINE_multi_string("set", [], "field=value,value: every value of a field.")
 _SPLIT = flags.DEFINE_enum(
-    "split", "test", ["validation", "test"], "The split to evaluate the runs on."
+    "split", TEST, [VALIDATION, TEST], "The split to evaluate the runs on."
 )
 _FEATURE_IMPORTANCE = flags.DEFINE_bool(
     "feature_importance", True, "Measure the importance of each context feature."

@@ -104,11 +104,11 @@ def test_an_evaluation_names_the_baselines_that_are_better(trained):
         and result["cross_entropy"]["mean"]
         < summary["results"]["model"]["cross_entropy"]["mean"]
     }
-    lines = diagnosis.losses(evaluation, summary)
+    lines = diagnosis.better_baselines(evaluation, summary)
     named = {line.split(" is better")[0] for line in lines if "in cross-entropy (" in line}
     assert named == better
     summary["results"] = {**summary["results"], "popularity": summary["results"]["model"]}
-    lines = diagnosis.losses(evaluation, summary)
+    lines = diagnosis.better_baselines(evaluation, summary)
     assert not any("popularity is better than the model in cross" in line for line in lines)
 
 
@@ -278,7 +278,7 @@ def test_a_constant_is_no_better_calibrated_or_correlated():
             task=types.SimpleNamespace(metrics=(first, metric)),
             values=lambda baseline="": {},
         )
-        assert diagnosis.losses(evaluation, {"results": results}) == []
+        assert diagnosis.better_baselines(evaluation, {"results": results}) == []
 
 
 def test_a_group_that_distorts_errors_is_named(trained, tmp_path, capsys):

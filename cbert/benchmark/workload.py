@@ -12,6 +12,7 @@ from cbert.benchmark import text_workload
 from cbert.data import prepared
 from cbert.data.columns import Split, selected
 from cbert.data.random_streams import stream
+from cbert.data.records import TRAIN, VALIDATION
 from cbert.model import cost
 from cbert.schema import PAD_ITEM, SET, Categorical, Feature, Schema
 from cbert.tasks import task_class, task_options
@@ -115,7 +116,7 @@ def prepared_run(
     data = config.data
     schema = prepared.load_schema(data.dir, data.name)
     split, validation = (
-        prepared.load(data.dir, data.name, name, schema) for name in ("train", "validation")
+        prepared.load(data.dir, data.name, name, schema) for name in (TRAIN, VALIDATION)
     )
     return assemble(config, schema, split, validation, range(seeds)), split, schema
 

@@ -12,6 +12,7 @@ from cbert.errors import UserError
 
 # Steps of one padded length that follow each other, so that one dispatch can take them.
 BLOCK = 8
+MOST_BUCKETS = 8  # Padded lengths of a split; each is a program to compile.
 
 
 class Batches:
@@ -24,7 +25,7 @@ class Batches:
     """
 
     def __init__(
-        self, lengths: np.ndarray, batch_size: int, seed: int, buckets: int = 8
+        self, lengths: np.ndarray, batch_size: int, seed: int, buckets: int = MOST_BUCKETS
     ) -> None:
         if len(lengths) < batch_size:
             raise UserError(

@@ -81,7 +81,7 @@ def write(
                 description=description,
                 check_data=False,
             )
-            schema_file.save(schema, written / "schema.json")
+            schema_file.save(schema, written / schema_file.FILE)
     return target
 
 

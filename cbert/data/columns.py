@@ -2,6 +2,8 @@
 
 The cache is one Arrow stream a split and schema, which is mapped into memory when it is read,
 and at its end a checksum, which Arrow has not. It may be deleted at any time.
+
+Legend: M examples, L positions, T values of a target.
 """
 
 import dataclasses

@@ -1,4 +1,7 @@
-"""A split whose columns live on the devices; a step is sent the numbers of its rows."""
+"""A split whose columns live on the devices; a step is sent the numbers of its rows.
+
+Legend: B examples, L positions.
+"""
 
 from typing import Any
 

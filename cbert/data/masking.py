@@ -1,6 +1,7 @@
 """Masking of the items of a batch.
 
-Legend: B examples, L positions, P masked positions.
+Legend: B examples of a batch, M of a split, L positions, P masked positions, Q queries, V real
+items.
 """
 
 import dataclasses

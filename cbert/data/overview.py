@@ -8,7 +8,7 @@ import numpy as np
 
 from cbert import schema as schema_lib
 from cbert.data.hashing import hash64
-from cbert.data.records import SPLITS, Record, text_of
+from cbert.data.records import SPLITS, TRAIN, Record, text_of
 
 
 class Overview:
@@ -55,7 +55,7 @@ class Overview:
         self.items.update(record.items)
         for name, value in record.context.items():
             self.observed[name] = self.observed.get(name, 0) + (value is not None)
-            if split != SPLITS[0]:
+            if split != TRAIN:
                 self._add_held_out(name, value if isinstance(value, list) else [value], record)
 
     def _add_held_out(self, name: str, values: list[Any], record: Record) -> None:

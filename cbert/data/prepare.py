@@ -24,7 +24,7 @@ from cbert.data.hashing import hash64
 from cbert.data.prepare_text import TextOptions
 from cbert.data.random_streams import stream
 from cbert.data.record_store import RecordView
-from cbert.data.records import SPLITS, Record
+from cbert.data.records import TRAIN, Record
 from cbert.data.summary import summarize
 from cbert.data.token_usage import TokenUsage
 from cbert.errors import UserError, shown
@@ -183,7 +183,7 @@ def _collect(
         split = splits.split_of(record, options.split_weights)
         collection.add(record, split)
         if accumulator is not None:
-            take = accumulator.observe if split == SPLITS[0] else accumulator.make_room
+            take = accumulator.observe if split == TRAIN else accumulator.make_room
             take(record)
     for name in options.drop:
         if name not in names:
@@ -216,7 +216,7 @@ def _schema(
     by_split: dict[str, RecordView],
     options: Options,
 ) -> Schema:
-    schema = given if isinstance(given, Schema) else given(by_split[SPLITS[0]])
+    schema = given if isinstance(given, Schema) else given(by_split[TRAIN])
     kept = tuple(f for f in schema.features if f.name not in options.drop)
     return dataclasses.replace(schema, features=kept)
 
@@ -231,11 +231,11 @@ def _text(
     """The examples of a text data set, their schema, and how they use it."""
     if given is None:
         prepare_checks.validation(collection.by_split())
-        training = collection.by_split()[SPLITS[0]]
+        training = collection.by_split()[TRAIN]
         schema = prepare_text.tokenizing_schema(training, options.text)
     else:
         schema = _schema(given, collection.by_split(), options)
-        prepare_text.warn_of_targets(collection.by_split()[SPLITS[0]], schema)
+        prepare_text.warn_of_targets(collection.by_split()[TRAIN], schema)
     examples = prepare_text.examples(collection, schema, options.text, directory, stack)
     prepare_checks.pairs(collection.by_split(), examples.by_split())
     if given is None:

@@ -5,6 +5,7 @@ import itertools
 
 from cbert.data.collection import Collection
 from cbert.data.record_store import RecordView
+from cbert.data.records import VALIDATION
 from cbert.errors import UserError, shown, warn
 from cbert.schema import TEXT, MultiValued, NumberFeature, Schema
 from cbert.schema.values import check_near
@@ -20,7 +21,7 @@ def choice(what: str, value: object, choices: tuple[str, ...]) -> None:
 
 def validation(by_split: dict[str, RecordView]) -> None:
     """Refuses data without a validation split."""
-    if not len(by_split["validation"]):
+    if not len(by_split[VALIDATION]):
         raise UserError(
             "the validation split is empty; give more groups, other split_weights, or "
             "records with a 'split' of their own"

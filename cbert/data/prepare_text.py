@@ -11,7 +11,7 @@ from cbert.data.collection import Collection
 from cbert.data.infer_schema import FeatureAccumulator
 from cbert.data.infer_target import TargetAccumulator
 from cbert.data.record_store import RecordView
-from cbert.data.records import SPLITS, Record, text_of
+from cbert.data.records import SPLITS, TRAIN, Record, text_of
 from cbert.data.text import Tokenizer
 from cbert.data.text_records import target_kinds
 from cbert.errors import UserError, shown, warn
@@ -19,13 +19,13 @@ from cbert.schema import TEXT, Schema, TokenizerOptions, schema_file
 from cbert.schema.target import IS_NEXT, NOT_NEXT
 from cbert.schema.tokenizer import LEAST_LENGTH, MOST_LENGTH
 
-TRAIN = "train"  # The vocabulary that is trained on the training split.
+TRAINED = "train"  # The vocabulary that is trained on the training split.
 NEXT = "next"  # Pairs for next-sentence prediction.
 
 
 @dataclasses.dataclass(frozen=True)
 class TextOptions:
-    """The options of `prepare` for texts; each is a flag of the same name.
+    """The options of `prepare` for texts.
 
     Attributes:
       vocabulary: A `vocab.txt`, a `tokenizer.json`, the `schema.json` of prepared texts or of
@@ -40,7 +40,7 @@ class TextOptions:
       stride: Tokens between the windows that a long passage is cut into; 0 for no windows.
     """
 
-    vocabulary: str = TRAIN
+    vocabulary: str = TRAINED
     vocabulary_size: int = 8000
     lowercase: bool | None = None
     max_length: int = 128
@@ -66,7 +66,7 @@ class TextOptions:
 
 def tokenizing_schema(train: RecordView, options: TextOptions) -> Schema:
     """A schema that can tokenise, and knows nothing else of the records yet."""
-    if options.vocabulary == TRAIN:
+    if options.vocabulary == TRAINED:
         lowercase = options.lowercase is not False
         normalisation = TokenizerOptions(lowercase, strip_accents=lowercase)
         pieces = vocabulary.train(lambda: _texts(train), options.vocabulary_size, normalisation)
@@ -159,7 +159,7 @@ def infer(
     for split, records in collection.by_split().items():
         for record in records:
             features.make_room(record.context)
-            if split == SPLITS[0]:
+            if split == TRAIN:
                 features.observe(record.context)
                 target.observe(text_of(record))
     return dataclasses.replace(schema, features=features.finish(), target=target.finish())

@@ -22,7 +22,7 @@ from cbert.schema import TEXT, Schema, schema_file
 
 def load_schema(data_dir: str, name: str) -> Schema:
     """The schema of a prepared data set; raises `UserError` where there is none."""
-    return schema_file.load(_directory(data_dir, name) / "schema.json")
+    return schema_file.load(_directory(data_dir, name) / schema_file.FILE)
 
 
 def _directory(data_dir: str, name: str) -> pathlib.Path:

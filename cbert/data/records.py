@@ -12,7 +12,7 @@ from cbert.data.row_errors import RowError, check_text
 from cbert.data.text_records import Text, target_kinds, validated
 from cbert.errors import UserError, shown, warn
 
-SPLITS = ("train", "validation", "test")
+TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
 _FIELDS = frozenset({"id", "group", "split", "weight", "context"})
 FIELDS = _FIELDS | {"items", "reference"}
 FIELDS_OF_TEXT = _FIELDS | set(Text.__slots__)

@@ -5,7 +5,7 @@ from cbert.schema import values
 
 
 class RowError(UserError):
-    """A row that can be skipped with `--skip_bad_rows`; the reader adds its file and line."""
+    """A row that a reader may leave out; the reader adds its file and line."""
 
 
 def check_text(text: str, what: str, longest: int = values.LONGEST_NAME) -> None:

@@ -1,7 +1,7 @@
 """Splits decided by a stable hash of the group, never by the order of rows."""
 
 from cbert.data.hashing import hash64
-from cbert.data.records import SPLITS, Record
+from cbert.data.records import TEST, TRAIN, VALIDATION, Record
 from cbert.errors import UserError
 
 WEIGHTS = (80, 10, 10)
@@ -18,8 +18,8 @@ def split_of(record: Record, weights: tuple[int, ...] = WEIGHTS) -> str:
         return record.split
     point = uniform(record.group) * sum(weights)
     if point < weights[0]:
-        return SPLITS[0]
-    return SPLITS[1] if point < weights[0] + weights[1] else SPLITS[2]
+        return TRAIN
+    return VALIDATION if point < weights[0] + weights[1] else TEST
 
 
 def check_weights(weights: tuple[int, ...]) -> None:

@@ -1,4 +1,7 @@
-"""A split that stays on disk; a step is sent the columns of its own rows, read ahead."""
+"""A split that stays on disk; a step is sent the columns of its own rows, read ahead.
+
+Legend: B examples, L positions.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +10,7 @@ import jax
 import numpy as np
 
 from cbert import parallel
-from cbert.config import LARGEST
+from cbert.config import LARGEST_INTEGER
 from cbert.data import in_memory
 from cbert.data.batching import BLOCK, Batches
 from cbert.data.columns import Split
@@ -60,7 +63,7 @@ class _Steps:
         self._columns, self._batches = columns, batches
 
     def __len__(self) -> int:
-        return LARGEST
+        return LARGEST_INTEGER
 
     def __getitem__(self, step: int) -> dict[str, Any]:
         """Its columns, `[devices, B / devices, ...]`, those of several seeds one by one.

@@ -5,7 +5,7 @@ from typing import Any
 
 from cbert import schema as schema_lib
 from cbert.data.overview import Overview
-from cbert.data.records import SPLITS
+from cbert.data.records import SPLITS, TRAIN
 from cbert.data.token_usage import TokenUsage
 from cbert.errors import printable
 from cbert.schema import Feature, Schema, Target
@@ -90,7 +90,7 @@ def format_summary(summary: dict[str, Any], longer: str) -> str:
       longer: The treatment of longer examples, `leave_out` or `subsample`.
     """
     is_text = summary["kind"] == schema_lib.TEXT
-    held_out = sum(summary["examples"].values()) - summary["examples"].get("train", 0)
+    held_out = sum(summary["examples"].values()) - summary["examples"].get(TRAIN, 0)
     sizes = "  ".join(f"{split} {count:,}" for split, count in summary["examples"].items())
     lines = [
         f"{summary['kind'] + 's':<12}{sizes}  (groups {summary['groups']:,})",

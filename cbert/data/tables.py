@@ -50,7 +50,7 @@ class Columns:
 
     @property
     def kinds(self) -> dict[str, str]:
-        """CSV column to the kind that was given for it, by the flag's name."""
+        """CSV column to the kind that was given for it, by the name of its argument."""
         named = ("categorical", "numerical", "multi_valued")
         return {column: kind for kind in named for column in getattr(self, kind)}
 

@@ -9,7 +9,7 @@ from cbert.data.row_errors import RowError, check_text
 from cbert.errors import shown
 from cbert.schema import is_finite
 from cbert.schema.target import ANSWER, LABEL, LABELS, NUMBER, TAGS
-from cbert.schema.values import LARGEST, LONGEST_NAME
+from cbert.schema.values import LARGEST_NUMBER, LONGEST_NAME
 
 LONGEST_TEXT = 1_000_000  # Characters.
 
@@ -137,7 +137,7 @@ def _label(raw: Any) -> str | list[str] | float | None:
     if raw is not None and not is_finite(raw):
         raise RowError(
             f"'label' is {shown(raw)}; use a string, a list of strings, a finite number, "
-            f"smaller than {LARGEST:g} in size, or null"
+            f"smaller than {LARGEST_NUMBER:g} in size, or null"
         )
     return raw
 

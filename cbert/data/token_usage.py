@@ -11,7 +11,7 @@ import numpy as np
 from cbert import progress
 from cbert.data import text_columns
 from cbert.data.collection import Collection
-from cbert.data.records import SPLITS, Record, text_of
+from cbert.data.records import TRAIN, Record, text_of
 from cbert.data.text import Tokenizer
 from cbert.data.text_records import Text
 from cbert.errors import shown
@@ -43,7 +43,7 @@ class TokenUsage:
         self.unknown, self.cut, self.missing = 0, 0, 0
         self.unknown_targets, self.cut_answers = 0, 0
         training = np.zeros(len(collection), bool)
-        training[collection.overview.indices(SPLITS[0])] = True
+        training[collection.overview.indices(TRAIN)] = True
         tokenizer = Tokenizer(schema)
         records, start = iter(collection.everything()), 0
         with progress.bar(desc="tokenising", total=len(collection), unit=" texts") as bar:

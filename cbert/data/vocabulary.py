@@ -13,11 +13,10 @@ from cbert import files
 from cbert.data import text
 from cbert.errors import UserError, shown
 from cbert.schema import SPECIAL_TOKENS, TEXT, TokenizerOptions, schema_file
-from cbert.schema.tokenizer import UNKNOWN, check_vocabulary
+from cbert.schema.tokenizer import PREFIX, UNKNOWN, check_vocabulary
 from cbert.schema.values import check_names
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
-PREFIX = "##"  # What a piece that does not begin a word begins with.
 _MOST_LETTERS = 1000  # Rarer letters than that many are unknown.
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cbert import parallel, progress
-from cbert.data.batching import bucket_bounds
+from cbert.data.batching import MOST_BUCKETS, bucket_bounds
 from cbert.data.columns import Split
 from cbert.data.in_memory import gather_rows
 from cbert.data.padding import padded_batches
@@ -134,7 +134,7 @@ def shards(
     if pooling == TOKENS:
         width *= int(split.lengths.max())
     size = min(len(split), max(batch_size, SHARD_BYTES // width))
-    bounds = bucket_bounds(split.lengths, 8)
+    bounds = bucket_bounds(split.lengths, MOST_BUCKETS)
     with progress.bar(desc="activations", total=len(split), unit=" examples") as bar:
         for rows, count in padded_batches(len(split), [size]):
             data = jax.tree.map(lambda column, rows=rows: column[rows], _inputs(split))

@@ -9,6 +9,7 @@ import numpy as np
 
 from cbert.data import prepared
 from cbert.data.columns import Split
+from cbert.data.records import TRAIN, VALIDATION
 from cbert.evaluation.co_occurrence import CoOccurrence
 from cbert.evaluation.given_context import GivenContext
 from cbert.schema import Schema
@@ -49,7 +50,7 @@ def of_items(
 ) -> dict[str, Predictions]:
     """Popularity, the same given the context, co-occurrence, and what is possible at best."""
     ranked = {POPULARITY: predict_popularity(schema, queries)}
-    train, validation = load("train"), load("validation")
+    train, validation = load(TRAIN), load(VALIDATION)
     if train is not None:
         if schema.features:
             given = GivenContext(train, validation, schema)

@@ -8,6 +8,7 @@ import numpy as np
 
 from cbert import tasks
 from cbert.data.columns import evenly_spaced
+from cbert.data.records import VALIDATION
 from cbert.evaluation import task_baselines
 from cbert.evaluation.baselines import OPTIMA, loader
 from cbert.evaluation.evaluation import MODEL, Evaluation
@@ -36,11 +37,11 @@ def diagnose(workdir: str | pathlib.Path) -> str:
     task = tasks.create(config, config_lib.build_model(config, schema), schema)
     metric = task.metrics[0]
     rows = writer.read(workdir / workdir_lib.METRICS)
-    measured = [(r["step"], r[metric.name]) for r in rows if r["split"] == "validation"]
+    measured = [(r["step"], r[metric.name]) for r in rows if r["split"] == VALIDATION]
     if not measured:
         return "no validation was made"
     load = loader(config.data.dir, config.data.name, schema)
-    whole = load("validation")
+    whole = load(VALIDATION)
     assert whole is not None
     # Training asks the same queries after every validation.
     validation = evenly_spaced(whole, config.train.eval_examples)
@@ -97,7 +98,7 @@ def standing(
     return f"{own}, {word} {strongest} ({metric.text(others[strongest])})"
 
 
-def losses(evaluation: Evaluation, summary: Mapping[str, Any]) -> list[str]:
+def better_baselines(evaluation: Evaluation, summary: Mapping[str, Any]) -> list[str]:
     """A line for each baseline that is better than the model, overall or in a slice.
 
     A slice counts where the difference is more than twice its standard error over groups.

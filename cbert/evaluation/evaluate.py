@@ -10,6 +10,7 @@ import numpy as np
 from cbert import parallel, tasks
 from cbert.data import builder, columns, prepared
 from cbert.data.columns import Split
+from cbert.data.records import TEST
 from cbert.errors import UserError, shown, warn
 from cbert.evaluation import breakdown, data_warnings, feature_importance, task_baselines
 from cbert.evaluation.baselines import loader
@@ -27,7 +28,7 @@ from cbert.training import workdir as workdir_lib
 class EvaluationOptions:
     """The options of an evaluation; an empty string takes the run's own value."""
 
-    split: str = "test"
+    split: str = TEST
     checkpoint: str = checkpoint.BEST
     data_dir: str = ""
     name: str = ""

@@ -16,6 +16,7 @@ import pyarrow
 
 from cbert import tasks
 from cbert.data import prepared
+from cbert.data.records import TEST
 from cbert.errors import UserError
 from cbert.evaluation import breakdown, intervals, metrics, submission_file
 from cbert.evaluation.evaluation import MODEL, Evaluation
@@ -26,7 +27,7 @@ from cbert.tasks.masked_queries import EACH, ONE
 from cbert.tasks.metric import CorpusMetrics
 from cbert.training import config as config_lib
 
-SPLIT, UNKNOWN = "test", "(unknown)"
+SPLIT, UNKNOWN = TEST, "(unknown)"
 
 
 @dataclasses.dataclass(frozen=True)

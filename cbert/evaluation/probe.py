@@ -16,6 +16,7 @@ import numpy as np
 import scipy.optimize
 
 from cbert import files, progress
+from cbert.data.records import SPLITS, TEST, TRAIN, VALIDATION
 from cbert.errors import UserError
 from cbert.evaluation import activation_files, compare, metrics
 from cbert.evaluation.activations import TOKENS
@@ -27,7 +28,6 @@ from cbert.tasks.metric import Metric
 # What the squared weights are multiplied by; the strongest is fitted first.
 STRENGTHS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 MAJORITY = "majority"
-TRAIN, VALIDATION, TEST = SPLITS = "train", "validation", "test"
 RESULTS = "probe.json"
 METRICS = (
     Metric("accuracy", "max", "accuracy", percent=True),

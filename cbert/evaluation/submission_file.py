@@ -38,7 +38,7 @@ def read(path: pathlib.Path, evaluation: Evaluation) -> Submission:
     table = _read(path)
     wanted = keys(asked)
     table = table.take(_order(path, table, asked, wanted))
-    _check_questions(path, table, asked, wanted)
+    _check_queries(path, table, asked, wanted)
     read = {name: _column(path, table, name, kind) for name, kind in form.columns.items()}
     for name, column in read.items():
         if column.null_count:
@@ -130,7 +130,7 @@ def _order(
     return [rows[query] for query in wanted]
 
 
-def _check_questions(
+def _check_queries(
     path: pathlib.Path, table: pyarrow.Table, asked: pyarrow.Table, wanted: list[tuple]
 ) -> None:
     """What the table says of the queries, such as the text and its label, must be so."""

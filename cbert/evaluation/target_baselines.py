@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from cbert.data.columns import Split
+from cbert.data.records import TRAIN, VALIDATION
 from cbert.data.text_records import Text
 from cbert.evaluation.baselines import Load
 from cbert.evaluation.given_context import SMOOTHINGS, GivenContext, indicator
@@ -30,7 +31,7 @@ _AT_ONCE = 2**14  # Words or examples whose rows are held at once.
 def of_tags(
     load: Load, schema: Schema, split: Split, queries: ExampleQueries
 ) -> dict[str, Predictions]:
-    train, validation = load("train"), load("validation")
+    train, validation = load(TRAIN), load(VALIDATION)
     if train is None or schema.target is None:
         return {}
     tags = FrequentTags(train, schema)
@@ -131,7 +132,7 @@ def of_spans(
     """None, and the first tokens of a passage, as many as the median answer has."""
     zeros = np.zeros(len(queries), np.int32)
     spans: dict[str, Predictions] = {NO_ANSWER: {"start": zeros, "end": zeros}}
-    train = load("train")
+    train = load(TRAIN)
     if train is not None and (train.targets["end"] > 0).any():
         answered = train.targets["end"] > 0
         lengths = (train.targets["end"] - train.targets["start"] + 1)[answered]
@@ -152,7 +153,7 @@ def of_numbers(
     load: Load, schema: Schema, split: Split, queries: ExampleQueries
 ) -> dict[str, Predictions]:
     """The mean, and a ridge regression on the values of the context's features."""
-    train, validation = load("train"), load("validation")
+    train, validation = load(TRAIN), load(VALIDATION)
     if train is None or not np.isfinite(train.targets["number"]).any():
         return {}
     mean = float(np.nanmean(train.targets["number"], dtype=np.float64))
@@ -211,7 +212,7 @@ def of_label_lists(
     load: Load, schema: Schema, split: Split, queries: ExampleQueries
 ) -> dict[str, Predictions]:
     """Each label with the frequency that it has in the training split."""
-    train = load("train")
+    train = load(TRAIN)
     if train is None:
         return {}
     labels = train.targets["labels"]

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse
 
 from cbert.data.columns import Split
+from cbert.data.records import TRAIN, VALIDATION
 from cbert.evaluation.baselines import Load, by_column, predict_fractions
 from cbert.evaluation.given_context import TUNING_EXAMPLES, GivenContext
 from cbert.schema import PAD_ITEM, Schema
@@ -27,7 +28,7 @@ _AT_ONCE = 256  # Queries whose probabilities of all tokens are held at once.
 def of_tokens(
     load: Load, schema: Schema, split: Split, queries: ItemQueries
 ) -> dict[str, Predictions]:
-    train, validation = load("train"), load("validation")
+    train, validation = load(TRAIN), load(VALIDATION)
     if train is None:
         return {}
     observed = functools.partial(query_tokens, schema=schema, masking=EACH)
@@ -47,7 +48,7 @@ def of_tokens(
 def of_labels(
     load: Load, schema: Schema, split: Split, queries: ExampleQueries
 ) -> dict[str, Predictions]:
-    train, validation = load("train"), load("validation")
+    train, validation = load(TRAIN), load(VALIDATION)
     if train is None or schema.target is None:
         return {}
     counts = np.bincount(observed_labels(train).items, minlength=len(schema.target.values))

@@ -18,7 +18,7 @@ from cbert.inference.base import BasePredictor
 from cbert.schema import Schema, schema_file
 
 FORMAT = 1
-SCHEMA = "schema.json"
+SCHEMA = schema_file.FILE
 STABLEHLO, ONNX = "stablehlo", "onnx"
 _CARD = "card.json"
 

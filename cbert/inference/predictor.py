@@ -1,4 +1,7 @@
-"""A model that completes sets and sequences, scores items and explains its predictions."""
+"""A model that completes sets and sequences, scores items and explains its predictions.
+
+Legend: C entries of the context vector.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import ml_collections
 
 from cbert import files, tasks
+from cbert.data.records import TRAIN, VALIDATION
 from cbert.errors import UserError
 from cbert.schema import Schema
 from cbert.tasks.base import Task
@@ -117,9 +118,9 @@ def read(path: pathlib.Path, split: str) -> RunDirectory:
     try:
         rows = list(writer.read(metrics))
         curve = {
-            int(row["step"]): float(row[metric]) for row in rows if row["split"] == "validation"
+            int(row["step"]): float(row[metric]) for row in rows if row["split"] == VALIDATION
         }
-        trained = [row for row in rows if row["split"] == "train"]
+        trained = [row for row in rows if row["split"] == TRAIN]
         losses = [float(row["loss"]) for row in trained if "loss" in row]
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{metrics}: damaged ({error!r}); restore the file") from None

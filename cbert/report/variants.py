@@ -11,9 +11,9 @@ from cbert.errors import UserError
 from cbert.model import conditioning
 from cbert.report.run_directory import RunDirectory
 from cbert.training import config as config_lib
+from cbert.training.config import METHOD, WIDTH
 
-METHOD, WIDTH = "model.method", "model.feed_forward"
-CONSTANT = "model.constant_context"
+CONSTANT_CONTEXT = "model.constant_context"
 Fields = dict[str, Any]
 # Of one field: method to how many of its variants have each value, as JSON.
 Counts = dict[str, collections.Counter[str]]
@@ -81,8 +81,8 @@ def _usual_width(variants: list[Fields]) -> int | None:
 def _without_notes(fields: Fields, usual: int | None) -> tuple[Fields, list[str]]:
     """The fields with the changes of a control undone, and the names of those changes."""
     fields, notes = dict(fields), []
-    if fields[CONSTANT]:
-        fields[CONSTANT] = False
+    if fields[CONSTANT_CONTEXT]:
+        fields[CONSTANT_CONTEXT] = False
         notes.append("constant context")
     if usual and fields[WIDTH] != usual:
         notes.append("wide" if fields[WIDTH] > usual else "narrow")

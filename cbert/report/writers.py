@@ -5,6 +5,7 @@ import importlib
 import pathlib
 
 from cbert import files, progress
+from cbert.data.records import VALIDATION
 from cbert.errors import UserError
 from cbert.report import plot_helpers, sections, statistics, tables
 from cbert.report.report_data import ReportData
@@ -118,7 +119,7 @@ def results_csv(data: ReportData, results: dict[str, dict[str, Mean]]) -> str:
         measured = [(data.split, name, mean) for name, mean in means.items()]
         validated = statistics.validation(variant) if variant else None
         if validated:
-            measured.append(("validation", data.metric.name, validated))
+            measured.append((VALIDATION, data.metric.name, validated))
         for split, name, mean in measured:
             values = (mean.mean, mean.error, mean.over, mean.count, parameters)
             rows.append((label, kind, split, name, *values))

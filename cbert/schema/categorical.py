@@ -1,4 +1,7 @@
-"""A categorical feature: one string, such as an occasion."""
+"""A categorical feature: one string, such as an occasion.
+
+Legend: M examples.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

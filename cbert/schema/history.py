@@ -1,4 +1,7 @@
-"""A history: a list of items of the vocabulary, in order, such as earlier purchases."""
+"""A history: a list of items of the vocabulary, in order, such as earlier purchases.
+
+Legend: M examples.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

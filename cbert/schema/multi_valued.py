@@ -1,4 +1,7 @@
-"""A multi-valued feature: a list of strings whose order says nothing, such as liked styles."""
+"""A multi-valued feature: a list of strings whose order says nothing, such as liked styles.
+
+Legend: M examples.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

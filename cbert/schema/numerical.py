@@ -1,4 +1,7 @@
-"""A numerical feature: one number, such as an age."""
+"""A numerical feature: one number, such as an age.
+
+Legend: M examples.
+"""
 
 import array
 import dataclasses

@@ -20,6 +20,8 @@ from cbert.schema.tokenizer import (
 )
 from cbert.schema.values import LARGEST_SIZE, check_names, check_size
 
+FILE = "schema.json"
+
 
 def text(schema: Schema) -> str:
     """A schema as JSON."""

@@ -6,6 +6,7 @@ from cbert.errors import UserError
 
 PAD, UNKNOWN, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNKNOWN, CLS, SEP, MASK)
+PREFIX = "##"  # What a piece that does not begin a word begins with.
 # Tokens of an example, [CLS] and [SEP] included: at least one token of each of two texts.
 LEAST_LENGTH, MOST_LENGTH = 5, 512
 

@@ -4,7 +4,7 @@ from cbert.errors import UserError, shown
 
 PAD_ITEM, UNKNOWN_ITEM, MASK_ITEM = -1, -2, -3
 
-LARGEST = 1e30  # A number beyond it may overflow float32.
+LARGEST_NUMBER = 1e30  # A number beyond it may overflow float32.
 FARTHEST = 1e12  # In deviations; a number farther from the mean is refused.
 LARGEST_SIZE = 2**31 - 1  # A width, a length or a count beyond it fits no machine.
 LONGEST_NAME = 10_000
@@ -12,10 +12,10 @@ _MOST_CODES = 2**31  # A split's codes then take 8 GiB.
 
 
 def is_finite(value: object) -> bool:
-    """Returns whether it is a number, neither a boolean nor as large as `LARGEST`."""
+    """Returns whether it is a number, neither a boolean nor as large as `LARGEST_NUMBER`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return -LARGEST < value < LARGEST
+    return -LARGEST_NUMBER < value < LARGEST_NUMBER
 
 
 def check_finite(name: str, value: object) -> None:
@@ -23,7 +23,7 @@ def check_finite(name: str, value: object) -> None:
     if not is_finite(value):
         raise UserError(
             f"context {name!r} is {shown(value)}; use a finite number, smaller than "
-            f"{LARGEST:g} in size, or null"
+            f"{LARGEST_NUMBER:g} in size, or null"
         )
 
 

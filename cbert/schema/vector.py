@@ -1,4 +1,7 @@
-"""A vector: a list of numbers of one length, such as the embedding of a picture."""
+"""A vector: a list of numbers of one length, such as the embedding of a picture.
+
+Legend: M examples.
+"""
 
 import array
 import dataclasses
@@ -8,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from cbert.schema.numbers import NumberFeature
-from cbert.schema.values import check_finite, check_room, check_size, is_finite
+from cbert.schema.values import check_finite, check_size, is_finite
 
 MOST_WIDTH = 64
 BLOCK = 2**16
@@ -52,9 +55,6 @@ class Vector(NumberFeature[list[float]]):
     def check(self) -> None:
         super().check()
         check_size(f"{self.label}: dimension", self.dimension)
-
-    def check_room(self, examples: int) -> None:
-        check_room(examples, self.dimension, f"numbers of {self.name!r}")
 
     @property
     def described(self) -> str:

@@ -16,13 +16,14 @@ import ml_collections
 from cbert import files
 from cbert.config import flat
 from cbert.data.random_streams import stream
+from cbert.data.records import VALIDATION
 from cbert.sweep.points import STEPS, Point
 from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
 from cbert.training.workdir import EVALUATIONS
 
 FACTOR = 3  # A rung has so many times fewer trials than the one before it, for more steps each.
-SPLIT = "validation"
+SPLIT = VALIDATION
 RATE, DROPOUT, DECAY = "optimizer.learning_rate", "model.dropout", "optimizer.weight_decay"
 WIDTHS = ("model.dimension", "model.feed_forward")
 DROPOUTS, WIDTH_FACTORS = (0.0, 0.05, 0.1, 0.2, 0.3), (0.5, 1.0, 2.0)

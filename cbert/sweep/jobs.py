@@ -18,6 +18,7 @@ from cbert.training import workdir
 
 # Longer logs are read from the end; a traceback of JAX has some ten thousand characters.
 _LOG_END = 100_000
+_MOST_LINES = 5  # Of a log, where it has no error message.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +146,7 @@ def _read(path: pathlib.Path, start: int) -> str:
         return log.read().decode("utf-8", errors="replace")
 
 
-def failure(code: int, output: str, most: int = 5) -> str:
+def failure(code: int, output: str) -> str:
     """Why a command failed: its own error message, and how the process ended.
 
     The message is the last `error:` line, or else the exception that ends the last traceback.
@@ -154,18 +155,17 @@ def failure(code: int, output: str, most: int = 5) -> str:
     Args:
       code: The exit code, negative for the number of the signal that killed the process.
       output: All that the command has written.
-      most: The largest number of lines to take from the output.
     """
     # A carriage return redraws the line, so only the text after the last one was visible.
     lines = [line.rsplit("\r", 1)[-1].rstrip() for line in output.split("\n")]
     lines = [line for line in lines if line]
-    message = lines[-most:]
+    message = lines[-_MOST_LINES:]
     for index, line in enumerate(lines):
         if line.startswith("error: "):
             message = [line]
         elif line.startswith("Traceback (most recent call last)"):
             rest = itertools.dropwhile(re.compile(r"\s").match, lines[index + 1 :])
-            message = list(rest)[:most] or message
+            message = list(rest)[:_MOST_LINES] or message
     ended = f"it ended with exit code {code}"
     if code < 0:
         known = {int(one): one.name for one in signal.Signals}

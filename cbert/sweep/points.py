@@ -13,8 +13,8 @@ from cbert.errors import UserError, did_you_mean
 from cbert.model import conditioning, parameter_tree
 from cbert.schema import Schema
 from cbert.training import config as config_lib
+from cbert.training.config import METHOD, WIDTH
 
-METHOD, WIDTH = "model.method", "model.feed_forward"
 SEED, STEPS = "seed", "train.steps"
 # The suffixes of a method's controls: no information in the context, and as many parameters
 # as [GSU] has, by wider or by narrower feed-forward networks.

@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 from collections.abc import Sequence
 
+from cbert.data.records import TRAIN
 from cbert.text_table import align
 from cbert.training import workdir, writer
 
@@ -46,7 +47,7 @@ def is_finished(path: pathlib.Path, split: str) -> bool:
 
 def progress(path: pathlib.Path) -> tuple[int, float | None]:
     """The step and the loss of the last row that training wrote."""
-    rows = [row for row in writer.read(path / workdir.METRICS) if row.get("split") == "train"]
+    rows = [row for row in writer.read(path / workdir.METRICS) if row.get("split") == TRAIN]
     return (rows[-1]["step"], rows[-1].get("loss")) if rows else (0, None)
 
 

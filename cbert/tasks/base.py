@@ -93,7 +93,7 @@ class Task(abc.ABC):
       model: The Flax module of encoder and head.
       schema: The data's schema.
       name: Its name in configs and evaluations.
-      shown: The names of those that a person sees after a validation.
+      shown: The names of the metrics that a person sees after a validation.
       masks: Whether an evaluation masks something, and `eval.masking` says what.
       Config: Its section `task.<name>` of a config, a frozen dataclass; None for no section.
     """

@@ -29,7 +29,7 @@ from cbert.model.layers import uses_fast_kernels
 from cbert.model.text_bert import TextBert
 from cbert.schema import Schema
 from cbert.schema.target import IS_NEXT, LABEL, NOT_NEXT
-from cbert.schema.tokenizer import MASK
+from cbert.schema.tokenizer import MASK, PREFIX
 from cbert.tasks.base import Batch, Examples, Metrics
 from cbert.tasks.label_metrics import fraction
 from cbert.tasks.losses import sum_cross_entropy, weighted
@@ -146,7 +146,7 @@ class MaskedLanguage(TextTask):
         """Which tokens of the vocabulary continue a word, `bool [V]`, where that matters."""
         if not self.options.whole_words:
             return {}
-        return {"continues": np.array([item.startswith("##") for item in self.schema.items])}
+        return {"continues": np.array([item.startswith(PREFIX) for item in self.schema.items])}
 
     def batch(self, keys: Array, examples: Examples) -> Batch:
         """Masks tokens and drops context features; see `data/masking.py`."""

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from cbert import parallel, progress
-from cbert.data.batching import bucket_bounds
+from cbert.data.batching import MOST_BUCKETS, bucket_bounds
 from cbert.data.columns import Split
 from cbert.data.in_memory import gather_rows
 from cbert.data.padding import joined, padded_batches
@@ -58,7 +58,7 @@ def predict_all(
     """
     predict, batch_size = compiled(task), parallel.divisible(batch_size)
     lengths = split.lengths[queries.rows]
-    batches = length_batches(lengths, batch_size, bucket_bounds(lengths, 8))
+    batches = length_batches(lengths, batch_size, bucket_bounds(lengths, MOST_BUCKETS))
 
     def predicted(length: int, indices: np.ndarray) -> dict[str, jax.Array]:
         rows = parallel.split_local(queries.rows[indices])

@@ -15,7 +15,6 @@ Neither Orbax nor this module unpickles, evaluates or imports what a file names.
 """
 
 import pathlib
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +22,7 @@ import orbax.checkpoint as ocp
 
 from cbert import errors
 from cbert.errors import UserError
-from cbert.training import checksums
+from cbert.training import checksums, workdir
 from cbert.training.state import Progress
 
 CONFIG = "config"
@@ -50,10 +49,7 @@ class CheckpointReader:
 
     def steps(self) -> list[int]:
         """The steps whose checkpoints are on the disk, whether damaged or not."""
-        if not self._path.is_dir():
-            return []
-        names = (path.name for path in self._path.iterdir() if path.is_dir())
-        return sorted(int(name) for name in names if re.fullmatch("[1-9][0-9]*", name))
+        return workdir.checkpoint_steps(self._path)
 
     def newest(self, steps: list[int], **items: Any) -> tuple[int, dict[str, Any]]:
         """The newest usable step, as the top of this module defines usable, and its items.

@@ -19,6 +19,7 @@ from cbert.tasks.masked_item import MaskedItem
 from cbert.training.config_sections import sections
 
 FILE = "config.json"
+METHOD, WIDTH = "model.method", "model.feed_forward"
 # Fields outside of its section that no other task reads.
 _OF_MASKED_ITEM = (
     *("model.item_dimension", "model.output_bias"),

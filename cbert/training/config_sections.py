@@ -6,7 +6,7 @@ The sections of the model, of its methods and of the tasks lie beside what they 
 import dataclasses
 
 from cbert.config import field
-from cbert.data.batching import BLOCK
+from cbert.data.batching import BLOCK, MOST_BUCKETS
 from cbert.model import conditioning
 from cbert.model.config import ModelConfig
 from cbert.tasks import TASKS, config_sections
@@ -108,7 +108,9 @@ class Train:
         "parts of the model that are not trained, with commas, such as `embedding,blocks_0`, "
         "those that `describe` lists, or parts of these, such as `embedding/items`",
     )
-    length_buckets: int = field(8, "largest number of padded lengths", at_least=1, at_most=8)
+    length_buckets: int = field(
+        MOST_BUCKETS, "largest number of padded lengths", at_least=1, at_most=MOST_BUCKETS
+    )
     shard_items: bool = field(
         False,
         "whether the item table, the output layer's bias and their optimizer states are split "

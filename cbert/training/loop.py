@@ -14,6 +14,7 @@ from tqdm import tqdm
 from cbert import files, parallel
 from cbert.config import flat
 from cbert.data import prepared
+from cbert.data.records import TRAIN
 from cbert.errors import UserError
 from cbert.training import config as config_lib
 from cbert.training import console, initialize
@@ -200,7 +201,7 @@ def _write_rows(
     mean = {n: float(np.mean([row[n] for row in rows if n in row])) for n in names}
     speed = clock.report(step, mean)
     for seed_run, row in zip(seed_runs, rows, strict=True):
-        seed_run.writer.write(step, "train", row, examples_per_second=speed)
+        seed_run.writer.write(step, TRAIN, row, examples_per_second=speed)
 
 
 def _tell(

@@ -82,13 +82,13 @@ def context(theirs: Schema, own: Schema) -> NamedRows | None:
 
 
 def _entries(schema: Schema) -> dict[tuple[str, str, int, int], int]:
-    """Feature, its kind, its width and a place in it, to the entry of the context vector."""
-    places = [
-        (feature.name, feature.kind, feature.width, place)
+    """Feature, its kind, its width and an index in it, to the entry of the context vector."""
+    names = [
+        (feature.name, feature.kind, feature.width, index)
         for feature in schema.features
-        for place in range(feature.width)
+        for index in range(feature.width)
     ]
-    return {place: entry for entry, place in enumerate(places)}
+    return {name: entry for entry, name in enumerate(names)}
 
 
 def tables(theirs: Schema, own: Schema) -> dict[Path, tuple[NamedRows, int]]:

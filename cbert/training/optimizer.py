@@ -93,9 +93,7 @@ def make_optimizer(
     return packed(optimizer) if packs else optimizer
 
 
-def clip_by_factor(
-    clip_norm: float, norm: Norm = optax.tree.norm
-) -> optax.GradientTransformation:
+def clip_by_factor(clip_norm: float, norm: Norm) -> optax.GradientTransformation:
     """`optax.clip_by_global_norm` with one division instead of one an entry.
 
     XLA computes a product twice where two loops need it, but stores a quotient.

@@ -1,4 +1,7 @@
-"""What a training run is made of: task, optimizer, step, data; one seed or several at once."""
+"""What a training run is made of: task, optimizer, step, data; one seed or several at once.
+
+Legend: B examples.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +16,7 @@ from cbert.data import context_replacement, prepared
 from cbert.data.batching import Batches
 from cbert.data.columns import Split, evenly_spaced
 from cbert.data.in_memory import InMemory, gather_rows
+from cbert.data.records import TRAIN, VALIDATION
 from cbert.data.streaming import Streaming
 from cbert.errors import UserError
 from cbert.model import placement
@@ -109,8 +113,8 @@ class Run:
 
 def set_up(config: ml_collections.ConfigDict, schema: Schema, seeds: Sequence[int] = ()) -> Run:
     """Loads the data and assembles a run."""
-    train = prepared.load(config.data.dir, config.data.name, "train", schema)
-    validation = prepared.load(config.data.dir, config.data.name, "validation", schema)
+    train = prepared.load(config.data.dir, config.data.name, TRAIN, schema)
+    validation = prepared.load(config.data.dir, config.data.name, VALIDATION, schema)
     return assemble(config, schema, train, validation, seeds)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cbert import parallel
+from cbert.data.records import VALIDATION
 from cbert.errors import UserError
 from cbert.training import console
 from cbert.training import state as state_lib
@@ -123,7 +124,7 @@ def validate_all(
         value = metrics[metric.name]
         if not np.isfinite(value):
             raise UserError(not_finite(seed_run, step, metrics))
-        seed_run.writer.write(step, "validation", metrics)
+        seed_run.writer.write(step, VALIDATION, metrics)
         improved = not progress.best_step or metric.improves(value, progress.best)
         if improved:
             progress.best, progress.best_step, progress.waited = value, step, 0

@@ -8,6 +8,7 @@ from typing import Any
 
 from cbert import files
 from cbert.data import builder, prepared
+from cbert.data.records import TRAIN
 from cbert.model import conditioning
 from cbert.schema import SEQUENCE, TEXT, Schema
 from cbert.schema.target import ANSWER, IS_NEXT, LABEL, LABELS, NOT_NEXT, NUMBER, TAGS
@@ -19,7 +20,7 @@ EPOCHS, VALIDATIONS, PATIENCE = 20, 20, 5
 LEAST_STEPS, MOST_STEPS = 400, 50_000
 # Training examples up to which a size is suggested: dimension, heads, blocks, feed-forward.
 SIZES = {5_000: (32, 4, 2, 64), 200_000: (64, 4, 2, 128)}
-LARGEST = (128, 8, 4, 256)
+LARGEST_SIZE = (128, 8, 4, 256)
 METHODS = ("gs", "none")  # With the context, and beside it without.
 # A target's kind to the task that learns it.
 TASKS = {
@@ -75,7 +76,7 @@ def write(
     argument = default_argument(schema)
     if path.exists():
         return path, argument, False
-    examples = summary["examples"]["train"]
+    examples = summary["examples"][TRAIN]
     kinds = "tokens" if schema.kind == TEXT else "items"
     title = (
         f"{name}: a config to start from, made for {examples:,} {schema.kind}s of at most "
@@ -149,7 +150,7 @@ def _literal(value: Any) -> str:
 
 def _of_items(schema: Schema, examples: int) -> Fields:
     """The fields of a model of sets or sequences."""
-    sizes = next((size for most, size in SIZES.items() if examples < most), LARGEST)
+    sizes = next((size for most, size in SIZES.items() if examples < most), LARGEST_SIZE)
     dimension, heads, layers, feed_forward = sizes
     batch_size = 256 if examples >= 20_000 else 64 if examples >= 2_000 else 16
     return {
@@ -159,7 +160,7 @@ def _of_items(schema: Schema, examples: int) -> Fields:
         "model.feed_forward": (feed_forward, ""),
         "model.positions": (schema.kind == SEQUENCE, "whether order matters"),
         "model.transform_activation": ("linear", "better than relu, the paper's"),
-        "optimizer.learning_rate": (1e-3 if sizes == LARGEST else 3e-3, ""),
+        "optimizer.learning_rate": (1e-3 if sizes == LARGEST_SIZE else 3e-3, ""),
         **_schedule(examples, min(batch_size, examples), min(4, schema.max_items)),
     }
 

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import shutil
 from typing import Any
 
@@ -15,7 +16,7 @@ from cbert.training import config as config_lib
 
 # What the directory holds.
 CONFIG = config_lib.FILE
-SCHEMA = "schema.json"
+SCHEMA = schema_file.FILE
 METRICS = "metrics.jsonl"
 LOG = "log.txt"  # What a run of a sweep prints.
 FINISHED = "finished.json"
@@ -86,10 +87,18 @@ def initialise_workdir(
         config_fields.save(config, workdir / CONFIG)
 
 
-def has_checkpoints(workdir: pathlib.Path) -> bool:
-    """Whether the directory holds a checkpoint, damaged or not."""
+def checkpoint_steps(checkpoints: pathlib.Path) -> list[int]:
+    """The steps whose checkpoints are in the directory, whether damaged or not."""
+    if not checkpoints.is_dir():
+        return []
     # What a killed process had not saved whole has a suffix.
-    return any(path.name.isdecimal() for path in (workdir / CHECKPOINTS).glob("[1-9]*"))
+    names = (path.name for path in checkpoints.iterdir() if path.is_dir())
+    return sorted(int(name) for name in names if re.fullmatch("[1-9][0-9]*", name))
+
+
+def has_checkpoints(workdir: pathlib.Path) -> bool:
+    """Whether a run's directory holds a checkpoint, damaged or not."""
+    return bool(checkpoint_steps(workdir / CHECKPOINTS))
 
 
 def finish(workdir: pathlib.Path, result: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 
 from cbert import progress
 from cbert.data.random_streams import stream
-from cbert.data.records import SPLITS, Record
+from cbert.data.records import SPLITS, TRAIN, Record
 from cbert.data.synthetic import process, without_context
 from cbert.data.synthetic.catalogue import (
     BRANDS,
@@ -153,7 +153,7 @@ def _draw_batch(
             "items": [generative.catalogue.names[item] for item in items],
             "context": context,
         }
-        if split != SPLITS[0]:
+        if split != TRAIN:
             row["reference"] = generative.reference(items, context)
         rows.append(row)
     return rows
@@ -166,7 +166,7 @@ def _completed(
     held_out: list[dict[str, Any]] = []
     random = stream("customers", seed)
     for rows in drawn:
-        if rows[0]["split"] == SPLITS[0]:
+        if rows[0]["split"] == TRAIN:
             yield rows
             continue
         held_out += rows
@@ -198,9 +198,9 @@ def _draw_block(random: np.random.Generator, count: int) -> without_context.Bloc
     block = []
     for occasion in (*OCCASIONS, None):
         known = {} if occasion is None else {"occasion": occasion}
-        share = (1 - MISSING) / len(OCCASIONS) if known else MISSING
-        customers = [_draw_customer(random) for _ in range(max(round(share * count), 1))]
-        block.append((share, [{**customer, **known} for customer in customers]))
+        probability = (1 - MISSING) / len(OCCASIONS) if known else MISSING
+        customers = [_draw_customer(random) for _ in range(max(round(probability * count), 1))]
+        block.append((probability, [{**customer, **known} for customer in customers]))
     return block
 
 

@@ -1,4 +1,7 @@
-"""adaLN-Zero: pre-norm blocks whose norms and gates are made by the context."""
+"""adaLN-Zero: pre-norm blocks whose norms and gates are made by the context.
+
+Legend: B examples, D model dimension.
+"""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""MAG: the context shifts each position by a gated vector of limited length."""
+"""MAG: the context shifts each position by a gated vector of limited length.
+
+Legend: B examples, L positions.
+"""
 
 import dataclasses
 from typing import Any

@@ -1,4 +1,7 @@
-"""Cross-attention: in every block the positions attend to one token a feature."""
+"""Cross-attention: in every block the positions attend to one token a feature.
+
+Legend: B examples, F features, D model dimension.
+"""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""[GS]: a global state that every block reads (section 3, Global State, equation 1)."""
+"""[GS]: a global state that every block reads (section 3, Global State, equation 1).
+
+Legend: B examples, D model dimension.
+"""
 
 import dataclasses
 from typing import Any

@@ -1,4 +1,7 @@
-"""[GSU]: the global state is updated between blocks (section 3, equation 2)."""
+"""[GSU]: the global state is updated between blocks (section 3, equation 2).
+
+Legend: B examples, D model dimension.
+"""
 
 import dataclasses
 from typing import Any

@@ -1,4 +1,7 @@
-"""[NP]: the context as one more position (section 3, New Position)."""
+"""[NP]: the context as one more position (section 3, New Position).
+
+Legend: B examples, L positions, K new positions, D model dimension.
+"""
 
 import jax.numpy as jnp
 from flax import linen as nn

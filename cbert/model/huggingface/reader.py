@@ -36,7 +36,11 @@ FIELDS = {
     "attention_probs_dropout_prob": ("attention_dropout", 0.1),
     "layer_norm_eps": ("norm_epsilon", 1e-12),
 }
-SIZES = {"vocab_size": 30522, "max_position_embeddings": 512, "type_vocab_size": 2}
+SIZES = {
+    "vocab_size": presets.VOCABULARY,
+    "max_position_embeddings": presets.MAX_LENGTH,
+    "type_vocab_size": 2,
+}
 # Fields that may have no other value, because BERT is then another model.
 FIXED = {
     "position_embedding_type": "absolute",
