@@ -1,5 +1,6 @@
 """A method is one file and one line in the registry: one from outside the package."""
 
+import dataclasses
 import json
 from types import SimpleNamespace
 
@@ -11,6 +12,8 @@ import cbert
 from cbert import tasks
 from cbert.errors import UserError
 from cbert.model import conditioning, parameter_tree
+from cbert.model.conditioning.method import ExtraKeys
+from cbert.model.conditioning.prefix import Prefix
 from cbert.model.parameter_tree import table_1_count
 from cbert.sweep import points
 from cbert.tasks.base import Examples
@@ -20,7 +23,7 @@ from cbert.training import config as config_lib
 from cbert.training import config_file, loop
 from tests import test_benchmark
 from tests.conftest import ROOT, refused, run, small
-from tests.models import batch, build, drawn, encode
+from tests.models import SMALL, batch, build, drawn, encode, made
 from tests.outside_methods import METHODS
 from tests.text_data import load, prepare_texts, small_text
 
@@ -43,6 +46,30 @@ PLAIN = 546432  # The parameters of the method none: d = 128, four layers, C = 7
 def registered(monkeypatch):
     for name, method in METHODS.items():
         monkeypatch.setitem(conditioning.METHODS, name, method)
+
+
+class PrefixOfKeys(Prefix):
+    """The features as keys and values of every block, which no block changes."""
+
+    def begin(self, x, mask, context):
+        return x, mask, self.tokens(context)
+
+    def keys_values(self, layer, state):
+        tokens, shown = state
+        return ExtraKeys(x=tokens, mask=shown)
+
+
+def test_extra_keys_are_read_as_more_positions_are(schema, train_split, monkeypatch):
+    """In a single block positions that a prefix adds are keys and values alone."""
+    monkeypatch.setitem(conditioning.METHODS, "prefix_of_keys", PrefixOfKeys)
+    codes, context = batch(train_split)
+    one_block = dataclasses.replace(SMALL, layers=1)
+    prefix, params = made(schema, "prefix", one_block)
+    expected = encode(prefix, params, codes, context)
+    keys = build(schema, "prefix_of_keys", one_block)
+    np.testing.assert_allclose(encode(keys, params, codes, context), expected, atol=1e-6)
+    without = encode(build(schema, "none", one_block), params, codes, context)
+    assert np.abs(without - expected).max() > 0.1
 
 
 def test_it_trains_from_a_config_and_reads_the_context(data_dir, tmp_path):
