@@ -16,7 +16,7 @@ def count_ahead(logits: Array, own: Array, other: Array) -> Array:
 
     Args:
       logits: `[Q, V]`, of each query for each item.
-      own: `[Q]`, of each query for its target.
+      own: `[Q]`, of each query for its target, or the least that counts as equal to it.
       other: `bool [Q, V]`, False for the target and for items that do not count.
 
     Returns:

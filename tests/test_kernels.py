@@ -10,7 +10,7 @@ import pytest
 from cbert.model import attention
 from cbert.model.attention import Attention
 from cbert.model.conditioning import NAMES
-from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy
+from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy, score
 from cbert.model.layers import Dropout
 from cbert.schema import MASK_ITEM
 from tests.conftest import some
@@ -81,6 +81,19 @@ def test_cross_entropy_with_chunks_that_overlap():
         for f in (lambda *own: cross_entropy(*own, 16, 0), plain_cross_entropy)
     )
     assert_equal(fast, plain)
+
+
+@pytest.mark.parametrize("dimension", [8, 128, 768])
+def test_items_of_equal_vectors_all_count_against_the_target(dimension):
+    """Their logits differ by rounding, because the target's is a product of its own."""
+    numbers = np.random.default_rng(0)
+    table = np.tile(numbers.normal(size=dimension), (500, 1)).astype(np.float32)
+    table[400:] *= -1
+    hidden = numbers.normal(size=(300, dimension)).astype(np.float32)
+    bias, targets = np.full(500, 2.5, np.float32), numbers.integers(400, size=300)
+    ranks = np.asarray(jax.jit(score)(hidden, table, bias, targets)[1])
+    likelier = hidden @ table[0] > 0
+    np.testing.assert_array_equal(ranks, np.where(likelier, 400, 500))
 
 
 def test_both_dropouts_keep_the_mean_and_drop_the_rate():

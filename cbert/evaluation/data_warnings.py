@@ -11,7 +11,8 @@ from cbert.evaluation.metrics import group_codes
 from cbert.schema import Schema
 from cbert.tasks.base import Queries
 
-LARGE_GROUP = 0.2  # The fraction of the queries from which one group may distort errors.
+# Errors are too small with fewer equal groups than this, if they are groups of unequal size.
+FEW_GROUPS, LEAST_EQUAL = 20, 0.6
 
 
 def warn_of_data(data_dir: str, name: str, schema: Schema, own: str) -> None:
@@ -55,7 +56,7 @@ def warn_of_context(split: Split, schema: Schema, title: str) -> None:
 
 
 def warn_of_groups(split: Split, queries: Queries) -> None:
-    """Warns of a group with so many of the queries that errors over groups are too small."""
+    """Warns of groups so unequal that errors over them are too small."""
     codes = group_codes(split.groups)
     weights = np.bincount(codes[queries.rows], queries.weights, codes.max() + 1)
     if not weights.any():
@@ -63,7 +64,7 @@ def warn_of_groups(split: Split, queries: Queries) -> None:
     fractions = weights / weights.sum()
     effective = 1 / (fractions**2).sum()
     groups = np.count_nonzero(weights)
-    if fractions.max() > LARGE_GROUP and 2 * effective < groups:
+    if effective < min(FEW_GROUPS, LEAST_EQUAL * groups):
         name = split.groups[int(np.argmax(codes == fractions.argmax()))]
         warn(
             f"the group {shown(name)} has {fractions.max():.0%} of the queries, so that "

@@ -57,6 +57,16 @@ def target_logits(hidden: Array, table: Array, bias: Array, targets: Array) -> A
     return (hidden * table[targets]).sum(axis=1) + bias[targets]
 
 
+def least_tied(hidden: Array, table: Array, bias: Array, targets: Array, own: Array) -> Array:
+    """The least logit that counts as equal to the target's, `float32 [Q]`.
+
+    Equal items may differ by rounding, because the sums of one product are ordered in another
+    way than those of all; shapes as in `cross_entropy`, and `own` is of `target_logits`.
+    """
+    size = jnp.linalg.norm(hidden, axis=1) * jnp.linalg.norm(table[targets], axis=1)
+    return own - 4 * jnp.finfo(own.dtype).eps * (size + jnp.abs(bias[targets]))
+
+
 def all_logits(hidden: Array, table: Array, bias: Array) -> Array:
     """The logits of all items in full precision, `[..., V]`, for hidden vectors `[..., D]`."""
     return _products(hidden, table, lax.Precision.HIGHEST) + bias
@@ -205,12 +215,13 @@ def score(
     Shapes as in `cross_entropy`. The rank counts from 1; ties count against the target.
     """
     own = target_logits(hidden, table, bias, targets)
-    normaliser, ahead = normalise_and_count(hidden, table, bias, targets, own, chunk)
+    tied = least_tied(hidden, table, bias, targets, own)
+    normaliser, ahead = normalise_and_count(hidden, table, bias, targets, tied, chunk)
     return own - normaliser, ahead + 1
 
 
 def normalise_and_count(
-    hidden: Array, table: Array, bias: Array, targets: Array, own: Array, chunk: int = CHUNK
+    hidden: Array, table: Array, bias: Array, targets: Array, tied: Array, chunk: int = CHUNK
 ) -> tuple[Array, Array]:
     """The log-normaliser, and the number of items ranked ahead of the target.
 
@@ -219,7 +230,8 @@ def normalise_and_count(
     Args:
       hidden, table, bias: As in `cross_entropy`.
       targets: `int32 [Q]`, rows of the table that are not counted; -1 for none.
-      own: `float32 [Q]`, the logits of the targets.
+      tied: `float32 [Q]`, from which logit on an item is ahead, see `least_tied`.
+      chunk: The most items of a chunk.
 
     Returns:
       `float32 [Q]` and `int32 [Q]`.
@@ -235,7 +247,7 @@ def normalise_and_count(
         unnormalised = jnp.exp(logits - new_max[:, None]) * not_counted
         total = total * jnp.exp(running_max - new_max) + unnormalised.sum(axis=1)
         other = (start + jnp.arange(size) != targets[:, None]) & (not_counted > 0)
-        ahead += count_ahead(logits, own, other)
+        ahead += count_ahead(logits, tied, other)
         return (new_max, total, ahead), None
 
     rows = len(hidden)

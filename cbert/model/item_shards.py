@@ -82,9 +82,10 @@ def score(hidden: Array, table: Array, bias: Array, targets: Array) -> tuple[Arr
     hidden = collectives.gather(hidden)
     rows, held = _own_rows(collectives.gather(targets), len(table))
     logits = kernels.target_logits(hidden, table, bias, rows)
-    own = collectives.sum_parts(jnp.where(held, logits, 0))
+    tied = kernels.least_tied(hidden, table, bias, rows, logits)
+    own, tied = (collectives.sum_parts(jnp.where(held, of, 0)) for of in (logits, tied))
     of_rows, ahead = kernels.normalise_and_count(
-        hidden, table, bias, jnp.where(held, rows, -1), collectives.gather(own)
+        hidden, table, bias, jnp.where(held, rows, -1), collectives.gather(tied)
     )
     normaliser = logsumexp(collectives.exchange(of_rows), axis=0)
     return own - normaliser, collectives.sum_parts(ahead) + 1
