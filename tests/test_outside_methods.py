@@ -188,7 +188,7 @@ def test_its_operations_are_those_of_the_traced_model(monkeypatch):
 def test_describe_counts_it_by_a_config_file_of_its_own(tmp_path):
     file = tmp_path / "outside.py"
     file.write_text(CONFIG_FILE)
-    arguments = "describe", f"--config={file}:{NAME}", "--config.data.dir=/nowhere"
+    arguments = "describe", f"--config={file}:{NAME}", "--articles=30000"
     done = run(*arguments)
     assert int(done.stdout.split()[-1]) == PLAIN + (736 + 1) * 128
     line = refused("tune", f"--config={file}:{NAME}", f"--workdir={tmp_path}/tune")
