@@ -133,12 +133,15 @@ def _write(config: ml_collections.ConfigDict, workdir: pathlib.Path, trial: int)
     }
     title = f"{chosen.data.name}: the best of {_TRIALS.value} trials, number {trial}."
     note = "The argument is the conditioning method; the values were searched for this one."
-    text = suggest.source(path, chosen.data.name, method, title, note, fields, "base")
+    text = suggest.source(
+        path, chosen.data.name, method, title, note, fields, "base", tuned=True
+    )
     files.write_text(path, text)
     flag = shlex.quote(f"--config={path}:{method}")
     print(
         f"\ntrial {trial} is the best; its config is {path}; train it with\n"
-        f"  python -m experiments.train {flag} --workdir=runs/{chosen.data.name}/{method}"
+        f"  python -m experiments.train {flag} "
+        f"--workdir=runs/{chosen.data.name}/{suggest.tuned_name(method)}"
     )
 
 

@@ -54,6 +54,18 @@ def test_the_course_of_a_run(values, expected):
     assert diagnosis.course(mirrored, HITS).startswith(expected)
 
 
+def test_a_plateau_of_the_learning_rate_is_said():
+    """With the cosine of 600 steps the rate is 25 % at step 400 and 7 % at step 500."""
+    went = steps(5.0, 4.0, 3.5, 3.2, 3.0, 2.995)
+    rates = {step: (1 + np.cos(np.pi * step / 600)) / 2 for step, _ in went}
+    said = diagnosis.course(went, NATS, rates.__getitem__)
+    assert said == (
+        "on a plateau since step 500, where the learning rate had fallen to 7%: a longer run "
+        "may gain"
+    )
+    assert diagnosis.course(went, NATS) == "on a plateau since step 500"
+
+
 def test_the_best_value_beside_the_strongest_baseline():
     others = {"popularity": 3.2, "popularity given context": 2.9}
     text = diagnosis.standing(steps(3.5, 3.0), NATS, others)

@@ -1,7 +1,7 @@
 """What a run's numbers say in words: how training went, and where a baseline is better."""
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,14 @@ from cbert.tasks import prediction
 from cbert.tasks.masked_queries import ONE
 from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
+from cbert.training import schedule, writer
 from cbert.training import workdir as workdir_lib
-from cbert.training import writer
 
 # A change counts from this fraction of what the run has gained since its first validation, or
 # of what is left.
 NOTABLE = 0.02
+# Below this fraction of its peak the learning rate may be what ends a loss's fall.
+DECAYED = 0.25
 MOST_NAMED = 6  # Metrics and slices that a line names.
 
 
@@ -53,15 +55,22 @@ def diagnose(workdir: str | pathlib.Path) -> str:
         known = prediction.metrics(task, predictions, queries)
         if name not in OPTIMA and metric.name in known:
             others[name] = known[metric.name]
-    return f"{course(measured, metric)}; {standing(measured, metric, others)}"
+    learning_rate, peak = schedule.build(config), config.optimizer.learning_rate
+    went = course(measured, metric, lambda step: float(learning_rate(step)) / peak)
+    return f"{went}; {standing(measured, metric, others)}"
 
 
-def course(measured: Sequence[tuple[int, float]], metric: Metric) -> str:
+def course(
+    measured: Sequence[tuple[int, float]],
+    metric: Metric,
+    rate: Callable[[int], float] = lambda step: 1.0,
+) -> str:
     """How the values of a metric went.
 
     Args:
       measured: Step and value of each validation, in order.
       metric: The metric; it says which direction is better.
+      rate: A step's learning rate as a fraction of the highest one.
     """
     steps = [step for step, _ in measured]
     losses = metric.sign * np.array([value for _, value in measured])
@@ -82,7 +91,10 @@ def course(measured: Sequence[tuple[int, float]], metric: Metric) -> str:
     if risen > gained / 2:  # A smaller rise at the end may be noise.
         return f"worse at its last validation than at step {steps[best]}"
     level = int(np.argmax(losses <= losses[best] + NOTABLE * gained))
-    return f"on a plateau since step {steps[level]}"
+    plateau = f"on a plateau since step {steps[level]}"
+    if (left := rate(steps[level])) < DECAYED:
+        plateau += f", where the learning rate had fallen to {left:.0%}: a longer run may gain"
+    return plateau
 
 
 def standing(

@@ -33,8 +33,8 @@ TASKS = {
 
 _SOURCE = '''"""{title}
 
-    python -m experiments.train --config={path}:{argument} --workdir=runs/{name}/{method}
-    python -m experiments.evaluate --workdir=runs/{name}/{method}
+    python -m experiments.train --config={path}:{argument} --workdir=runs/{name}/{run}
+    python -m experiments.evaluate --workdir=runs/{name}/{run}
 
 {note}
 """
@@ -116,6 +116,11 @@ def command(path: pathlib.Path, name: str, argument: str, method: str) -> str:
     return f"python -m experiments.train {config}{override} --workdir=runs/{name}/{method}"
 
 
+def tuned_name(method: str) -> str:
+    """The work directory's name of a method with a config of `tune`."""
+    return f"{method}-tuned"
+
+
 def source(
     path: pathlib.Path,
     name: str,
@@ -124,8 +129,13 @@ def source(
     note: str,
     fields: Fields,
     base: str,
+    tuned: bool = False,
 ) -> str:
-    """The text of a config file that overrides some fields of `configs/<base>.py`."""
+    """The text of a config file that overrides some fields of `configs/<base>.py`.
+
+    The run that it names is another one where the fields were `tuned`, because a work directory
+    belongs to one config.
+    """
     lines = [
         f'            "{field}": {_literal(value)},' + (f"  # {why}" if why else "")
         for field, (value, why) in fields.items()
@@ -133,7 +143,7 @@ def source(
     method = fields["model.method"][0] if "model.method" in fields else argument
     return _SOURCE.format(
         path=str(path).replace("\\", "\\\\").replace('"', '\\"'),  # It is in a docstring.
-        method=method,
+        run=tuned_name(method) if tuned else method,
         name=name,
         argument=argument,
         title=title,
