@@ -11,7 +11,8 @@ from cbert.evaluation.metrics import group_codes
 from cbert.schema import Schema
 from cbert.tasks.base import Queries
 
-# Errors are too small with fewer equal groups than this, if they are groups of unequal size.
+# Unequal groups that count as fewer equal ones than this, and as a smaller fraction of their
+# number, make errors too small.
 FEW_GROUPS, LEAST_EQUAL = 20, 0.6
 
 
