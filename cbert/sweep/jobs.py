@@ -18,7 +18,7 @@ from cbert.training import workdir
 
 # Longer logs are read from the end; a traceback of JAX has some ten thousand characters.
 _LOG_END = 100_000
-_MOST_LINES = 5  # Of a log, where it has no error message.
+_MOST_LINES = 5  # More lines of a log are not shown where it names no error.
 
 
 @dataclasses.dataclass(frozen=True)
