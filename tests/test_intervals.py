@@ -6,6 +6,8 @@ import scipy.stats
 
 from cbert.evaluation import intervals
 
+EQUAL = np.full(3, 1 / 3)
+
 
 def test_holm_by_hand():
     corrected = intervals.holm(np.array([0.01, 0.04, 0.03, 0.005]))
@@ -22,7 +24,7 @@ def test_two_levels_by_hand():
     rest = table - by_seed[:, None] - table.mean(axis=0) + grand
     both = (rest**2).sum() / 2
     assert (over_seeds, over_groups, both) == pytest.approx((6.0, 8.0, 2.0))
-    estimate = intervals.two_level(by_seed, (table - by_seed[:, None]) / 3)
+    estimate = intervals.two_level(by_seed, (table - by_seed[:, None]) / 3, EQUAL)
     assert estimate.mean == pytest.approx(4.0)
     assert estimate.error**2 == pytest.approx((6 + 8 - 2) / 6)
     satterthwaite = 12**2 / (6**2 / 1 + 8**2 / 2 + 2**2 / 2)
@@ -34,10 +36,10 @@ def test_two_levels_by_hand():
 
 def test_one_seed_carries_groups_and_one_group_carries_nothing():
     values = np.array([[1.0, 2.0, 6.0]])
-    estimate = intervals.two_level(values.mean(axis=1), (values - 3) / 3)
+    estimate = intervals.two_level(values.mean(axis=1), (values - 3) / 3, EQUAL)
     assert estimate.error == pytest.approx(values.std(ddof=1) / np.sqrt(3))
     assert estimate.p_different() == pytest.approx(scipy.stats.ttest_1samp(values[0], 0).pvalue)
-    alone = intervals.two_level(np.array([1.0, 1.1]), np.zeros((2, 1)))
+    alone = intervals.two_level(np.array([1.0, 1.1]), np.zeros((2, 1)), np.ones(1))
     assert alone.interval() == (-np.inf, np.inf)
     assert alone.p_different() == 1.0
 
@@ -64,7 +66,35 @@ def simulated(deviation, difference, count=4000, seeds=5, groups=60):
     values = difference + of_seeds + of_group * random.normal(size=(count, 1, groups))
     values += of_group / 2 * random.normal(size=(count, seeds, groups))
     by_seed = values.mean(axis=2)
-    return intervals.two_level(by_seed, (values - by_seed[:, :, None]) / groups)
+    influence = (values - by_seed[:, :, None]) / groups
+    return intervals.two_level(by_seed, influence, np.full(groups, 1 / groups))
+
+
+def test_the_factor_of_unequal_groups_by_hand():
+    """With fractions 1/2, 1/4 and 1/4, h is 3/8 and the expected squares are
+
+    1/4 (1 - 1 + 3/8) + 2 * 1/16 (1 - 1/2 + 3/8) = 6/64 + 7/64.
+    """
+    fractions = np.array([0.5, 0.25, 0.25])
+    assert intervals.effective_groups(fractions) == pytest.approx(8 / 3)
+    assert intervals.groups_factor(fractions) == pytest.approx((3 / 8) / (13 / 64))
+    assert intervals.groups_factor(EQUAL) == pytest.approx(3 / 2)
+    # A group that has no queries counts for nothing.
+    assert intervals.groups_factor(np.append(EQUAL, 0.0)) == pytest.approx(3 / 2)
+
+
+@pytest.mark.parametrize("seeds", [1, 5])
+def test_intervals_hold_what_they_say_where_groups_are_unequal(seeds):
+    """Four groups of 40 have 80 % of the queries; a second seed does as much as the groups."""
+    fractions = np.array([0.2] * 4 + [0.2 / 36] * 36)
+    random, count = np.random.default_rng(seeds), 4000
+    values = random.normal(size=(count, 1, 40)) + np.zeros((count, seeds, 1))
+    if seeds > 1:
+        values += random.normal(size=(count, seeds, 1))
+    by_seed = values @ fractions
+    influence = (values - by_seed[..., None]) * fractions
+    low, high = intervals.two_level(by_seed, influence, fractions).interval()
+    assert 0.91 < ((low <= 0) & (high >= 0)).mean() < 0.97
 
 
 @pytest.mark.parametrize("deviation", [0.007, 0.014])

@@ -141,4 +141,5 @@ def test_weighted_means_by_hand():
     mean, error = metrics.mean_and_error(values, np.arange(3), weights)
     assert mean == pytest.approx(3 / 7)
     residual = weights * (values - 3 / 7)
-    assert error == pytest.approx(np.sqrt(3 / 2 * (residual**2).sum()) / 7)
+    # The factor of fractions 1/7, 2/7 and 4/7: h is 3/7, the expected squares 64/343.
+    assert error == pytest.approx(np.sqrt(147 / 64 * (residual**2).sum()) / 7)

@@ -70,14 +70,17 @@ def test_the_influence_of_a_group_by_hand():
     np.testing.assert_allclose(of_two, [-7 / 4, 7 / 4], rtol=1e-6)
 
 
-def test_the_influence_on_a_mean_leaves_out_groups_that_weigh_nothing():
-    """Its error is that of `mean_and_error`, and a metric that is no mean has all groups."""
+def test_a_group_that_weighs_nothing_has_no_influence_on_a_mean():
+    """The error of the mean by its influences is that of `mean_and_error`."""
     values, weights = np.array([1.0, 2.0, 9.0, 4.0]), np.array([1.0, 2.0, 0.0, 1.0])
     corpus = CorpusMetrics(np.ones((4, 1)), lambda sums: {"count": sums[..., 0]})
     every = metrics.every({"mean": values}, weights, corpus)
     influence = metrics.influence(every, np.arange(4))
-    assert [len(influence[name]) for name in ("mean", "count")] == [3, 4]
-    estimate = intervals.two_level(np.array([2.25]), influence["mean"][None])
+    np.testing.assert_allclose(influence["count"], 1, rtol=1e-6)
+    assert influence["mean"][2] == 0
+    fractions = metrics.fractions(np.arange(4), weights)
+    assert fractions.tolist() == [0.25, 0.5, 0.0, 0.25]
+    estimate = intervals.two_level(np.array([2.25]), influence["mean"][None], fractions)
     mean, error = metrics.mean_and_error(values, np.arange(4), weights)
     assert mean == 2.25
     assert estimate.error == pytest.approx(error, rel=1e-5)

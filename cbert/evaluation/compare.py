@@ -10,7 +10,7 @@ from cbert.errors import UserError
 from cbert.evaluation import metrics
 from cbert.evaluation.evaluation import Evaluation
 from cbert.evaluation.feature_importance import PERMUTED, PERTURBATIONS
-from cbert.evaluation.intervals import Estimate
+from cbert.evaluation.intervals import Estimate, effective_groups
 from cbert.tasks.metric import Metric
 from cbert.text_table import align
 from cbert.training import config as config_lib
@@ -99,10 +99,12 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
         )
     metric = base.task.metrics[0].name
     difference = other.values()[metric] - base.values()[metric]
-    mean, error = metrics.mean_and_error(difference, base.groups, base.queries.weights)
-    groups = len(np.unique(base.groups[base.queries.weights > 0]))
-    known = np.inf if error is None else error
-    estimate = Estimate(np.array(mean), np.array(known), np.array(max(groups - 1.0, 1.0)))
+    groups, weights = base.groups, base.queries.weights
+    mean, error = metrics.mean_and_error(difference, groups, weights)
+    known, freedom = np.inf, 1.0
+    if error is not None:
+        known, freedom = error, effective_groups(metrics.fractions(groups, weights)) - 1
+    estimate = Estimate(np.array(mean), np.array(known), np.array(freedom))
     low, high = map(float, estimate.interval())
     return {"mean": mean, "standard_error": error, "low": low, "high": high}
 

@@ -7,12 +7,13 @@ import numpy as np
 from cbert.data import prepared
 from cbert.data.columns import Split
 from cbert.errors import printable, shown, warn
+from cbert.evaluation.intervals import effective_groups
 from cbert.evaluation.metrics import group_codes
 from cbert.schema import Schema
 from cbert.tasks.base import Queries
 
 # Unequal groups that count as fewer equal ones than this, and as a smaller fraction of their
-# number, make errors too small.
+# number, make intervals wide.
 FEW_GROUPS, LEAST_EQUAL = 20, 0.6
 
 
@@ -57,18 +58,18 @@ def warn_of_context(split: Split, schema: Schema, title: str) -> None:
 
 
 def warn_of_groups(split: Split, queries: Queries) -> None:
-    """Warns of groups so unequal that errors over them are too small."""
+    """Warns of groups so unequal that they say as much as a few."""
     codes = group_codes(split.groups)
     weights = np.bincount(codes[queries.rows], queries.weights, codes.max() + 1)
     if not weights.any():
         return
     fractions = weights / weights.sum()
-    effective = 1 / (fractions**2).sum()
+    effective = effective_groups(fractions)
     groups = np.count_nonzero(weights)
     if effective < min(FEW_GROUPS, LEAST_EQUAL * groups):
         name = split.groups[int(np.argmax(codes == fractions.argmax()))]
         warn(
             f"the group {shown(name)} has {fractions.max():.0%} of the queries, so that "
-            f"{groups} groups say as much as {effective:.1f} equal ones, and standard "
-            "errors and intervals over groups are too small"
+            f"{groups} groups say as much as {effective:.1f} equal ones, and intervals over "
+            "groups are wide"
         )

@@ -4,7 +4,7 @@ Seeds and groups are two random samples, and crossed: each seed is measured on e
 variance of the mean is that of the two-way random-effects model, and the degrees of freedom
 build on Satterthwaite (1946). docs/sweeps.md has the formulas.
 
-Legend: S seeds, G groups.
+Legend: S seeds, G groups, f_g the fraction of the queries that group g has.
 """
 
 import dataclasses
@@ -52,7 +52,28 @@ class Estimate:
         return np.where(np.isnan(probability), 1.0, probability)
 
 
-def two_level(by_seed: np.ndarray, influence: np.ndarray) -> Estimate:
+def effective_groups(fractions: np.ndarray) -> float:
+    """How many groups of equal size say as much: 1 / sum_g f_g^2.
+
+    Args:
+      fractions: `float64 [G]`, see `metrics.fractions`.
+    """
+    return float(1 / (fractions**2).sum())
+
+
+def groups_factor(fractions: np.ndarray) -> float:
+    """What makes the sum of squared influences the variance over groups.
+
+    With h = sum_g f_g^2 it is h / sum_g f_g^2 (1 - 2 f_g + h), which is without bias where groups
+    differ by effects of one variance; for equal groups it is G / (G - 1). It is infinite where
+    one group has all queries.
+    """
+    h = (fractions**2).sum()
+    expected = (fractions**2 * (1 - 2 * fractions + h)).sum()
+    return float(h / expected) if h < 1 - 1e-9 else np.inf
+
+
+def two_level(by_seed: np.ndarray, influence: np.ndarray, fractions: np.ndarray) -> Estimate:
     """The mean over seeds, whose error carries the seeds and the groups.
 
     With one seed the error carries the groups alone, and a single group leaves it unknown.
@@ -61,22 +82,26 @@ def two_level(by_seed: np.ndarray, influence: np.ndarray) -> Estimate:
       by_seed: `float64 [..., S]`, the difference that each seed has.
       influence: `float64 [..., S, G]`, the influence of each group on it, see
         `metrics.influence`.
+      fractions: `float64 [G]`, the fraction of the queries that each group has.
     """
-    seeds, groups = influence.shape[-2:]
+    seeds = influence.shape[-2]
     mean = by_seed.mean(axis=-1)
-    if groups == 1:
+    factor = groups_factor(fractions)
+    if np.isinf(factor):
         return Estimate(mean, np.full_like(mean, np.inf), np.ones_like(mean))
-    over_groups = groups * influence.mean(axis=-2).var(axis=-1, ddof=1)
+    groups_freedom = effective_groups(fractions) - 1
+    influence = influence - influence.mean(axis=-1, keepdims=True)
+    over_groups = factor * (influence.mean(axis=-2) ** 2).sum(axis=-1)
     if seeds == 1:
-        return Estimate(mean, np.sqrt(over_groups), np.full_like(mean, groups - 1))
+        return Estimate(mean, np.sqrt(over_groups), np.full_like(mean, groups_freedom))
     over_seeds = by_seed.var(axis=-1, ddof=1) / seeds
     rest = influence - influence.mean(axis=-2, keepdims=True)
-    rest = rest - rest.mean(axis=-1, keepdims=True)
     # What a seed does to a group is in both variances and is counted once.
-    both_freedom = (seeds - 1) * (groups - 1)
-    both = groups / seeds * (rest**2).sum(axis=(-2, -1)) / both_freedom
+    both_freedom = (seeds - 1) * groups_freedom
+    both = factor * (rest**2).sum(axis=(-2, -1)) / (seeds * (seeds - 1))
     variance = np.maximum(over_seeds + over_groups - both, np.maximum(over_seeds, over_groups))
-    parts = over_seeds**2 / (seeds - 1) + over_groups**2 / (groups - 1) + both**2 / both_freedom
+    parts = over_seeds**2 / (seeds - 1) + over_groups**2 / groups_freedom
+    parts = parts + both**2 / both_freedom
     known = np.where(variance > 0, variance, 1.0)
     # Satterthwaite's estimate is too large where seeds agree by chance; seeds - 1 is the least.
     freedom = 2 / (parts / known**2 + 1 / (seeds - 1))

@@ -147,10 +147,12 @@ def estimates(
     """
     by_seed = [one.summarize(inside=inside) for one in scored]
     influences = [metrics.influence(_every(one), one.groups, inside) for one in scored]
+    fractions = metrics.fractions(scored[0].groups, scored[0].queries.weights, inside)
     return {
         name: intervals.two_level(
             np.array([seed[name]["mean"] for seed in by_seed]),
             np.stack([of_seed[name] for of_seed in influences]),
+            fractions,
         )
         for name in by_seed[0]
     }

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from cbert.evaluation import intervals
 from cbert.tasks.metric import CorpusMetrics
 
 _AT_ONCE = 256  # Groups whose statistics are held at once.
@@ -28,20 +29,39 @@ def mean_and_error(
     """The mean over queries, which may have weights, and its standard error over groups.
 
     The queries of a group are not independent, so the error is that of a ratio of group sums:
-    sqrt(G / (G - 1) sum_g (s_g - m n_g)^2) / Q. A single group has no error: it is None.
+    sqrt(k sum_g (s_g - m n_g)^2) / Q, where k is `intervals.groups_factor`. A single group has
+    no error: it is None.
     """
     return ratio_and_error(*group_sums(values, groups, weights))
 
 
 def ratio_and_error(sums: np.ndarray, counts: np.ndarray) -> tuple[float, float | None]:
     """`mean_and_error`, computed from group sums `[G]` and counts `[G]`."""
-    mean = sums.sum() / counts.sum()
-    groups = np.count_nonzero(counts)  # One whose queries weigh nothing says nothing.
-    if groups < 2:
-        return float(mean), None
-    residual = sums - mean * counts
-    variance = groups / (groups - 1) * (residual**2).sum()
-    return float(mean), float(np.sqrt(variance) / counts.sum())
+    total = counts.sum()
+    mean = sums.sum() / total
+    influences = (sums - mean * counts) / total
+    return float(mean), _error(influences, counts / total)
+
+
+def _error(influences: np.ndarray, fractions: np.ndarray) -> float | None:
+    factor = intervals.groups_factor(fractions)
+    centred = influences - influences.mean()
+    return float(np.sqrt(factor * (centred**2).sum())) if np.isfinite(factor) else None
+
+
+def fractions(
+    groups: np.ndarray, weights: np.ndarray, inside: np.ndarray | None = None
+) -> np.ndarray:
+    """The fraction of the queries, by their weights, that each group has: `float64 [G]`.
+
+    Args:
+      groups: `int [Q]`.
+      weights: `float64 [Q]`.
+      inside: `bool [Q]`, the queries to take; None for all.
+    """
+    taken = slice(None) if inside is None else inside
+    counts = group_sums(weights[taken], groups[taken])[0]
+    return counts / counts.sum()
 
 
 def influence(
@@ -49,8 +69,8 @@ def influence(
 ) -> dict[str, np.ndarray]:
     """How fast each metric changes with the weight of each group, `float64 [G]`.
 
-    Groups whose queries weigh nothing say nothing about means, and are left out of these. This
-    is the infinitesimal jackknife (Jaeckel, 1972), by a central difference. For a mean m it is
+    A group whose queries weigh nothing has no influence on a mean. This is the infinitesimal
+    jackknife (Jaeckel, 1972), by a central difference. For a mean m it is
     (s_g - m n_g) / Q, so that its error is that of `mean_and_error`.
 
     Args:
@@ -66,12 +86,7 @@ def influence(
         change = _STEP * (part.toarray() if scipy.sparse.issparse(part) else part)
         more, less = corpus.measure(total + change), corpus.measure(total - change)
         parts.append({name: (more[name] - less[name]) / (2 * _STEP) for name in more})
-    influences = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    if corpus.weights is not None:
-        taken = slice(None) if inside is None else inside
-        _, weights = group_sums(corpus.weights[taken], groups[taken], corpus.weights[taken])
-        influences |= {name: influences[name][weights > 0] for name in corpus.means}
-    return influences
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def every(
@@ -89,8 +104,7 @@ def every(
     def means(sums: np.ndarray) -> dict[str, np.ndarray]:
         return {name: sums[..., n] / sums[..., -1] for n, name in enumerate(values)}
 
-    of_means = CorpusMetrics(np.stack(columns, axis=1), means, tuple(values), weights)
-    return of_means + corpus
+    return CorpusMetrics(np.stack(columns, axis=1), means) + corpus
 
 
 def summarize(
@@ -118,12 +132,10 @@ def summarize_corpus(
     """
     whole = corpus(inside.astype(np.float64))
     influences = influence(corpus, groups, inside) if whole else {}
+    sizes = fractions(groups, inside.astype(np.float64), inside)
     summary: dict[str, dict[str, float | None]] = {}
     for name, value in whole.items():
-        of_groups = influences[name]
-        count = len(of_groups)
-        error = float(np.sqrt(count * of_groups.var(ddof=1))) if count > 1 else None
-        summary[name] = {"mean": value, "standard_error": error}
+        summary[name] = {"mean": value, "standard_error": _error(influences[name], sizes)}
     return summary
 
 

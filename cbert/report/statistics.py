@@ -209,7 +209,8 @@ def _difference(
         for n in (0, 1)
     )
     wholes[np.abs(wholes) < ROUNDING] = 0.0
-    estimate = intervals.two_level(wholes, influences)
+    fractions = metrics.fractions(data.queries.groups, data.queries.weights)
+    estimate = intervals.two_level(wholes, influences, fractions)
     low, high = map(float, estimate.interval())
     return Difference(
         base=base,

@@ -80,14 +80,10 @@ class CorpusMetrics:
     Attributes:
       statistics: `float64 [Q, K]`, what each query adds to the sums; it may be sparse.
       measure: Sums `[..., K]` to each metric, `[...]`.
-      means: The names of those metrics that are means over queries, see `metrics.every`.
-      weights: What each query weighs in the means, `float64 [Q]`.
     """
 
     statistics: Any
     measure: Callable[[np.ndarray], dict[str, np.ndarray]]
-    means: tuple[str, ...] = ()
-    weights: np.ndarray | None = None
 
     def __call__(self, weights: np.ndarray) -> dict[str, float]:
         """The metrics where each query counts as often as `float64 [Q]` says."""
@@ -106,7 +102,7 @@ class CorpusMetrics:
         def measure(sums: np.ndarray) -> dict[str, np.ndarray]:
             return {**self.measure(sums[..., :own]), **other.measure(sums[..., own:])}
 
-        return CorpusMetrics(statistics, measure, self.means, self.weights)
+        return CorpusMetrics(statistics, measure)
 
 
 def no_corpus_metrics(count: int) -> CorpusMetrics:
