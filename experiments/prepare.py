@@ -71,7 +71,9 @@ _COLUMNS = flags.DEFINE_list(
     "columns", [], "CSV and Parquet: field:column, such as items:foods,group:person."
 )
 _SEPARATOR = flags.DEFINE_string("separator", "|", "CSV: between the values of a list.")
-_CATEGORICAL = flags.DEFINE_list("categorical", [], "CSV: number-like columns that are names.")
+_CATEGORICAL = flags.DEFINE_list(
+    "categorical", [], "CSV and Parquet: columns of numbers that are names."
+)
 _NUMERICAL = flags.DEFINE_list("numerical", [], "CSV: columns where all must be numbers.")
 _MULTI_VALUED = flags.DEFINE_list("multi_valued", [], "CSV: columns that hold lists of names.")
 _HISTORY = flags.DEFINE_list("history", [], "Features that hold lists of the data's items.")

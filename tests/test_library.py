@@ -12,6 +12,7 @@ import pytest
 import cbert
 from cbert import progress, tasks
 from cbert.data import in_python
+from cbert.data import prepared as prepared_lib
 from cbert.training import config as config_lib
 from tests import interface
 from tests.conftest import ROOT, small
@@ -128,6 +129,21 @@ def test_dropped_features_may_have_any_values(tmp_path):
     assert list(prepared.summary["features"]) == ["age"]
 
 
+def test_numbers_of_a_data_frame_are_names_where_the_kind_says_so(tmp_path):
+    frame = pandas.DataFrame(
+        {
+            "items": [["a", "b"], ["b", "c"], ["a", "c"]] * 20,
+            "group": [float(n) if n % 7 else None for n in range(60)],
+            "zip": [10115.0, None, 20095.0] * 20,
+        }
+    )
+    options = cbert.PrepareOptions(kinds={"zip": "categorical"})
+    prepared = cbert.prepare(frame, "mine", tmp_path, options)
+    (feature,) = prepared_lib.load_schema(tmp_path, "mine").features
+    assert (feature.kind, sorted(feature.values)) == ("categorical", ["10115", "20095"])
+    assert prepared.summary["features"]["zip"]
+
+
 @pytest.mark.parametrize(
     ("records", "message"),
     [
@@ -135,7 +151,7 @@ def test_dropped_features_may_have_any_values(tmp_path):
         ([], "there are no records"),
         ({"items": ["a"]}, "the records are .*; give a list of mappings"),
         (5, "the records are 5; give a list of mappings"),
-        (pandas.DataFrame({"item": [["a"]]}), "record 1: no 'items'"),
+        (pandas.DataFrame({"item": [["a"]]}), "the DataFrame: no column 'items', only 'item'"),
         (pandas.DataFrame({"items": [["a"], 3]}), "the DataFrame has mixed types in a column"),
         (pandas.DataFrame({"items": [["a"]], "n": [2**70]}), "the DataFrame is not readable"),
         (

@@ -161,8 +161,8 @@ def test_cells_that_look_like_lists_are_pointed_out(tmp_path, capsys):
     path.write_text("\n".join(["items,topics,marks", *rows]))
     assert [record.context["topics"] for record in read(path)][:2] == ["a|b", "b|c"]
     assert capsys.readouterr().err == (
-        f"warning: {path}: column 'topics' holds '|' within cells, such as 'a|b', and is "
-        "categorical; where these are lists, name the column as multi_valued\n"
+        f"warning: {path}: column 'topics' holds '|' within cells, such as 'a|b', and each is "
+        "one value; where these are lists, give multi_valued=topics\n"
     )
     list(readers.read(path, columns=tables.Columns(categorical=("topics",))))
     assert not capsys.readouterr().err
@@ -176,11 +176,43 @@ def test_what_is_not_finite_is_a_word(tmp_path, capsys, word):
     assert f"column 'age' holds numbers and '{word}', so that" in capsys.readouterr().err
 
 
-def test_numbers_of_a_table_name_items(tmp_path):
+def test_labels_that_look_like_lists_are_pointed_out(tmp_path, capsys):
+    path = tmp_path / "in.csv"
+    path.write_text("text,label\none,a|b\ntwo,b|c\nthree,a\nfour,c|d|a\nfive,b|a\n")
+    assert [record.text.label for record in readers.read(path, "text")][:2] == ["a|b", "b|c"]
+    assert "column 'label' holds '|' within cells, such as 'a|b'" in capsys.readouterr().err
+    lists = readers.read(path, "text", tables.Columns(multi_valued=("label",)))
+    assert [record.text.label for record in lists][:2] == [["a", "b"], ["b", "c"]]
+    assert not capsys.readouterr().err
+
+
+def test_a_row_over_several_lines_is_named_by_its_first(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text('items,note\na,"one\n\ntwo"\n,"three\nfour"\n')
+    with pytest.raises(UserError, match=r"in.csv:5: 'items' is empty"):
+        list(readers.read(path))
+
+
+def test_numbers_of_a_table_name_items_groups_and_categories(tmp_path):
+    """pandas writes whole numbers as 2.0 where some are missing."""
     path = tmp_path / "in.parquet"
-    rows = [{"items": [7, 8], "group": 1}, {"items": [9], "group": 2}]
+    rows = [
+        {"items": [7, 8], "id": 1.0, "group": 1.0, "zip": 3.0, "size": 1},
+        {"items": [9], "id": 2.0, "group": None, "zip": None, "size": 2},
+    ]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    assert [record.items for record in read(path)] == [["7", "8"], ["9"]]
+    columns = tables.Columns(categorical=("zip",))
+    first, second = readers.read(path, columns=columns)
+    assert (first.items, second.items) == (["7", "8"], ["9"])
+    assert (first.id, first.group, second.id) == ("1", "1", "2")
+    assert (first.context, second.context) == (
+        {"zip": "3", "size": 1},
+        {"zip": None, "size": 2},
+    )
+    with pytest.raises(UserError, match="categorical names 'zap'; the context's columns are"):
+        list(readers.read(path, columns=tables.Columns(categorical=("zap",))))
+    with pytest.raises(UserError, match=r"no column 'items', only .*columns=items:COLUMN"):
+        list(readers.read(path, columns=tables.Columns({"id": "items", "group": "id"})))
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])

@@ -102,6 +102,9 @@ def test_data_that_make_no_schema(tmp_path):
     assert "vocabulary has 0 item" in refusal(other_features(), "--min_count=100")
     assert "'shop' is always 'x'" in refusal(other_features(shop="x"))
     assert "'shop' is missing in all" in refusal(other_features(shop=None))
+    both = refusal(other_features(shop="x", place=None))
+    assert "'shop' is always 'x' in training; 'place' is missing in all" in both
+    assert both.strip().endswith("; give drop=shop,place")
     assert "no value that occurs 20 times" in refusal(other_features(), "--value_min_count=20")
     assert "the validation split is empty" in refusal(
         [{**row, "group": "one"} for row in other_features()]

@@ -328,6 +328,6 @@ def test_a_schema_gives_labels_of_csv_their_kind(tmp_path):
 def test_existing_data_are_refused_before_records_are_read(tmp_path):
     (tmp_path / "own" / "1.0.0").mkdir(parents=True)
     untouched = iter([{"items": ["a"]}])
-    with pytest.raises(UserError, match="exists; give another name, or allow overwrite"):
+    with pytest.raises(UserError, match="exists; give another name, or overwrite=true"):
         cbert.prepare(untouched, "own", tmp_path)
     assert next(untouched) == {"items": ["a"]}

@@ -36,7 +36,7 @@ def check_new(data_dir: str | pathlib.Path, name: str, overwrite: bool) -> pathl
     """The directory to write to; raises `UserError` where it exists and may not be replaced."""
     target = directory(data_dir, name)
     if target.exists() and not overwrite:
-        raise UserError(f"{target} exists; give another name, or allow overwrite")
+        raise UserError(f"{target} exists; give another name, or overwrite=true")
     return target
 
 

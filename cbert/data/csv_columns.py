@@ -53,7 +53,7 @@ def numerical(
     seen = {
         index: _Seen()
         for index, name in enumerate(header)
-        if field_of[name] == "context"
+        if field_of[name] in ("context", "label")
         and name not in (*columns.kinds, *columns.history, *columns.dropped)
     }
     for _, cells in rows:
@@ -64,17 +64,21 @@ def numerical(
         for index in [index for index in seen if cells[index]]:
             seen[index].add(cells[index])
             if len(seen[index].words) > FEW_WORDS:
-                where = f"{path}: column {shown(header[index])}"
-                _warn_of_lists(seen.pop(index), where, columns.separator)
+                name = header[index]
+                where = f"{path}: column {shown(name)}"
+                _warn_of_lists(seen.pop(index), where, name, columns.separator)
     numerical = set(columns.numerical)
     for index, column in seen.items():
-        _warn_of_mixed(column, f"{path}: column {shown(header[index])}")
+        name = header[index]
+        if field_of[name] == "label":
+            continue
+        _warn_of_mixed(column, f"{path}: column {shown(name)}", name)
         if not column.words and not column.with_comma:
-            numerical.add(header[index])
+            numerical.add(name)
     return numerical
 
 
-def _warn_of_mixed(column: _Seen, where: str) -> None:
+def _warn_of_mixed(column: _Seen, where: str, name: str) -> None:
     """Warns of a column that looks numerical and is not."""
     if column.words and column.numbers:
         warn(
@@ -85,17 +89,17 @@ def _warn_of_mixed(column: _Seen, where: str) -> None:
         warn(
             f"{where} holds numbers with commas, such as {shown(column.with_comma)}, so "
             "that it is categorical; write them with a point and without thousands separators, "
-            "or name the column as categorical"
+            f"or give categorical={name}"
         )
 
 
-def _warn_of_lists(column: _Seen, where: str, separator: str) -> None:
+def _warn_of_lists(column: _Seen, where: str, name: str, separator: str) -> None:
     """Warns of a column whose cells look like lists, which only its reader can say."""
     lists = sorted(word for word in column.words if separator in word.strip(separator))
     if 2 * len(lists) >= len(column.words):
         warn(
-            f"{where} holds {shown(separator)} within cells, such as {shown(lists[0])}, and is "
-            "categorical; where these are lists, name the column as multi_valued"
+            f"{where} holds {shown(separator)} within cells, such as {shown(lists[0])}, and "
+            f"each is one value; where these are lists, give multi_valued={name}"
         )
 
 

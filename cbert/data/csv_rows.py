@@ -43,7 +43,7 @@ class _RowLines:
 
 
 def _cells(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
-    """The cells of each row that is not blank, the header first, with the row's last line."""
+    """The cells of each row that is not blank, the header first, with the row's first line."""
     csv.field_size_limit(MAX_ROW)
     with io.TextIOWrapper(open_binary(path), "utf-8-sig", newline="") as file:
         lines = _RowLines(file, path)
@@ -53,7 +53,7 @@ def _cells(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
             for cells in reader:
                 lines.size = 0
                 if cells:
-                    yield reader.line_num, cells
+                    yield lines.first, cells
         except csv.Error as error:
             raise UserError(
                 f"{path}:{lines.first}: {error}; quote cells that hold a quote, a comma or a "
@@ -75,7 +75,9 @@ def rows(
         )
     columns = columns.completed(header)
     field_of = field_of_column(columns, header, path)
-    _check_header(field_of, columns, path)
+    columns.check(field_of, path)
+    if not columns.separator:
+        raise UserError("separator is empty; give what stands between the values of a list")
     cells_of = _cells(path)
     next(cells_of)
     numerical = csv_columns.numerical(cells_of, path, header, field_of, columns)
@@ -83,26 +85,6 @@ def rows(
     next(cells_of)
     for line, cells in progress.bar(cells_of, desc="reading", unit=" rows"):
         yield line, functools.partial(_record, cells, field_of, numerical, columns)
-
-
-def _check_header(field_of: dict[str, str], columns: Columns, path: pathlib.Path) -> None:
-    """Refuses a table without items or texts, and kinds for columns that are no features."""
-    needed = ("items",) if "items" in columns.fields else ("text", "words")
-    if not set(needed) & set(field_of.values()):
-        raise UserError(
-            f"{path}: no column {needed[0]!r}, only {', '.join(map(shown, field_of))}; map one "
-            f"with columns={needed[0]}:COLUMN"
-        )
-    features = [name for name, field in field_of.items() if field in ("context", "label")]
-    for name, kind in columns.kinds.items():
-        if name not in features:
-            column = columns.names.get(name)
-            names = f"{shown(name)}, which is the column {shown(column)}; name that"
-            if column not in features:
-                names = f"{shown(name)}; the context's columns are: {', '.join(features)}"
-            raise UserError(f"{kind} names {names}")
-    if not columns.separator:
-        raise UserError("separator is empty; give what stands between the values of a list")
 
 
 # What stands between the brackets of a list of strings, and of one of numbers.

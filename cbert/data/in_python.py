@@ -11,7 +11,7 @@ from cbert.data import parquet_rows, tables
 from cbert.data.records import Record, Validator
 from cbert.data.row_errors import RowError
 from cbert.errors import UserError, one_line, shown
-from cbert.schema import TEXT
+from cbert.schema import TEXT, Categorical
 from cbert.schema.history import History
 
 
@@ -49,8 +49,15 @@ def _rows(
     source: Any, kind: str, kinds: Mapping[str, str], dropped: Collection[str]
 ) -> Iterable[Any]:
     if hasattr(source, "columns") and hasattr(source, "itertuples"):
-        histories = tuple(name for name, own in kinds.items() if own == History.kind)
-        columns = tables.Columns(history=histories, dropped=tuple(dropped))
+        of_kind = {
+            kind: tuple(name for name, own in kinds.items() if own == kind)
+            for kind in (Categorical.kind, History.kind)
+        }
+        columns = tables.Columns(
+            categorical=of_kind[Categorical.kind],
+            history=of_kind[History.kind],
+            dropped=tuple(dropped),
+        )
         if kind == TEXT:
             columns = dataclasses.replace(columns, fields=tables.MAPPED_OF_TEXT)
         for name in {*dropped} & {*source.columns} - {*columns.fields}:

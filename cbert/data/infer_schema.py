@@ -5,9 +5,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cbert.data.records import Record
-from cbert.errors import UserError, shown
+from cbert.errors import UserError, printable, shown
 from cbert.schema import KINDS, SET, Feature, Schema, recognise, schema_file
 from cbert.schema.feature import Accumulator
+
+MOST_NAMED = 5  # So many useless features are named with the reason.
 
 
 class FeatureAccumulator:
@@ -64,7 +66,19 @@ class FeatureAccumulator:
                 raise UserError(
                     f"{shown(name)} is named as a {kind}; the features are: {known}"
                 )
-        return tuple(self._columns[name].finish(self._examples) for name in self._names)
+        self._check_useful()
+        return tuple(self._columns[name].finish() for name in self._names)
+
+    def _check_useful(self) -> None:
+        """Raises `UserError` that names all features which say nothing about an example."""
+        useless = {name: self._columns[name].useless(self._examples) for name in self._names}
+        found = [f"{shown(name)} is {reason}" for name, reason in useless.items() if reason]
+        if found:
+            names = printable(",".join(name for name, reason in useless.items() if reason))
+            more = f"; and {len(found) - MOST_NAMED} more" * (len(found) > MOST_NAMED)
+            raise UserError(
+                f"context feature {'; '.join(found[:MOST_NAMED])}{more}; give drop={names}"
+            )
 
 
 class SchemaAccumulator:
@@ -163,18 +177,17 @@ class _Column:
             )
         self._entries = max(self._entries, self._kind.entries_of(value))
 
-    def finish(self, examples: int) -> Feature:
-        """The feature; raises `UserError` where it says nothing about an example."""
+    def useless(self, examples: int) -> str:
+        """Why the feature says nothing about an example; empty where it says something."""
         if self._accumulator is None:
-            raise UserError(
-                f"context feature {shown(self._name)} is missing in all training examples; "
-                "drop it"
-            )
+            return "missing in all training examples"
         if self._observed == examples and self._constant:
-            raise UserError(
-                f"context feature {shown(self._name)} is always {shown(self._first)} in "
-                "training; drop it"
-            )
+            return f"always {shown(self._first)} in training"
+        return ""
+
+    def finish(self) -> Feature:
+        """The feature, which is not useless."""
+        assert self._accumulator is not None
         return self._accumulator.finish().with_entries(self._entries)
 
     def _decide(self, value: object) -> type[Feature]:

@@ -14,6 +14,7 @@ from cbert.data.tables import MAX_ROW, Columns, check_unique, field_of_column, t
 
 _INDEX = re.compile(r"__index_level_\d+__")  # What pandas calls an index that has no name.
 _PERIOD = "pandas.period"  # A month, say, which is stored as a whole number.
+_NAMES = ("id", "group", "items")
 _ROWS = 32  # Few rows are decoded at once, because a long list may unpack from a few bytes.
 
 
@@ -34,6 +35,7 @@ def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
         field_of = field_of_column(columns, names, path)
         features = _context_names(file.schema_arrow, field_of)
         check_unique(features, path)
+        columns.check(field_of | dict.fromkeys(features, "context"), path)
         columns = columns.completed(features)
         dropped = [
             name for name in names if field_of[name] == "context" and name in columns.dropped
@@ -51,7 +53,9 @@ def of_table(table: pyarrow.Table, columns: Columns, name: str) -> Iterator[dict
     """The rows of a table in memory; `name` is what errors call it."""
     path = pathlib.Path(name)
     field_of = field_of_column(columns, table.column_names, path)
-    check_unique(_context_names(table.schema, field_of), path)
+    features = _context_names(table.schema, field_of)
+    check_unique(features, path)
+    columns.check(field_of | dict.fromkeys(features, "context"), path)
     for batch in table.to_batches(_ROWS):
         for row in _with_plain_types(batch).to_pylist():
             yield _record(row, field_of, columns)
@@ -131,8 +135,9 @@ def _record(row: dict[str, Any], field_of: dict[str, str], columns: Columns) -> 
     record: dict[str, Any] = {}
     context: dict[str, Any] = {}
     for name, value in row.items():
-        if field_of[name] != "context":
-            record[field_of[name]] = _names(value) if field_of[name] == "items" else value
+        field = field_of[name]
+        if field != "context":
+            record[field] = _names(value) if field in _NAMES else value
         elif name == "context" and isinstance(value, dict | None):
             context.update(value or {})
         else:
@@ -143,13 +148,17 @@ def _record(row: dict[str, Any], field_of: dict[str, str], columns: Columns) -> 
     if isinstance(record.get("answer"), str) and start is not None:
         record["answer"] = {"text": record["answer"], "start": start}
     if any(value is not None or name in columns.dropped for name, value in context.items()):
+        named = (*columns.history, *columns.categorical)
         record["context"] = {
-            name: _names(value) if name in columns.history else value
-            for name, value in context.items()
+            name: _names(value) if name in named else value for name, value in context.items()
         }
     return record
 
 
-def _names(items: Any) -> Any:
-    """Items that a table holds as whole numbers are names, as ids and groups are."""
-    return [str(v) if type(v) is int else v for v in items] if type(items) is list else items
+def _names(value: Any) -> Any:
+    """A value, or a list of them, where whole numbers are names: 3 and 3.0 are "3"."""
+    if type(value) is list:
+        return [_names(one) for one in value]
+    # pandas writes whole numbers as 3.0 where some are missing.
+    whole = type(value) is int or (type(value) is float and value.is_integer())
+    return str(int(value)) if whole else value

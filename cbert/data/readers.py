@@ -88,11 +88,13 @@ def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Any]]:
     try:
         if name.endswith(_CSV):
             yield from csv_rows.rows(path, columns)
-        elif columns.kinds:
-            raise UserError(f"{min(columns.kinds.values())} is for CSV; {path} is not")
+        elif columns.numerical or columns.multi_valued:
+            kind = "multi_valued" if columns.multi_valued else "numerical"
+            raise UserError(f"{kind} is for CSV; {path} is not")
         elif name.endswith(_JSON_LINES):
-            if columns.names:
-                raise UserError(f"columns is for CSV and Parquet; {path} is not")
+            if columns.names or columns.categorical:
+                given = "columns" if columns.names else "categorical"
+                raise UserError(f"{given} is for CSV and Parquet; {path} is not")
             yield from _json_lines(path)
         elif name.endswith(".parquet"):
             yield from parquet_rows.rows(path, columns)

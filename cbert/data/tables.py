@@ -29,7 +29,7 @@ class Columns:
     Attributes:
       names: Field (one of `fields`) to the column that holds it.
       separator: The separator of the values of a list in one CSV cell.
-      categorical: CSV columns to take as strings although they look like numbers.
+      categorical: Columns to take as strings although they hold numbers.
       numerical: CSV columns to take as numbers; a cell that is none is refused.
       multi_valued: CSV columns that hold lists of strings.
       history: Columns that hold lists of items.
@@ -50,9 +50,31 @@ class Columns:
 
     @property
     def kinds(self) -> dict[str, str]:
-        """CSV column to the kind that was given for it, by the name of its argument."""
+        """Column to the kind that was given for it, by the name of its argument."""
         named = ("categorical", "numerical", "multi_valued")
         return {column: kind for kind in named for column in getattr(self, kind)}
+
+    def check(self, field_of: dict[str, str], path: pathlib.Path) -> None:
+        """Raises `UserError` for a table without items or texts, and kinds of no feature.
+
+        Args:
+          field_of: What each column stands for, see `field_of_column`.
+          path: The file, for errors.
+        """
+        needed = ("items",) if "items" in self.fields else ("text", "words")
+        if not set(needed) & set(field_of.values()):
+            raise UserError(
+                f"{path}: no column {needed[0]!r}, only {', '.join(map(shown, field_of))}; "
+                f"rename one, or map a file's with columns={needed[0]}:COLUMN"
+            )
+        features = [name for name, field in field_of.items() if field in ("context", "label")]
+        for name, kind in self.kinds.items():
+            if name not in features:
+                column = self.names.get(name)
+                names = f"{shown(name)}, which is the column {shown(column)}; name that"
+                if column not in features:
+                    names = f"{shown(name)}; the context's columns are: {', '.join(features)}"
+                raise UserError(f"{kind} names {names}")
 
     def check_kinds(self) -> None:
         """Raises `UserError` where two kinds name one column."""

@@ -64,9 +64,9 @@ def effective_groups(fractions: np.ndarray) -> float:
 def groups_factor(fractions: np.ndarray) -> float:
     """What makes the sum of squared influences the variance over groups.
 
-    With h = sum_g f_g^2 it is h / sum_g f_g^2 (1 - 2 f_g + h), which is without bias where groups
-    differ by effects of one variance; for equal groups it is G / (G - 1). It is infinite where
-    one group has all queries.
+    With h = sum_g f_g^2 it is h / sum_g f_g^2 (1 - 2 f_g + h), which is without bias where
+    groups differ by effects of one variance; for equal groups it is G / (G - 1). It is infinite
+    where one group has all queries.
     """
     h = (fractions**2).sum()
     expected = (fractions**2 * (1 - 2 * fractions + h)).sum()

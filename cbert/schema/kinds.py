@@ -27,6 +27,11 @@ def recognise(name: str, value: object) -> type[Feature]:
         if not kind.named_only and kind.holds(value):
             kind.check_raw(name, value)
             return kind
+    if isinstance(value, list) and None in value:
+        raise UserError(
+            f"context {name!r} is {shown(value)}; a list has no missing values, so leave them "
+            "out, or the whole list where it is a vector"
+        )
     if isinstance(value, list):
         raise UserError(
             f"context {name!r} is {shown(value)}; a list holds strings or numbers, not both"
