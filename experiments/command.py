@@ -154,11 +154,22 @@ def _parse(arguments: list[str]) -> list[str]:
     except flags.UnrecognizedFlagError as error:
         if error.flagname.startswith("config."):
             fail(f"--{error.flagname} overrides a config; give --config=FILE before it")
-        fail(error)
+        fail(f"there is no flag --{error.flagname}{_near(error)}")
     except (flags.Error, UserError) as error:
         fail(_plain(str(error)))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         fail(f"a --config override was refused: {error.args[0] if error.args else error}")
+
+
+def _near(error: flags.UnrecognizedFlagError) -> str:
+    """What an unknown flag may have meant: a field of the config, or what absl suggests."""
+    from cbert.training import config  # Few commands need it before they run.
+
+    names = [f"config.{name}" for name in config.flat(config.default().to_dict())]
+    fields = [name for name in names if name.rpartition(".")[2] == error.flagname]
+    near = fields if "config" in flags.FLAGS else []
+    near += re.findall(r"Did you mean: (\w+)", str(error))
+    return f"; did you mean {' or '.join(f'--{name}' for name in near)}?" if near else ""
 
 
 def _plain(error: str) -> str:

@@ -27,6 +27,21 @@ def test_help_lists_every_field(command):
     assert listed == list(config_lib.declarations(sections()))
 
 
+@pytest.mark.parametrize(
+    ("command", "flag", "meant"),
+    [
+        ("train", "steps", "; did you mean --config.train.steps or --seeds?"),
+        ("sweep", "seed", "; did you mean --config.seed or --seeds?"),
+        ("prepare", "seedd", "; did you mean --seed?"),
+        ("train", "xyzzy", ""),
+    ],
+)
+def test_an_unknown_flag_names_the_flag_or_field_that_was_meant(command, flag, meant):
+    given = ["--config=configs/base.py"] if command != "prepare" else []
+    error = refused(command, *given, f"--{flag}=3")
+    assert error.strip() == f"error: there is no flag --{flag}{meant}"
+
+
 @pytest.fixture(scope="module")
 def run_directory(data_dir, tmp_path_factory):
     """A finished run without a context; its path has a space."""

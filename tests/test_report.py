@@ -297,3 +297,13 @@ def test_one_seed_has_no_standard_error_and_says_so(tmp_path):
     first = {path.name: path.read_bytes() for path in (tmp_path / "report").iterdir()}
     writers.write(data)
     assert first == {path.name: path.read_bytes() for path in (tmp_path / "report").iterdir()}
+
+
+def test_a_baseline_that_is_better_is_named_and_an_optimum_is_not(tmp_path):
+    """The gains of popularity and of popularity given the context are -1 and -0.5."""
+    write_run(tmp_path, "none", 0)
+    write_run(tmp_path, "c", 0, gain=-0.7)
+    writers.write(report_data.load(tmp_path, "test", "none"))
+    markdown = (tmp_path / "report" / "report.md").read_text()
+    better = [line for line in markdown.splitlines() if "has a better cross-entropy" in line]
+    assert better == ["popularity given context has a better cross-entropy than c."]

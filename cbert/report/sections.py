@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from cbert.evaluation.baselines import OPTIMA
 from cbert.evaluation.feature_importance import PERMUTED
 from cbert.report import (
     explained,
@@ -39,7 +40,7 @@ def make(
     return [
         Section(
             "Results",
-            [_setting(data), *_warning(data)],
+            [_setting(data), *_warning(data), *_better_baselines(data, results)],
             tables=[result_tables.main_table(data, results)],
             plots=[plots.methods(data, results, styles)],
         ),
@@ -90,6 +91,25 @@ def _warning(data: ReportData) -> list[str]:
         return []
     entries = "one entry" if count == 1 else f"{count} entries"
     return [f"The report is incomplete: “What is missing” at the end has {entries}."]
+
+
+def _better_baselines(data: ReportData, results: dict[str, dict[str, Mean]]) -> list[str]:
+    """A sentence for each baseline that has a better mean than some variant."""
+    metric, sentences = data.metric, []
+    for baseline in data.queries.baselines:
+        if baseline in OPTIMA or metric.name not in results[baseline]:
+            continue
+        own = results[baseline][metric.name].mean
+        worse = [
+            label
+            for label in data.variants
+            if metric.improves(own, results[label][metric.name].mean)
+        ]
+        if worse:
+            sentences.append(
+                f"{baseline} has a better {metric.heading} than {', '.join(worse)}."
+            )
+    return [" ".join(sentences)] if sentences else []
 
 
 def _comparisons(data: ReportData, differences: list[Difference]) -> Section:
