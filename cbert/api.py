@@ -20,7 +20,7 @@ from cbert.data import prepare as prepare_lib
 from cbert.data.columns import Split
 from cbert.data.prepare import Options
 from cbert.data.records import TRAIN, VALIDATION
-from cbert.errors import UserError
+from cbert.errors import UserError, missing_extra
 from cbert.evaluation import evaluate as evaluate_lib
 from cbert.evaluation import evaluation_files
 from cbert.schema import Schema
@@ -265,7 +265,7 @@ def evaluate(
     try:
         import pandas
     except ImportError as error:
-        raise UserError(f'{error}; evaluate needs pip install ".[report]"') from None
+        raise missing_extra("cbert.evaluate", "report", error) from None
     options = evaluate_lib.EvaluationOptions(
         split, checkpoint, data_dir, name, masking, by, feature_importance
     )

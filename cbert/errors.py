@@ -33,6 +33,13 @@ class UserError(Exception):
         super().__init__(one_line(message))
 
 
+def missing_extra(what: str, extra: str, error: object) -> UserError:
+    """The error where a library of one of the project's optional extras is not installed."""
+    return UserError(
+        f'{what} needs the optional extra {extra} ({error}); run pip install ".[{extra}]"'
+    )
+
+
 def one_line(message: object) -> str:
     """A message as one printable line; a long one loses its middle."""
     line = printable(" ".join(str(message).split()))

@@ -7,7 +7,7 @@ python -m experiments.serve --workdir=runs/gsu --compare=runs/none --port=8001
 from absl import flags
 
 import cbert
-from cbert.errors import UserError
+from cbert.errors import UserError, missing_extra
 from cbert.inference.predictor import Predictor
 from cbert.inference.text_predictor import TextPredictor
 from experiments import command
@@ -43,7 +43,7 @@ def main() -> None:
     try:
         from cbert.serving import app, batching, guard, limits, server, text_routes
     except ModuleNotFoundError as error:
-        raise UserError(f'{error}; the server needs pip install ".[serve]"') from None
+        raise missing_extra("the server", "serve", error) from None
     bounds = limits.Limits(
         read_seconds=_READ_SECONDS.value,
         response_seconds=_RESPONSE_SECONDS.value,

@@ -25,7 +25,7 @@ from cbert.benchmark import measure
 from cbert.data.batching import BLOCK, Batches
 from cbert.data.columns import Split
 from cbert.data.random_streams import stream
-from cbert.errors import UserError
+from cbert.errors import UserError, missing_extra
 from cbert.schema import TEXT, Schema
 from cbert.schema.target import LABEL
 from cbert.schema.tokenizer import MASK
@@ -50,11 +50,9 @@ def check() -> None:
     imports = [python(), "-c", "import torch, transformers"]
     done = subprocess.run(imports, capture_output=True, text=True)
     if done.returncode:
-        raise UserError(
-            "the peer needs the optional extra bench "
-            f"({done.stderr.strip().splitlines()[-1][:200]}); "
-            'run pip install ".[bench]", or let PEER_PYTHON name a Python that has it'
-        )
+        reason = done.stderr.strip().splitlines()[-1][:200]
+        advice = "PEER_PYTHON may name another Python that has it"
+        raise missing_extra("the peer", "bench", f"{reason}; {advice}")
 
 
 class Process:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cbert import processes, progress
-from cbert.errors import UserError
+from cbert.errors import UserError, missing_extra
 from cbert.text_table import align
 
 CURVES = {
@@ -83,9 +83,7 @@ def check_plot(path: str) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise UserError(
-            f'the plot needs the optional extra bench ({error}); run pip install ".[bench]"'
-        ) from None
+        raise missing_extra("the plot", "bench", error) from None
 
 
 def plot(curves: dict[str, list[dict[str, Any]]], path: str) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 import jax
 import jax.export
 
-from cbert.errors import UserError
+from cbert.errors import UserError, missing_extra
 from cbert.inference import export_directory, text_functions
 from cbert.inference.load import functions
 from cbert.inference.predictor import Predictor
@@ -145,9 +145,7 @@ def _to_onnx() -> Callable[..., Any]:
     try:
         from jax2onnx import to_onnx
     except ImportError as error:
-        raise UserError(
-            f'ONNX needs the optional extra onnx ({error}); run pip install ".[onnx]"'
-        ) from None
+        raise missing_extra("ONNX", "onnx", error) from None
     return to_onnx
 
 

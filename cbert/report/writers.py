@@ -6,7 +6,7 @@ import pathlib
 
 from cbert import files, progress
 from cbert.data.records import VALIDATION
-from cbert.errors import UserError
+from cbert.errors import missing_extra
 from cbert.report import plot_helpers, sections, statistics, tables
 from cbert.report.report_data import ReportData
 from cbert.report.run_directory import REPORT
@@ -27,9 +27,7 @@ def check_libraries() -> None:
         for name in ("jinja2", "matplotlib", "pandas", "tabulate"):
             importlib.import_module(name)
     except ImportError as error:
-        raise UserError(
-            f'the report needs the optional extra report ({error}); run pip install ".[report]"'
-        ) from None
+        raise missing_extra("the report", "report", error) from None
 
 
 def write(data: ReportData) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import psutil
 
 from cbert import processes
-from cbert.errors import UserError, one_line
+from cbert.errors import UserError, missing_extra, one_line
 from cbert.sweep import jobs
 from cbert.sweep.jobs import Job
 from cbert.training import config_file
@@ -132,7 +132,7 @@ class Ray:
         try:
             import ray
         except ImportError as error:
-            raise _missing("ray", error) from None
+            raise missing_extra("the launcher ray", "ray", error) from None
         self._ray = ray
         ray.init(address=address or None, ignore_reinit_error=True, log_to_driver=False)
         available = ray.cluster_resources().get("GPU", 0)
@@ -182,7 +182,7 @@ class Slurm:
         try:
             import submitit
         except ImportError as error:
-            raise _missing("slurm", error) from None
+            raise missing_extra("the launcher slurm", "slurm", error) from None
         rest = {"timeout_min": 24 * 60, **parameters}
         try:
             # If no cluster is named and Slurm is absent, submitit starts all jobs here at once.
@@ -211,10 +211,3 @@ class Slurm:
 
 def _described(error: BaseException) -> str:
     return one_line(f"{type(error).__name__}: {error}")
-
-
-def _missing(extra: str, error: ImportError) -> UserError:
-    return UserError(
-        f"the launcher {extra} needs the optional extra {extra} ({error}); "
-        f'run pip install ".[{extra}]"'
-    )
