@@ -4,6 +4,7 @@ python -m experiments.evaluate --workdir=runs/meals-gsu --by=occasion --feature_
 python -m experiments.evaluate --workdir=runs/meals-none,runs/meals-gsu
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
@@ -13,6 +14,7 @@ from cbert.errors import UserError, printable
 from cbert.evaluation import baselines, compare, diagnosis, evaluation_files
 from cbert.evaluation import evaluate as evaluate_lib
 from cbert.evaluation.evaluation import MODEL, Evaluation
+from cbert.tasks.metric import Metric
 from cbert.text_table import align
 from cbert.training.config_sections import EVAL_MASKINGS
 from experiments import command
@@ -97,29 +99,43 @@ def _print(
         "; ± standard error over groups\n"
     )
     print(compare.format_results({**results, **baseline_results}, metrics))
-    for line in diagnosis.better_baselines(evaluation, summary) if len(names) == 1 else []:
-        print(f"\nnote: {line}")
     if paired:
         print("\n" + paired)
         print("an interval over groups says nothing about other seeds; reports carry both")
     else:
-        for name in evaluation.task.slices(evaluation.split):
-            title = name.replace("_", " ")
-            print("\n" + compare.format_slices(summary[f"by_{name}"], title, metrics))
+        _print_one(evaluation, summary)
+    _print_asked(options, summaries, metrics)
+    if shares := _shares(results, baseline_results):
+        print("\n" + align([["", "share of the context's worth"], *shares]))
+
+
+def _print_one(evaluation: Evaluation, summary: dict[str, Any]) -> None:
+    """Prints where baselines are better than a run, and its metrics by the task's slices."""
+    for line in diagnosis.better_baselines(evaluation, summary):
+        print(f"\nnote: {line}")
+    for name in evaluation.task.slices(evaluation.split):
+        title = name.replace("_", " ")
+        slices = summary[f"by_{name}"]
+        print("\n" + compare.format_slices(slices, title, evaluation.task.metrics))
+
+
+def _print_asked(
+    options: evaluate_lib.EvaluationOptions,
+    summaries: dict[str, dict[str, Any]],
+    metrics: Sequence[Metric],
+) -> None:
+    """Prints each run by a feature's values and its feature importance, where asked for."""
     if options.by:
-        for workdir in names:
+        for workdir, summary in summaries.items():
             print(f"\n{printable(workdir)}")
-            slices = summaries[workdir][f"by_{options.by}"]
-            print(compare.format_slices(slices, options.by, metrics))
-    measured = [one for one in names if "feature_importance" in summaries[one]]
+            print(compare.format_slices(summary[f"by_{options.by}"], options.by, metrics))
+    measured = [one for one in summaries if "feature_importance" in summaries[one]]
     if options.feature_importance and measured:
         print("\nfeature importance, one query an example; ± over groups")
         for workdir in measured:
             print(f"\n{printable(workdir)}")
             importance = summaries[workdir]["feature_importance"]
             print(compare.format_feature_importance(importance, metrics[0]))
-    if shares := _shares(results, baseline_results):
-        print("\n" + align([["", "share of the context's worth"], *shares]))
 
 
 def _shares(results: dict[str, Any], baseline_results: dict[str, Any]) -> list[list[str]]:

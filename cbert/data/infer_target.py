@@ -67,21 +67,24 @@ class TargetAccumulator:
             raise UserError(
                 f"target is {kind!r}; the training records have {', '.join(kinds) or 'none'}"
             )
-        if kind == NUMBER:
-            if len(self._different) == 1:
-                (label,) = self._different
-                raise _all_alike(label)
-            moments = self._numbers.finish()
-            if abs(moments.mean) > MOST_DEVIATIONS * moments.scale:
-                raise UserError(
-                    f"the labels lie around {moments.mean:g} with a deviation of "
-                    f"{moments.scale:g}, too near each other for float32; subtract a constant "
-                    "from them"
-                )
-            self._advise()
-            return Target(
-                kind, mean=moments.mean, scale=moments.scale, pairs=self._pairs_seen()
+        return self._of_numbers() if kind == NUMBER else self._of_values(kind)
+
+    def _of_numbers(self) -> Target:
+        if len(self._different) == 1:
+            (label,) = self._different
+            raise _all_alike(label)
+        moments = self._numbers.finish()
+        if abs(moments.mean) > MOST_DEVIATIONS * moments.scale:
+            raise UserError(
+                f"the labels lie around {moments.mean:g} with a deviation of "
+                f"{moments.scale:g}, too near each other for float32; subtract a constant "
+                "from them"
             )
+        self._advise()
+        return Target(NUMBER, mean=moments.mean, scale=moments.scale, pairs=self._pairs_seen())
+
+    def _of_values(self, kind: str) -> Target:
+        """A target of labels, lists of labels, tags or answers."""
         counts: dict[str, int] = dict(self._values.get(kind, {}))
         values = sorted(counts, key=lambda value: (-counts[value], value))
         if kind == LABELS and not values:

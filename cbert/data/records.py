@@ -76,6 +76,33 @@ class Validator:
         is_text = self._kind == schema_lib.TEXT
         text = validated(row) if is_text else None
         items = [] if is_text else self._items(row)
+        context, kept = self._context(row)
+        identity = self._name(row, "id") or f"row-{line}"
+        hashed = hash64(identity)
+        if hashed in self._ids:
+            raise RowError(
+                f"id {shown(identity)} was used before; ids must differ, or be left out"
+            )
+        record = Record(
+            id=identity,
+            group=self._name(row, "group") or identity,
+            items=items,
+            context={**context, **kept},
+            split=self._split(row),
+            reference=_reference(row.get("reference"), len(items)),
+            text=text,
+            weight=_weight(row.get("weight")),
+        )
+        label = self._checked_label(text, line)
+        # A row that is refused leaves nothing behind, so this comes after all checks.
+        self._remember(kept, line)
+        self._label = label
+        self._ids.add(hashed)
+        self._note_unknown(row, line)
+        return record
+
+    def _context(self, row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The context as it was given, and its features that are not dropped."""
         context = row.get("context")
         if context is None:
             context = {}
@@ -86,33 +113,13 @@ class Validator:
             for name, value in context.items()
             if name not in self._dropped
         }
-        identity = self._name(row, "id") or f"row-{line}"
-        hashed = hash64(identity)
-        if hashed in self._ids:
-            raise RowError(
-                f"id {shown(identity)} was used before; ids must differ, or be left out"
-            )
-        group = self._name(row, "group") or identity
+        return context, kept
+
+    def _split(self, row: dict[str, Any]) -> str:
         split = self._name(row, "split") or ""
         if split and split not in SPLITS:
             raise RowError(f"split is {shown(split)}; it must be one of {', '.join(SPLITS)}")
-        reference = _reference(row.get("reference"), len(items))
-        weight = _weight(row.get("weight"))
-        label = self._checked_label(text, line)
-        self._remember(kept, line)
-        self._label = label
-        self._ids.add(hashed)
-        self._note_unknown(row, line)
-        return Record(
-            identity,
-            group,
-            items,
-            {**context, **kept},
-            split,
-            reference,
-            text,
-            weight,
-        )
+        return split
 
     def _note_unknown(self, row: dict[str, Any], line: int) -> None:
         """Warns of fields that records do not have, each once, and of a few only."""
