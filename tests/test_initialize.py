@@ -116,7 +116,13 @@ def test_kernels_over_the_whole_context_where_there_is_one_feature(directory, me
 
 
 @pytest.mark.parametrize(
-    "change", [{"heads": 1}, {"activation": "relu"}, {"transform_activation": "relu"}]
+    "change",
+    [
+        {"heads": 1},
+        {"activation": "relu"},
+        {"transform_activation": "relu"},
+        {"value_pooling": "sum"},
+    ],
 )
 def test_parameters_of_another_model_of_the_same_shapes_are_refused(
     directory, pretrained, change

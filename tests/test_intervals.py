@@ -79,6 +79,9 @@ def test_the_factor_of_unequal_groups_by_hand():
     assert intervals.effective_groups(fractions) == pytest.approx(8 / 3)
     assert intervals.groups_factor(fractions) == pytest.approx((3 / 8) / (13 / 64))
     assert intervals.groups_factor(EQUAL) == pytest.approx(3 / 2)
+    assert intervals.degrees_of_freedom(fractions) == pytest.approx(5 / 3)
+    # Two groups have one degree of freedom, however unequal they are.
+    assert intervals.degrees_of_freedom(np.array([0.999, 0.001])) == 1
     # A group that has no queries counts for nothing.
     assert intervals.groups_factor(np.append(EQUAL, 0.0)) == pytest.approx(3 / 2)
 

@@ -86,6 +86,25 @@ def test_a_group_that_weighs_nothing_has_no_influence_on_a_mean():
     assert estimate.error == pytest.approx(error, rel=1e-5)
 
 
+def test_errors_of_means_and_of_other_metrics_take_groups_as_equally_large():
+    """The mean as a metric that is no mean has the mean's error, where queries have weights."""
+    random = np.random.default_rng(0)
+    values, weights = random.normal(size=60), random.integers(0, 9, 60).astype(float)
+    groups = random.integers(0, 7, 60)
+    columns = np.stack([values * weights, weights], axis=1)
+    corpus = CorpusMetrics(columns, lambda sums: {"mean": sums[..., 0] / sums[..., 1]})
+    inside = np.arange(60) < 50
+    found = metrics.summarize_corpus(corpus, groups, inside, weights)["mean"]
+    mean, error = metrics.mean_and_error(values[inside], groups[inside], weights[inside])
+    assert found["mean"] == pytest.approx(mean)
+    assert found["standard_error"] == pytest.approx(error, rel=1e-5)
+
+
+def test_one_long_name_of_a_group_takes_no_room_for_all():
+    codes = metrics.group_codes(["b", "a" * 10_000, "b", 3])
+    assert codes.tolist() == [2, 1, 2, 0]
+
+
 @pytest.mark.parametrize(
     ("numbers", "wanted"),
     [

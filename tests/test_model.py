@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from cbert.data import masking
-from cbert.model import attention
+from cbert.model import attention, parameter_tree
 from cbert.model.conditioning import NAMES
 from cbert.model.config import ModelConfig
 from cbert.model.cross_entropy import cross_entropy
 from cbert.model.heads import MaskedItemHead
-from cbert.schema import MASK_ITEM, PAD_ITEM, TokenFeature, Vector
+from cbert.schema import MASK_ITEM, PAD_ITEM, Categorical, Schema, TokenFeature, Vector
 from cbert.tasks.masked_item import MaskedItem
-from tests.conftest import some
+from cbert.training import config as config_lib
+from tests.conftest import small, some
 from tests.models import SMALL, THREE_LAYERS, batch, encode, made
 
 
@@ -24,6 +25,14 @@ def masked(codes, positions):
     codes = codes.copy()
     codes[np.arange(len(codes)), positions] = MASK_ITEM
     return codes
+
+
+def test_sequences_of_one_item_have_a_model():
+    config = small("gs")
+    config.model.positions = True
+    schema = Schema("sequence", 1, ("a", "b"), (1, 1), (Categorical("day", 8, ("x", "y")),))
+    shapes = parameter_tree.shapes(config_lib.build_model(config, schema))
+    assert shapes["embedding"]["positions"].shape == (1, config.model.dimension)
 
 
 @pytest.mark.parametrize("method", some(NAMES, "np", "gsu"))

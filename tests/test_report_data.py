@@ -284,6 +284,8 @@ def test_text_is_escaped():
     assert tables.markdown_text(text) == (
         r"&lt;b&gt;a&lt;/b&gt; \| x\_1 &amp; 50% \\ \~^ \$\#{} \*\[\]\`" + "\ufffdevil"
     )
+    # Joiners belong to words.
+    assert tables.clean("\u0645\u06cc\u200c\u062e\u0648") == "\u0645\u06cc\u200c\u062e\u0648"
     assert tables.latex_text("a_b & 5% \\ ± {$}") == (
         r"a\_b \& 5\% \textbackslash{} $\pm$ \{\$\}"
     )

@@ -10,7 +10,7 @@ from cbert.errors import UserError
 from cbert.evaluation import metrics
 from cbert.evaluation.evaluation import Evaluation
 from cbert.evaluation.feature_importance import PERMUTED, PERTURBATIONS
-from cbert.evaluation.intervals import Estimate, effective_groups
+from cbert.evaluation.intervals import Estimate, degrees_of_freedom
 from cbert.tasks.metric import Metric
 from cbert.text_table import align
 from cbert.training import config as config_lib
@@ -103,7 +103,7 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
     mean, error = metrics.mean_and_error(difference, groups, weights)
     known, freedom = np.inf, 1.0
     if error is not None:
-        known, freedom = error, effective_groups(metrics.fractions(groups, weights)) - 1
+        known, freedom = error, degrees_of_freedom(metrics.fractions(groups, weights))
     estimate = Estimate(np.array(mean), np.array(known), np.array(freedom))
     low, high = map(float, estimate.interval())
     return {"mean": mean, "standard_error": error, "low": low, "high": high}

@@ -107,6 +107,7 @@ def standing(
         return own
     strongest = min(others, key=lambda name: metric.sign * others[name])
     word = "ahead of" if metric.improves(best, others[strongest]) else "behind"
+    word = "level with" if best == others[strongest] else word
     return f"{own}, {word} {strongest} ({metric.text(others[strongest])})"
 
 

@@ -84,6 +84,6 @@ class Evaluation:
         weighed = weights[inside].any()
         values = {name: column[inside] for name, column in values.items() if weighed}
         means = metrics.summarize(values, groups[inside], weights[inside])
-        known = {**means, **metrics.summarize_corpus(corpus, groups, inside)}
+        known = {**means, **metrics.summarize_corpus(corpus, groups, inside, weights)}
         names = [metric.name for metric in self.task.metrics]
         return {name: known[name] for name in names if name in known}

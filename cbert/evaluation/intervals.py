@@ -61,6 +61,14 @@ def effective_groups(fractions: np.ndarray) -> float:
     return float(1 / (fractions**2).sum())
 
 
+def degrees_of_freedom(fractions: np.ndarray) -> float:
+    """Those of the variance over groups: of the effective groups less one, at least 1.
+
+    Two groups have one degree of freedom, whatever their sizes.
+    """
+    return max(effective_groups(fractions) - 1, 1.0)
+
+
 def groups_factor(fractions: np.ndarray) -> float:
     """What makes the sum of squared influences the variance over groups.
 
@@ -89,7 +97,7 @@ def two_level(by_seed: np.ndarray, influence: np.ndarray, fractions: np.ndarray)
     factor = groups_factor(fractions)
     if np.isinf(factor):
         return Estimate(mean, np.full_like(mean, np.inf), np.ones_like(mean))
-    groups_freedom = effective_groups(fractions) - 1
+    groups_freedom = degrees_of_freedom(fractions)
     influence = influence - influence.mean(axis=-1, keepdims=True)
     over_groups = factor * (influence.mean(axis=-2) ** 2).sum(axis=-1)
     if seeds == 1:

@@ -20,7 +20,9 @@ _STEP = 1e-3
 
 def group_codes(groups: Sequence[str] | np.ndarray) -> np.ndarray:
     """One integer for each name, `int [Q]`; equal names have equal integers."""
-    return np.unique(np.asarray(groups, object).astype(str), return_inverse=True)[1]
+    # Objects, because NumPy's own strings are all as long as the longest.
+    names = np.array([str(group) for group in groups], object)
+    return np.unique(names, return_inverse=True)[1]
 
 
 def mean_and_error(
@@ -121,7 +123,10 @@ def summarize(
 
 
 def summarize_corpus(
-    corpus: CorpusMetrics, groups: np.ndarray, inside: np.ndarray
+    corpus: CorpusMetrics,
+    groups: np.ndarray,
+    inside: np.ndarray,
+    weights: np.ndarray | None = None,
 ) -> dict[str, dict[str, float | None]]:
     """Metrics that are no means, with standard errors over groups.
 
@@ -129,10 +134,14 @@ def summarize_corpus(
       corpus: The metrics.
       groups: `int [Q]`.
       inside: `bool [Q]`, the queries to take; those of a single group have no error.
+      weights: `float64 [Q]`, what each query weighs in a mean, by which the groups have their
+        sizes; by default, and where all are 0, a query counts once.
     """
     whole = corpus(inside.astype(np.float64))
     influences = influence(corpus, groups, inside) if whole else {}
-    sizes = fractions(groups, inside.astype(np.float64), inside)
+    if weights is None or not weights[inside].any():
+        weights = np.ones(len(groups))
+    sizes = fractions(groups, weights, inside)
     summary: dict[str, dict[str, float | None]] = {}
     for name, value in whole.items():
         summary[name] = {"mean": value, "standard_error": _error(influences[name], sizes)}

@@ -96,12 +96,13 @@ class Bigram:
         left, right = train.items[:, :-1], train.items[:, 1:]
         inside = right != PAD_ITEM
         pairs = scipy.sparse.coo_array(
-            (np.ones(inside.sum(), np.float32), (left[inside], right[inside])),
+            # float32 would count to 2^24 alone.
+            (np.ones(inside.sum()), (left[inside], right[inside])),
             shape=(vocabulary, vocabulary),
         ).tocsr()
         totals = np.asarray(pairs.sum(axis=1)).ravel()
         scale = scipy.sparse.diags_array(1 / np.maximum(totals, 1))
-        self._forward = (scale @ pairs).tocsr()
+        self._forward = (scale @ pairs).tocsr().astype(np.float32)
         self._backward = self._forward.T.tocsr()
         # A token that nothing follows in the training split leaves all weight to the unigram.
         self._followed = (totals > 0).astype(np.float32)

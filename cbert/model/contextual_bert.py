@@ -75,8 +75,8 @@ class ContextualBert(nn.Module):
 
     def smallest_inputs(self) -> tuple[Any, ...]:
         """Arguments of a call, which initialise the parameters."""
-        codes = jnp.zeros((1, 2), jnp.int32)
-        return codes, missing_context(self.encoder.features), codes[:, :1]
+        codes = jnp.zeros((1, 1), jnp.int32)
+        return codes, missing_context(self.encoder.features), codes
 
     def context_vector(self, context: dict[str, Array]) -> Array:
         """The features' embeddings side by side, `[B, C]`: the paper's c."""

@@ -75,7 +75,7 @@ def _of_baseline(measured: Measured, data: ReportData) -> dict[str, Mean]:
         for name, values in measured.values.items()
     }
     inside, count = np.ones(len(groups), bool), len(np.unique(groups))
-    corpus = metrics.summarize_corpus(measured.corpus, groups, inside)
+    corpus = metrics.summarize_corpus(measured.corpus, groups, inside, measured.weights)
     for name, one in corpus.items():
         means[name] = Mean(one["mean"] or 0.0, one["standard_error"], GROUPS, count)
     known = [metric.name for metric in data.metrics if metric.name in means]

@@ -83,11 +83,13 @@ def frame(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> "pandas.Data
 
 def clean(text: str) -> str:
     """One line without control or direction characters, whatever a name holds."""
-    shown = "".join(
-        "�" if unicodedata.category(char) in ("Cc", "Cf", "Cs") and not char.isspace() else char
-        for char in text
-    )
-    return " ".join(shown.split())
+    return " ".join("".join("�" if _is_control(char) else char for char in text).split())
+
+
+def _is_control(char: str) -> bool:
+    """Whether a character may change what stands around it; joiners belong to words."""
+    is_format = unicodedata.category(char) in ("Cc", "Cf", "Cs")
+    return is_format and not char.isspace() and char not in "\u200c\u200d"
 
 
 def markdown_text(text: str) -> str:

@@ -9,7 +9,6 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from cbert.errors import UserError
 from cbert.schema.feature import Feature
 from cbert.schema.slices import by_range
 from cbert.schema.values import PAD_ITEM, UNKNOWN_ITEM, check_size, check_text
@@ -83,11 +82,6 @@ class History(Feature[list[str]]):
 
     def validate(self, value: list[str], items: Mapping[str, int]) -> list[str]:
         super().validate(value, items)
-        if len(value) > self.max_items:
-            raise UserError(
-                f"context {self.name!r} holds {len(value)} items; the model takes at most "
-                f"{self.max_items}"
-            )
         return [item for item in dict.fromkeys(value) if item not in items]
 
     def slices(self, column: Sequence[list[str] | None]) -> dict[str, np.ndarray]:

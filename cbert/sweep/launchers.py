@@ -148,7 +148,8 @@ class Ray:
 
     def start(self, job: Job) -> bool:
         # Ray queues tasks that have no room yet, and sets the devices that a task sees.
-        environment = {"PYTHONPATH": str(pathlib.Path.cwd())}
+        paths = [str(pathlib.Path.cwd()), os.environ.get("PYTHONPATH", "")]
+        environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
         if files := config_file.method_files():
             environment[config_file.METHODS_VARIABLE] = ",".join(files)
         self._running[job.name] = self._task.remote(job, environment)

@@ -143,7 +143,7 @@ class TextTask(Task):
         cls, config: ml_collections.ConfigDict, schema: Schema, length: int
     ) -> tuple[int, int]:
         """One position of an example is scored, against the labels, or for one value."""
-        return 1, len(schema.known_target.values) or 1
+        return 1, len(schema.target.values if schema.target else ()) or 1
 
     @classmethod
     def check_schema(cls, schema: Schema) -> None:

@@ -73,7 +73,7 @@ class FromRun:
 
     def _check_choices(self, params: Params) -> None:
         """Refuses another model of the same shapes, in which the parameters would mean less."""
-        fields = ["heads", "activation", "norm_epsilon"]
+        fields = ["heads", "activation", "norm_epsilon", "value_pooling"]
         if TRANSFORM in params and any(path[0] == TRANSFORM for path in self._known):
             fields.append("transform_activation")
         ours, theirs = self._model.encoder.config, self._theirs.encoder.config
