@@ -64,8 +64,8 @@ class Columns:
         needed = ("items",) if "items" in self.fields else ("text", "words")
         if not set(needed) & set(field_of.values()):
             raise UserError(
-                f"{path}: no column {needed[0]!r}, only {', '.join(map(shown, field_of))}; "
-                f"rename one, or map a file's with columns={needed[0]}:COLUMN"
+                f"{path}: no column {needed[0]!r}, only {', '.join(map(shown, field_of))}; map "
+                f"one with columns={needed[0]}:COLUMN, or rename one"
             )
         features = [name for name, field in field_of.items() if field in ("context", "label")]
         for name, kind in self.kinds.items():
