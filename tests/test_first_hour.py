@@ -73,6 +73,8 @@ def test_the_best_value_beside_the_strongest_baseline():
     others = {"majority": 0.25}
     text = diagnosis.standing(steps(0.5, 0.75, 0.5), HITS, others)
     assert text == "accuracy 75.00%, ahead of majority (25.00%)"
+    text = diagnosis.standing(steps(0.5, 0.25), HITS, {"majority": 0.5})
+    assert text == "accuracy 50.00%, equal to majority (50.00%)"
 
 
 def test_the_line_on_a_run_has_the_numbers_of_an_evaluation(trained):
@@ -293,7 +295,7 @@ def test_a_constant_is_no_better_calibrated_or_correlated():
         assert diagnosis.better_baselines(evaluation, {"results": results}) == []
 
 
-def test_a_group_that_distorts_errors_is_named(trained, tmp_path, capsys):
+def test_a_group_with_most_of_the_queries_is_named(trained, tmp_path, capsys):
     """1 / ((40 / 60)^2 + 20 (1 / 60)^2) = 180 / 81 groups; importance needs another group."""
     copy = shutil.copytree(trained, tmp_path / "run")
     items = list(workdir.read(copy)[1].items[:2])

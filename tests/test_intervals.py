@@ -88,7 +88,7 @@ def test_the_factor_of_unequal_groups_by_hand():
 
 @pytest.mark.parametrize("seeds", [1, 5])
 def test_intervals_hold_what_they_say_where_groups_are_unequal(seeds):
-    """Four groups of 40 have 80 % of the queries; a second seed does as much as the groups."""
+    """Four groups of 40 have 80 % of the queries; seeds deviate as much as groups do."""
     fractions = np.array([0.2] * 4 + [0.2 / 36] * 36)
     random, count = np.random.default_rng(seeds), 4000
     values = random.normal(size=(count, 1, 40)) + np.zeros((count, seeds, 1))

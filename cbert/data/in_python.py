@@ -49,14 +49,12 @@ def _rows(
     source: Any, kind: str, kinds: Mapping[str, str], dropped: Collection[str]
 ) -> Iterable[Any]:
     if hasattr(source, "columns") and hasattr(source, "itertuples"):
-        of_kind = {
-            kind: tuple(name for name, own in kinds.items() if own == kind)
-            for kind in (Categorical.kind, History.kind)
-        }
+        categorical, histories = (
+            tuple(name for name, own in kinds.items() if own == wanted)
+            for wanted in (Categorical.kind, History.kind)
+        )
         columns = tables.Columns(
-            categorical=of_kind[Categorical.kind],
-            history=of_kind[History.kind],
-            dropped=tuple(dropped),
+            categorical=categorical, history=histories, dropped=tuple(dropped)
         )
         if kind == TEXT:
             columns = dataclasses.replace(columns, fields=tables.MAPPED_OF_TEXT)

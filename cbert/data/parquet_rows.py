@@ -14,7 +14,6 @@ from cbert.data.tables import MAX_ROW, Columns, check_unique, field_of_column, t
 
 _INDEX = re.compile(r"__index_level_\d+__")  # What pandas calls an index that has no name.
 _PERIOD = "pandas.period"  # A month, say, which is stored as a whole number.
-_NAMES = ("id", "group", "items")
 _ROWS = 32  # Few rows are decoded at once, because a long list may unpack from a few bytes.
 
 
@@ -137,14 +136,12 @@ def _record(row: dict[str, Any], field_of: dict[str, str], columns: Columns) -> 
     for name, value in row.items():
         field = field_of[name]
         if field != "context":
-            record[field] = _names(value) if field in _NAMES else value
+            record[field] = _names(value) if field == "items" else _whole(value)
         elif name == "context" and isinstance(value, dict | None):
             context.update(value or {})
         else:
             context[name] = value
     start = record.pop("answer_start", None)
-    if isinstance(start, float) and start.is_integer():
-        start = int(start)  # So pandas writes a column in which some are missing.
     if isinstance(record.get("answer"), str) and start is not None:
         record["answer"] = {"text": record["answer"], "start": start}
     if any(value is not None or name in columns.dropped for name, value in context.items()):
@@ -159,6 +156,10 @@ def _names(value: Any) -> Any:
     """A value, or a list of them, where whole numbers are names: 3 and 3.0 are "3"."""
     if type(value) is list:
         return [_names(one) for one in value]
-    # pandas writes whole numbers as 3.0 where some are missing.
-    whole = type(value) is int or (type(value) is float and value.is_integer())
-    return str(int(value)) if whole else value
+    value = _whole(value)
+    return str(value) if type(value) is int else value
+
+
+def _whole(value: Any) -> Any:
+    """3.0 as 3: pandas writes whole numbers so in a column where some are missing."""
+    return int(value) if type(value) is float and value.is_integer() else value

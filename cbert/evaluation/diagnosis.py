@@ -106,9 +106,11 @@ def standing(
     if not others:
         return own
     strongest = min(others, key=lambda name: metric.sign * others[name])
-    word = "ahead of" if metric.improves(best, others[strongest]) else "behind"
-    word = "level with" if best == others[strongest] else word
-    return f"{own}, {word} {strongest} ({metric.text(others[strongest])})"
+    theirs = others[strongest]
+    word = "ahead of" if metric.improves(best, theirs) else "behind"
+    return (
+        f"{own}, {word if best != theirs else 'equal to'} {strongest} ({metric.text(theirs)})"
+    )
 
 
 def better_baselines(evaluation: Evaluation, summary: Mapping[str, Any]) -> list[str]:

@@ -34,21 +34,15 @@ def mean_and_error(
     sqrt(k sum_g (s_g - m n_g)^2) / Q, where k is `intervals.groups_factor`. A single group has
     no error: it is None.
     """
-    return ratio_and_error(*group_sums(values, groups, weights))
-
-
-def ratio_and_error(sums: np.ndarray, counts: np.ndarray) -> tuple[float, float | None]:
-    """`mean_and_error`, computed from group sums `[G]` and counts `[G]`."""
+    sums, counts = group_sums(values, groups, weights)
     total = counts.sum()
-    mean = sums.sum() / total
-    influences = (sums - mean * counts) / total
-    return float(mean), _error(influences, counts / total)
+    mean = float(sums.sum() / total)
+    return mean, _error(mean, (sums - mean * counts) / total, counts / total)
 
 
-def _error(influences: np.ndarray, fractions: np.ndarray) -> float | None:
-    factor = intervals.groups_factor(fractions)
-    centred = influences - influences.mean()
-    return float(np.sqrt(factor * (centred**2).sum())) if np.isfinite(factor) else None
+def _error(whole: float, influence: np.ndarray, fractions: np.ndarray) -> float | None:
+    estimate = intervals.two_level(np.array([whole]), influence[None], fractions)
+    return float(estimate.error) if np.isfinite(estimate.error) else None
 
 
 def fractions(
@@ -144,7 +138,10 @@ def summarize_corpus(
     sizes = fractions(groups, weights, inside)
     summary: dict[str, dict[str, float | None]] = {}
     for name, value in whole.items():
-        summary[name] = {"mean": value, "standard_error": _error(influences[name], sizes)}
+        summary[name] = {
+            "mean": value,
+            "standard_error": _error(value, influences[name], sizes),
+        }
     return summary
 
 

@@ -22,7 +22,7 @@ from cbert.training.initial_parameters import CLASSIFIER, in_units, print_use, s
 from cbert.training.named_rows import NamedRows
 
 POSITIONS = ("embedding", "positions")
-TRANSFORM = "transform"
+TRANSFORM, CONTEXT_ENCODER = "transform", "context_encoder"
 
 Path = tuple[str, ...]
 
@@ -73,9 +73,12 @@ class FromRun:
 
     def _check_choices(self, params: Params) -> None:
         """Refuses another model of the same shapes, in which the parameters would mean less."""
-        fields = ["heads", "activation", "norm_epsilon", "value_pooling"]
-        if TRANSFORM in params and any(path[0] == TRANSFORM for path in self._known):
+        fields = ["heads", "activation", "norm_epsilon"]
+        parts = {path[0] for path in self._known} & params.keys()
+        if TRANSFORM in parts:
             fields.append("transform_activation")
+        if CONTEXT_ENCODER in parts:
+            fields.append("value_pooling")
         ours, theirs = self._model.encoder.config, self._theirs.encoder.config
         check_same(fields, ours, theirs, f"that of {self._source}")
 
