@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import types
 
 import numpy as np
 import pytest
@@ -13,15 +12,12 @@ import pytest
 import cbert
 from cbert import tasks
 from cbert.data import columns, prepared
-from cbert.errors import UserError
 from cbert.evaluation import baselines, diagnosis, evaluate, evaluation_files, task_baselines
 from cbert.sweep import halving
 from cbert.tasks import prediction
-from cbert.tasks.classification import Classification
 from cbert.tasks.metric import Metric
-from cbert.tasks.regression import Regression
 from cbert.training import config as config_lib
-from cbert.training import suggest, workdir
+from cbert.training import suggest
 from experiments.__main__ import commands
 from tests.conftest import ROOT, small
 
@@ -108,24 +104,6 @@ def test_baselines_answer_what_the_validations_asked(trained, tmp_path, schema, 
     assert f"({stated})" not in diagnosis.diagnose(trained)
 
 
-def test_an_evaluation_names_the_baselines_that_are_better(trained):
-    evaluation = evaluate.evaluate(trained, evaluate.EvaluationOptions())
-    summary = evaluation_files.summary(evaluation)
-    better = {
-        name
-        for name, result in summary["results"].items()
-        if name not in ("model", *baselines.OPTIMA)
-        and result["cross_entropy"]["mean"]
-        < summary["results"]["model"]["cross_entropy"]["mean"]
-    }
-    lines = diagnosis.better_baselines(evaluation, summary)
-    named = {line.split(" is better")[0] for line in lines if "in cross-entropy (" in line}
-    assert named == better
-    summary["results"] = {**summary["results"], "popularity": summary["results"]["model"]}
-    lines = diagnosis.better_baselines(evaluation, summary)
-    assert not any("popularity is better than the model in cross" in line for line in lines)
-
-
 @pytest.mark.parametrize(
     ("kind", "context", "argument"),
     [("set", True, "gs"), ("sequence", False, "none"), ("text", True, "classification")],
@@ -168,38 +146,6 @@ def test_data_are_whole_where_nobody_reads_what_is_printed(tmp_path):
         process.stdout.close()
         assert process.wait(timeout=300) == 0
     assert (tmp_path / "mine" / "config.py").exists()
-
-
-def test_what_an_evaluation_does_not_know_is_said(trained, tmp_path, capsys):
-    copy = shutil.copytree(trained, tmp_path / "run")
-    evaluate.evaluate(copy, evaluate.EvaluationOptions(split="validation"))
-    assert capsys.readouterr().err.count("warning") == 0
-    (copy / "finished.json").unlink()
-    config = json.loads((copy / "config.json").read_text())
-    records = [
-        {"items": ["a", f"b{n % 5}"], "context": {"occasion": "ab"[n % 2]}} for n in range(90)
-    ]
-    cbert.prepare(records, "elsewhere", config["data"]["dir"], cbert.PrepareOptions("sequence"))
-    with pytest.raises(UserError, match="no item of the split is in"):
-        cbert.evaluate(copy, split="test", name="elsewhere")
-    error = capsys.readouterr().err
-    assert "'elsewhere' has sequences, and the model learned from sets" in error
-    first, second = workdir.read(copy)[1].items[:2]
-    own = [{**record, "items": [first, second]} for record in records]
-    cbert.prepare(own, "own", config["data"]["dir"])
-    cbert.evaluate(copy, split="test", name="own")
-    error = capsys.readouterr().err
-    assert "the test split of 'own' has no value of the context features age, " in error
-    assert "every example; it has: occasion" in error
-    assert "'own' has no value that the model knows of the context features occasion" in error
-    assert "prepared anew" not in error
-    cbert.prepare(own, config["data"]["name"], tmp_path / "anew")
-    cbert.evaluate(copy, split="test", data_dir=tmp_path / "anew")
-    error = capsys.readouterr().err
-    assert f"'{config['data']['name']}' was prepared anew since the model learned from" in error
-    evaluated = evaluate.evaluate(copy, evaluate.EvaluationOptions(split="validation"))
-    said = f"the run is not finished; its checkpoint is of step {evaluated.step}, and"
-    assert said in capsys.readouterr().err
 
 
 def test_pairs_of_sentences_are_for_a_masked_language_model(tmp_path):
@@ -275,41 +221,3 @@ def test_trials_are_drawn_from_the_seed_and_halved():
     assert halving.best({3: 2.0, 1: None, 2: 1.0, 0: 2.0}, NATS, 3) == [2, 0, 3]
     assert halving.best({3: 0.5, 1: 0.25}, HITS, 1) == [3]
     assert halving.best({0: 2.0, 1: np.nan, 2: 1.0, 3: 0.5}, NATS, 2) == [3, 2]
-
-
-def test_a_constant_is_no_better_calibrated_or_correlated():
-    """The mean has a correlation of 0, and a share a calibration error of 0, by definition."""
-    for task, name in ((Regression, "pearson"), (Classification, "calibration_error")):
-        metric = next(one for one in task.metrics.fget(None) if one.name == name)
-        first, worse, better = task.metrics.fget(None)[0], -0.5, 0.0
-        if metric.best == "min":
-            worse, better = 0.5, 0.0
-        results = {
-            "model": {metric.name: {"mean": worse}, first.name: {"mean": 1.0}},
-            "mean": {metric.name: {"mean": better}, first.name: {"mean": 1.0}},
-        }
-        evaluation = types.SimpleNamespace(
-            task=types.SimpleNamespace(metrics=(first, metric)),
-            values=lambda baseline="": {},
-        )
-        assert diagnosis.better_baselines(evaluation, {"results": results}) == []
-
-
-def test_a_group_with_most_of_the_queries_is_named(trained, tmp_path, capsys):
-    """1 / ((40 / 60)^2 + 20 (1 / 60)^2) = 180 / 81 groups; importance needs another group."""
-    copy = shutil.copytree(trained, tmp_path / "run")
-    items = list(workdir.read(copy)[1].items[:2])
-    records = [
-        {"items": items, "group": "big" if 30 <= n < 70 else f"g{n}", "context": {"age": n}}
-        for n in range(90)
-    ]
-    for number, record in enumerate(records):
-        record["split"] = "validation" if number < 5 else "train" if number < 30 else "test"
-    cbert.prepare(records, "unequal", tmp_path / "data")
-    options = {"name": "unequal", "data_dir": tmp_path / "data"}
-    evaluation = cbert.evaluate(copy, **options, feature_importance=True)
-    error = capsys.readouterr().err
-    assert "'big' has 67% of the queries, so that 21 groups say as much as 2.2 equal" in error
-    assert "the group 'big' holds 40 of the 60 examples, so its values cannot be" in error
-    assert "feature_importance" not in evaluation.summary
-    assert evaluation.summary["results"]["model"]["cross_entropy"]["mean"] > 0

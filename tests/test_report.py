@@ -278,32 +278,3 @@ def test_plots_are_files_and_inlined(sweep):
         pixels = image.imread(io.BytesIO(data))[..., :3]
         assert pixels[0, 0] == pytest.approx([1, 1, 1])
         assert (pixels.min(axis=2) < 0.5).mean() > 0.005
-
-
-def test_one_seed_has_no_standard_error_and_says_so(tmp_path):
-    write_run(tmp_path, "none", 0)
-    write_run(tmp_path, "gs", 0, gain=0.4, bayes_optimal=False)
-    data = report_data.load(tmp_path, "test", "none")
-    shown = writers.write(data)
-    assert re.search(
-        r"^gs( +[\d.]+){4} +[-\d.]+ +\d,\d+ +one seed only( +[\d.]+){2}$",
-        shown,
-        re.M,
-    )
-    markdown = (tmp_path / "report" / "report.md").read_text()
-    assert "one seed only" in markdown
-    assert "Nothing is missing: every variant has the same seeds" in markdown
-    assert "It was not measured: evaluate the runs with feature importance, if" in markdown
-    first = {path.name: path.read_bytes() for path in (tmp_path / "report").iterdir()}
-    writers.write(data)
-    assert first == {path.name: path.read_bytes() for path in (tmp_path / "report").iterdir()}
-
-
-def test_a_baseline_that_is_better_is_named_and_an_optimum_is_not(tmp_path):
-    """The gains of popularity and of popularity given the context are -1 and -0.5."""
-    write_run(tmp_path, "none", 0)
-    write_run(tmp_path, "c", 0, gain=-0.7)
-    writers.write(report_data.load(tmp_path, "test", "none"))
-    markdown = (tmp_path / "report" / "report.md").read_text()
-    better = [line for line in markdown.splitlines() if "has a better cross-entropy" in line]
-    assert better == ["popularity given context has a better cross-entropy than c."]

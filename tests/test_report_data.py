@@ -1,55 +1,15 @@
 """The report's statistics and names, computed by hand, and the sweeps that it refuses."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 
 from cbert.errors import UserError
-from cbert.report import report_data, slices, statistics, tables, variants, writers
-from cbert.report.sections import Section
+from cbert.report import report_data, slices, statistics, variants
 from cbert.schema import Schema
-from cbert.tasks import ranking
 from tests.conftest import small
 from tests.report_runs import SCHEMA, TIME, queries, write_run
-
-
-def test_standard_error_over_seeds_by_hand():
-    mean = statistics.over_seeds([1.0, 2.0, 4.0])
-    assert mean.mean == pytest.approx(7 / 3)
-    assert mean.error == pytest.approx(np.sqrt((16 + 1 + 25) / 9 / 2) / np.sqrt(3))
-    assert statistics.over_seeds([1.5]) == statistics.Mean(1.5, None, "seeds", 1)
-
-
-@pytest.mark.parametrize(
-    ("metric", "mean", "p_holm", "p_level_holm", "seeds", "verdict"),
-    [
-        ("cross_entropy", -0.2, 0.01, 1.0, 5, "gs better"),
-        ("cross_entropy", 0.2, 0.05, 1.0, 7, "none better"),
-        ("cross_entropy", -0.2, 0.06, 1.0, 5, "undecided"),
-        ("cross_entropy", -0.2, 0.001, 1.0, 4, "too few seeds for a verdict"),
-        ("cross_entropy", 0.001, 0.5, 0.01, 5, "level"),
-        ("cross_entropy", 0.001, 0.01, 0.01, 5, "level"),
-        ("cross_entropy", 0.001, 0.5, 0.01, 1, "too few seeds for a verdict"),
-        ("recall@5", 0.1, 0.01, np.nan, 5, "gs better"),
-        ("recall@5", -0.1, 0.01, np.nan, 5, "none better"),
-        ("recall@5", 0.0, 1.0, np.nan, 5, "undecided"),
-    ],
-)
-def test_verdicts(metric, mean, p_holm, p_level_holm, seeds, verdict):
-    (metric,) = [one for one in ranking.METRICS if one.name == metric]
-    by_seed = dict.fromkeys(range(seeds), mean)
-    numbers = {"error": 0.1, "freedom": 4.0, "low": -1.0, "high": 1.0, "p": 0.0}
-    one = statistics.Difference(
-        *("none", "gs", metric, by_seed, mean),
-        **numbers,
-        p_level=0.0,
-        p_holm=p_holm,
-        p_level_holm=p_level_holm,
-    )
-    assert one.verdict == verdict
-    assert one.better == (verdict.split()[0] if verdict.endswith("better") else None)
 
 
 def labels(*configs):
@@ -270,32 +230,6 @@ def test_slices_by_hand(tmp_path):
     # The age of twelve examples is missing: 24 queries are too few for a mean.
     assert list(features["age"].queries) == ["20 to 29", "30 to 39", "40 to 49", "50 to 59"]
     assert sum(features["age"].queries.values()) == 2 * (80 - 12)
-
-
-def test_text_is_escaped():
-    text = "<b>a</b> | x_1 & 50% \\ ~^ $#{}\n*[]`\u202eevil"
-    section = Section(text, [text], [text], [tables.Table(text, ("", text), [(text, text)])])
-    page = writers.page(text, [section], {})
-    escaped = "&lt;b&gt;a&lt;/b&gt; | x_1 &amp; 50% \\ ~^ $#{} *[]`\ufffdevil"
-    # Title, heading, section heading, paragraph, point, caption, column name, row name, cell.
-    assert page.count(escaped) == 9
-    assert "<b>" not in page
-    assert "\u202e" not in page
-    assert tables.markdown_text(text) == (
-        r"&lt;b&gt;a&lt;/b&gt; \| x\_1 &amp; 50% \\ \~^ \$\#{} \*\[\]\`" + "\ufffdevil"
-    )
-    # Joiners belong to words.
-    assert tables.clean("\u0645\u06cc\u200c\u062e\u0648") == "\u0645\u06cc\u200c\u062e\u0648"
-    assert tables.latex_text("a_b & 5% \\ ± {$}") == (
-        r"a\_b \& 5\% \textbackslash{} $\pm$ \{\$\}"
-    )
-
-
-@pytest.mark.parametrize("library", ["jinja2", "matplotlib", "pandas", "tabulate"])
-def test_without_a_library_one_line_says_what_to_install(monkeypatch, library):
-    monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(UserError, match=r'pip install "\.\[report\]"'):
-        writers.check_libraries()
 
 
 def test_options_of_other_methods_make_no_variant(tmp_path):

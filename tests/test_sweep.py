@@ -11,92 +11,11 @@ import time
 import pytest
 
 from cbert.errors import UserError
-from cbert.model.parameter_tree import table_1_count
 from cbert.sweep import jobs, launchers, points, states
 from cbert.sweep.running import Sweep
-from cbert.training import config as config_lib
 from cbert.training import loop
-from configs import base, stylist
 from tests.conftest import ROOT, refused, run, small
 from tests.test_stopping import assert_same
-
-
-def names(**given):
-    given = {"sweep": base.sweep(), "methods": [], "seeds": 1, "settings": [], **given}
-    return [point.name for point in points.expand(small(), **given)]
-
-
-def test_names_and_overrides():
-    assert names() == [f"{method}-seed0" for method in ("none", "c", "np", "gs", "gsu")]
-    assert names(methods=["gsu"], seeds=2, settings=["optimizer.learning_rate=3e-4,1e-3"]) == [
-        "gsu-learning_rate=0.0003-seed0",
-        "gsu-learning_rate=0.0003-seed1",
-        "gsu-learning_rate=0.001-seed0",
-        "gsu-learning_rate=0.001-seed1",
-    ]
-    point = points.expand(
-        small(), base.sweep(), ["gs_constant"], 1, ["model.positions=true", "train.steps=7"]
-    )[0]
-    config = point.apply(small())
-    assert config.model.method == "gs"
-    assert config.model.constant_context is True
-    assert config.model.positions is True
-    assert config.train.steps == 7
-    # The runs' commands list their directories between commas.
-    assert names(sweep=[{"train.frozen": "embedding,blocks_0"}]) == [
-        "frozen=embedding+blocks_0-seed0"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (
-            {"methods": ["gus"]},
-            "methods has 'gus'; did you mean gs? It must be some of none, c, np, gs, gsu",
-        ),
-        ({"settings": ["optimizer.rate=1"]}, "no field 'optimizer.rate'; did you mean"),
-        ({"settings": ["train.steps=many"]}, "takes a value of type int, not 'many'"),
-        ({"settings": ["train.steps"]}, "the setting 'train.steps' has no values; write it as"),
-        ({"settings": ["seed=1"]}, "seed cannot be a setting; use the argument seeds"),
-        (
-            {"settings": ["data.name=a,b"]},
-            "data.name cannot be a setting",
-        ),
-        ({"settings": ["train.steps=5", "train.steps=6"]}, "the settings name a field twice"),
-        ({"sweep": [{"model.methd": "gs"}]}, "correct the config's sweep()"),
-        ({"sweep": [{"train.steps": "many"}]}, "correct the config's sweep()"),
-        ({"settings": ["train.steps=5,5"]}, "two runs would be called none-steps=5-seed0"),
-        ({"methods": ["np", "np"]}, "two runs would be called np-seed0"),
-        ({"settings": ["model.heads=3"]}, "not a multiple of model.heads, 3"),
-    ],
-)
-def test_mistakes(given, message):
-    with pytest.raises(UserError, match=re.escape(message)):
-        names(**given)
-
-
-@pytest.mark.soak
-def test_none_is_widened_to_at_least_the_parameters_of_gsu():
-    from cbert.data.synthetic.stylist import schema
-
-    config, catalogue = stylist.get_config(), schema(100, [])
-    config.model.method = "none"
-    wide = points.matched_width(config, catalogue)
-
-    def count(method, width):
-        config.model.update({"method": method, "feed_forward": width})
-        return table_1_count(config_lib.build_model(config, catalogue))
-
-    assert count("none", wide - 1) < count("gsu", 256) == 921856 <= count("none", wide)
-    # Where the sweep sets the sizes, the width is matched at each of them.
-    settings = ["model.dimension=32,64"]
-    swept = points.expand(stylist.get_config(), [], ["none_wide"], 1, settings, catalogue)
-    for point in swept:
-        own = point.apply(stylist.get_config())
-        config.model.dimension = own.model.dimension
-        fields = [own.model.feed_forward - 1, own.model.feed_forward]
-        assert count("none", fields[0]) < count("gsu", 256) <= count("none", fields[1])
 
 
 def sweep_command(data_dir, workdir, *more):

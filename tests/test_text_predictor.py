@@ -1,8 +1,5 @@
 """A predictor of texts: its numbers are the model's, whatever text it is given."""
 
-import dataclasses
-import json
-
 import jax
 import jax.numpy as jnp
 import ml_collections
@@ -11,7 +8,6 @@ import pytest
 
 from cbert.errors import UserError
 from cbert.inference import token_readers
-from cbert.inference.text_checks import TextChecker
 from cbert.inference.text_queries import TextQuery
 from cbert.tasks import create
 from cbert.training import config as config_lib
@@ -209,84 +205,6 @@ def test_embeddings_are_the_last_hidden_states():
     )
     (mean,) = predictor.embed([TEXT], [CONTEXT], pooling="mean")
     assert np.abs(mean - first).max() > 1e-2
-
-
-NASTY = [
-    "",
-    " \t\n",
-    "\x00",
-    "\x00\x1b[31m\u202e\ufeff",
-    "\ud800 red",
-    "x" * 100_000,
-    "a " * 50_000,
-    "[MASK] " * 500,
-    "[PAD] [SEP] [CLS]",
-    "\U0001f468\u200d\U0001f469\u200d\U0001f467 \u0300\u0301 漢字",
-]
-
-
-@pytest.mark.parametrize("task", ["classification", "tagging", "masked_language", "span"])
-def test_nasty_texts_give_a_result_or_one_line(task):
-    predictor = assemble(task)
-    queries = [
-        TextQuery(text, text_b=text_b)
-        for text in NASTY
-        for text_b in (None, *([] if task == "tagging" else ["red [MASK]"]))
-    ]
-    encoded, refusals = [], []
-    for query in queries:
-        try:
-            encoded.append(predictor.check(query))
-        except UserError as error:
-            refusals.append(str(error))
-    results = predictor.predict_checked(encoded)
-    assert len(results) + len(refusals) == len(queries)
-    assert all(json.dumps(result.to_dict()) for result in results)
-    assert results
-    assert all(line.isprintable() for line in refusals)
-    assert any("is empty" in line for line in refusals)
-    assert any("is not valid Unicode" in line for line in refusals)
-
-
-REFUSALS = [
-    ("classification", {"text": None}, "text is missing"),
-    ("classification", {"text": 7}, "text must be a string, not 7"),
-    ("classification", {"text": " "}, "text is empty"),
-    ("classification", {"text": "\u200b\ufffd"}, "text has invisible characters only"),
-    ("classification", {"text": "a", "k": 0}, "k is 0; it must be a whole number from 1"),
-    ("classification", {"text": "a", "context": {"moot": 1}}, "did you mean 'mood'"),
-    ("classification", {"words": ["a"], "text_b": "b"}, "give words or text_b, not both"),
-    ("classification", {"words": "ab"}, "words must be a list of strings"),
-    ("tagging", {"text": "a", "text_b": "b"}, "leave text_b out"),
-    ("tagging", {"words": ["a", ""]}, "a word is empty"),
-    ("tagging", {"words": ["\u200b"]}, "words has invisible characters only"),
-    ("masked_language", {"text": "a"}, r"the text has no \[MASK\]"),
-    ("masked_language", {"text": "a " * 9 + "[MASK] [MASK]"}, "1 of them stand beyond"),
-]
-
-
-@pytest.mark.parametrize(("task", "query", "message"), REFUSALS)
-def test_a_wrong_query_is_refused_before_anything_is_computed(task, query, message):
-    predictor = assemble(task)
-    with pytest.raises(UserError, match=message):
-        predictor.check(TextQuery(**query))
-    with pytest.raises(UserError, match=r"a query is \{'text'.*make it a TextQuery"):
-        predictor.predict_batch([{"text": "a"}])
-
-
-@pytest.mark.parametrize(
-    ("pairs", "text_b", "message"),
-    [("all", None, "trained on pairs of texts; give text_b"), ("none", "b", "leave it out")],
-)
-def test_a_pair_is_asked_for_as_it_was_trained(pairs, text_b, message):
-    schema = assemble("classification").schema
-    target = dataclasses.replace(schema.target, pairs=pairs)
-    checker = TextChecker(dataclasses.replace(schema, target=target), "classification")
-    other = "b" if text_b is None else None
-    assert checker.query(TextQuery("a", text_b=other)).text_b == other
-    with pytest.raises(UserError, match=message):
-        checker.query(TextQuery("a", text_b=text_b))
-    assert checker.query(TextQuery("a", text_b=text_b), predicted=False).text_b == text_b
 
 
 def test_a_model_without_context_is_explained_by_zeros():

@@ -1,0 +1,118 @@
+"""What the cells of a CSV file are taken for, and what is pointed out."""
+
+import pytest
+
+import cbert
+from cbert.data import readers, tables
+from cbert.errors import UserError
+from tests.test_records import read
+
+
+def test_csv_columns_are_mapped(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text(
+        "meal,person,foods,age,zip,tags\n1,p,tea|egg,34,01234,u|v\n2,p,tea,,04321,\n"
+        '3,q,"tea|ham, smoked",5.5,00001,v\n'
+    )
+    columns = tables.Columns(
+        {"items": "foods", "group": "person", "id": "meal"},
+        categorical=("zip",),
+        multi_valued=("tags",),
+    )
+    parsed = read(path, columns=columns)
+    assert [record.items for record in parsed] == [
+        ["tea", "egg"],
+        ["tea"],
+        ["tea", "ham, smoked"],
+    ]
+    assert [record.group for record in parsed] == ["p", "p", "q"]
+    assert parsed[0].context == {"age": 34.0, "zip": "01234", "tags": ["u", "v"]}
+    assert parsed[1].context == {"zip": "04321", "tags": None}
+
+
+def test_codes_with_underscores_are_no_numbers(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text("items,shelf,price\ntea,1_2,1e1\negg,12,-3\n")
+    contexts = [record.context for record in read(path)]
+    assert contexts == [{"shelf": "1_2", "price": 10.0}, {"shelf": "12", "price": -3.0}]
+
+
+def test_a_forgotten_separator_is_pointed_out(tmp_path, capsys):
+    rows = [{"items": [pair], "context": {"day": pair}} for pair in ["a,b", "b,c"] * 30]
+    cbert.prepare(rows, "joined", tmp_path)
+    assert "every example has one item, so that only the" in capsys.readouterr().err
+    cbert.prepare([{"items": row["items"][0].split(",")} for row in rows], "apart", tmp_path)
+    assert "one item" not in capsys.readouterr().err
+
+
+def test_a_word_among_numbers_is_pointed_out(tmp_path, capsys):
+    path = tmp_path / "in.csv"
+    path.write_text("items,age,town\ntea,3,Bonn\negg,NA,Rom\nham,5,Oslo\nrye,5,Kiel\n")
+    assert [record.context["age"] for record in read(path)] == ["3", "NA", "5", "5"]
+    assert capsys.readouterr().err == (
+        f"warning: {path}: column 'age' holds numbers and 'NA', so that it is categorical; "
+        "leave a cell empty where the value is missing\n"
+    )
+
+
+def test_numbers_with_commas_are_pointed_out(tmp_path, capsys):
+    path = tmp_path / "in.csv"
+    path.write_text(
+        'items,price,people,tags\ntea,"1,5","1,200",a\negg,2,,"1,2"\nrye,3,7,"b,c"\n'
+    )
+    contexts = [record.context for record in read(path)]
+    assert [context["price"] for context in contexts] == ["1,5", "2", "3"]
+    warnings = capsys.readouterr().err.splitlines()
+    assert [line.split("such as ")[0] for line in warnings] == [
+        f"warning: {path}: column '{name}' holds numbers with commas, "
+        for name in ("price", "people")
+    ]
+    assert "such as '1,5', so that it is categorical" in warnings[0]
+    list(readers.read(path, columns=tables.Columns(categorical=("price", "people"))))
+    assert not capsys.readouterr().err
+
+
+def test_cells_that_look_like_lists_are_pointed_out(tmp_path, capsys):
+    path = tmp_path / "in.csv"
+    rows = ["tea,a|b,|", "egg,b|c,x|", "ham,a,y", "rye,c|d|a,z", "oat,b|a,w|v"]
+    path.write_text("\n".join(["items,topics,marks", *rows]))
+    assert [record.context["topics"] for record in read(path)][:2] == ["a|b", "b|c"]
+    assert capsys.readouterr().err == (
+        f"warning: {path}: column 'topics' holds '|' within cells, such as 'a|b', and each is "
+        "one value; where these are lists, give multi_valued=topics\n"
+    )
+    list(readers.read(path, columns=tables.Columns(categorical=("topics",))))
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["nan", "-inf", "1e999"])
+def test_what_is_not_finite_is_a_word(tmp_path, capsys, word):
+    path = tmp_path / "in.csv"
+    path.write_text(f"items,age\ntea,3\negg,{word}\n")
+    assert [record.context["age"] for record in read(path)] == ["3", word]
+    assert f"column 'age' holds numbers and '{word}', so that" in capsys.readouterr().err
+
+
+def test_labels_that_look_like_lists_are_pointed_out(tmp_path, capsys):
+    path = tmp_path / "in.csv"
+    path.write_text("text,label\none,a|b\ntwo,b|c\nthree,a\nfour,c|d|a\nfive,b|a\n")
+    assert [record.text.label for record in readers.read(path, "text")][:2] == ["a|b", "b|c"]
+    assert "column 'label' holds '|' within cells, such as 'a|b'" in capsys.readouterr().err
+    lists = readers.read(path, "text", tables.Columns(multi_valued=("label",)))
+    assert [record.text.label for record in lists][:2] == [["a", "b"], ["b", "c"]]
+    assert not capsys.readouterr().err
+
+
+def test_a_row_over_several_lines_is_named_by_its_first(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text('items,note\na,"one\n\ntwo"\n,"three\nfour"\n')
+    with pytest.raises(UserError, match=r"in.csv:5: 'items' is empty"):
+        list(readers.read(path))
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_other_separators_of_cells_are_named(tmp_path, separator):
+    path = tmp_path / "in.csv"
+    path.write_text(f"id{separator}items\n1{separator}tea\n")
+    with pytest.raises(UserError, match=r"in.csv: the header is one cell, .*; separate"):
+        read(path)

@@ -1,0 +1,44 @@
+"""A mean's error over seeds, and what differences are called."""
+
+import numpy as np
+import pytest
+
+from cbert.report import statistics
+from cbert.tasks import ranking
+
+
+def test_standard_error_over_seeds_by_hand():
+    mean = statistics.over_seeds([1.0, 2.0, 4.0])
+    assert mean.mean == pytest.approx(7 / 3)
+    assert mean.error == pytest.approx(np.sqrt((16 + 1 + 25) / 9 / 2) / np.sqrt(3))
+    assert statistics.over_seeds([1.5]) == statistics.Mean(1.5, None, "seeds", 1)
+
+
+@pytest.mark.parametrize(
+    ("metric", "mean", "p_holm", "p_level_holm", "seeds", "verdict"),
+    [
+        ("cross_entropy", -0.2, 0.01, 1.0, 5, "gs better"),
+        ("cross_entropy", 0.2, 0.05, 1.0, 7, "none better"),
+        ("cross_entropy", -0.2, 0.06, 1.0, 5, "undecided"),
+        ("cross_entropy", -0.2, 0.001, 1.0, 4, "too few seeds for a verdict"),
+        ("cross_entropy", 0.001, 0.5, 0.01, 5, "level"),
+        ("cross_entropy", 0.001, 0.01, 0.01, 5, "level"),
+        ("cross_entropy", 0.001, 0.5, 0.01, 1, "too few seeds for a verdict"),
+        ("recall@5", 0.1, 0.01, np.nan, 5, "gs better"),
+        ("recall@5", -0.1, 0.01, np.nan, 5, "none better"),
+        ("recall@5", 0.0, 1.0, np.nan, 5, "undecided"),
+    ],
+)
+def test_verdicts(metric, mean, p_holm, p_level_holm, seeds, verdict):
+    (metric,) = [one for one in ranking.METRICS if one.name == metric]
+    by_seed = dict.fromkeys(range(seeds), mean)
+    numbers = {"error": 0.1, "freedom": 4.0, "low": -1.0, "high": 1.0, "p": 0.0}
+    one = statistics.Difference(
+        *("none", "gs", metric, by_seed, mean),
+        **numbers,
+        p_level=0.0,
+        p_holm=p_holm,
+        p_level_holm=p_level_holm,
+    )
+    assert one.verdict == verdict
+    assert one.better == (verdict.split()[0] if verdict.endswith("better") else None)
