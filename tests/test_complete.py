@@ -105,6 +105,17 @@ def test_a_null_of_parquet_is_an_empty_cell_of_csv(predictor, tmp_path):
     assert missing == {"csv": [[], ["age"]], "parquet": [[], ["age"]]}
 
 
+def test_whole_numbers_as_ids_of_parquet_stay_numbers(predictor, tmp_path):
+    """pandas makes them 8.0 where another is missing."""
+    rows = pandas.DataFrame({"items": [[], [], []], "id": [7, None, 8]})
+    rows.to_parquet(tmp_path / "in.parquet")
+    target = tmp_path / "out.jsonl"
+    query_file.predict(predictor, tmp_path / "in.parquet", target, Query([], k=1))
+    completions = [json.loads(line) for line in target.read_text().splitlines()]
+    assert [completion.get("id") for completion in completions] == [7, None, 8]
+    assert [type(completion.get("id")) for completion in completions[::2]] == [int, int]
+
+
 def test_a_dropped_id_is_in_no_result(predictor, tmp_path):
     source, target = tmp_path / "queries.jsonl", tmp_path / "completions.jsonl"
     source.write_text(lines({"items": [predictor.schema.items[0]], "id": [1]}))

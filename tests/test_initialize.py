@@ -116,23 +116,27 @@ def test_kernels_over_the_whole_context_where_there_is_one_feature(directory, me
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"heads": 1},
-        {"activation": "relu"},
-        {"transform_activation": "relu"},
-        {"value_pooling": "sum"},
-    ],
+    "choice", ["heads 1", "activation relu", "transform_activation relu", "value_pooling sum"]
 )
-def test_parameters_of_another_model_of_the_same_shapes_are_refused(
-    directory, pretrained, change
-):
+def test_another_model_of_the_same_shapes_is_refused(directory, pretrained, choice):
+    name, value = choice.split()
     _, schema = load(directory, "label")
     config = small_text("masked_language", directory)
-    config.model.update(change)
+    config.model[name] = type(config.model[name])(value)
     model = config_lib.build_model(config, schema)
-    with pytest.raises(UserError, match=f"model.{next(iter(change))} is .*, and that of"):
+    with pytest.raises(UserError, match=f"model.{name} is {value}, and that of"):
         from_source(str(pretrained), model, schema)(drawn(model))
+
+
+def test_a_run_that_read_no_context_leaves_the_choice_of_pooling(directory, tmp_path):
+    config = small_text("masked_language", directory, method="none", train__steps=3)
+    loop.train(config, tmp_path / "none")
+    config.model.update({"method": "gs", "value_pooling": "sum"})
+    _, schema = load(directory, "label")
+    model = config_lib.build_model(config, schema)
+    began = steps.flat(from_source(str(tmp_path / "none"), model, schema)(drawn(model)))
+    kernel = "blocks_0/attention/query/kernel"
+    np.testing.assert_array_equal(began[kernel], best_params(tmp_path / "none")[kernel])
 
 
 def test_only_a_fresh_run_reads_them(directory, pretrained, tmp_path, capsys):

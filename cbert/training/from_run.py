@@ -22,7 +22,7 @@ from cbert.training.initial_parameters import CLASSIFIER, in_units, print_use, s
 from cbert.training.named_rows import NamedRows
 
 POSITIONS = ("embedding", "positions")
-TRANSFORM, CONTEXT_ENCODER = "transform", "context_encoder"
+TRANSFORM = "transform"
 
 Path = tuple[str, ...]
 
@@ -50,6 +50,7 @@ class FromRun:
         config, theirs = _read_schema(workdir, schema)
         self._theirs = config_lib.build_model(config, theirs)
         self._known = _read_params(workdir, self._theirs)
+        self._read_context = config_lib.reads_context(config)
         self._changed = _changed(theirs, schema)
         _change_units(self._known, theirs.target, schema.target)
         self._tables: dict[Path, tuple[NamedRows, int]] = {**named_rows.tables(theirs, schema)}
@@ -74,10 +75,9 @@ class FromRun:
     def _check_choices(self, params: Params) -> None:
         """Refuses another model of the same shapes, in which the parameters would mean less."""
         fields = ["heads", "activation", "norm_epsilon"]
-        parts = {path[0] for path in self._known} & params.keys()
-        if TRANSFORM in parts:
+        if TRANSFORM in params and any(path[0] == TRANSFORM for path in self._known):
             fields.append("transform_activation")
-        if CONTEXT_ENCODER in parts:
+        if self._read_context:
             fields.append("value_pooling")
         ours, theirs = self._model.encoder.config, self._theirs.encoder.config
         check_same(fields, ours, theirs, f"that of {self._source}")
