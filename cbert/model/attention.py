@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
 
+from cbert.model import products
 from cbert.model.config import ModelConfig
 from cbert.model.layers import Array, Dropout, dense, kernel_init, uses_fast_kernels
 
@@ -73,7 +74,7 @@ class Attention(nn.Module):
             if rate:
                 exponentials = Dropout(self.config, rate)(exponentials)
             # Dividing what was read, and not the weights, saves a pass over them.
-            read = jnp.einsum("bhql,blhe->bhqe", exponentials.astype(value.dtype), value)
+            read = _read(exponentials.astype(value.dtype), value)
             read = (read / sums[..., None]).astype(value.dtype).swapaxes(1, 2)
         else:
             logits_bias = None if bias is None else bias[None].astype(query.dtype)
@@ -129,7 +130,10 @@ def softmax_parts(
     Returns:
       Its exponentials, `float32 [B, H, P, L]`, and their sums, `float32 [B, H, P]`.
     """
-    logits = jnp.einsum("bqhe,blhe->bhql", query, key, preferred_element_type=jnp.float32)
+    if products.are_fast(query.dtype):
+        logits = products.product(query.swapaxes(1, 2), key.swapaxes(1, 2), True)
+    else:
+        logits = jnp.einsum("bqhe,blhe->bhql", query, key, preferred_element_type=jnp.float32)
     logits = logits * query.shape[-1] ** -0.5
     if bias is not None:
         logits = logits + bias
@@ -137,6 +141,13 @@ def softmax_parts(
     highest = lax.stop_gradient(logits.max(axis=-1, keepdims=True))
     exponentials = jnp.exp(logits - highest)
     return exponentials, exponentials.sum(axis=-1)
+
+
+def _read(weights: Array, value: Array) -> Array:
+    """The sums of values `[B, L, H, E]` by weights `[B, H, P, L]`, `[B, H, P, E]`."""
+    if products.are_fast(value.dtype):
+        return products.product(weights, value.swapaxes(1, 2))
+    return jnp.einsum("bhql,blhe->bhqe", weights, value)
 
 
 class TransposedDense(nn.Module):
@@ -152,7 +163,11 @@ class TransposedDense(nn.Module):
         kernel = self.param("kernel", kernel_init(self.config), shape)
         bias = self.param("bias", nn.initializers.zeros, shape[1:])
         x, kernel, bias = nn.dtypes.promote_dtype(x, kernel, bias, dtype=self.config.dtype)
-        return lax.dot_general(kernel, x, (((0,), (1,)), ((), ()))) + bias[:, None]
+        if products.are_fast(x.dtype):
+            rows = products.product(kernel.T, x, True).astype(x.dtype)
+        else:
+            rows = lax.dot_general(kernel, x, (((0,), (1,)), ((), ())))
+        return rows + bias[:, None]
 
 
 @jax.custom_vjp

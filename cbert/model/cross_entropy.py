@@ -14,6 +14,7 @@ import numpy as np
 import optax
 from jax import lax
 
+from cbert.model import products
 from cbert.model.look_up import look_up
 from cbert.ranks import count_ahead
 
@@ -73,7 +74,9 @@ def all_logits(hidden: Array, table: Array, bias: Array) -> Array:
 
 
 def _products(hidden: Array, table: Array, precision: lax.Precision | None = None) -> Array:
-    """hidden table^T, `[..., V]`."""
+    """hidden table^T, `float32 [..., V]`."""
+    if products.are_fast(hidden.dtype):
+        return products.multiply(hidden, table.astype(hidden.dtype), transposed=True)
     # With table.T, XLA on a CPU would transpose a copy of the table at every call.
     over_width = (((hidden.ndim - 1,), (1,)), ((), ()))
     return lax.dot_general(hidden, table, over_width, precision)
@@ -90,7 +93,7 @@ def cross_entropy(
     """-log softmax(hidden table^T + bias) at the targets.
 
     Args:
-      hidden: `float32 [Q, D]`.
+      hidden: `float32 [Q, D]`, or bfloat16, for products of bfloat16 with float32 sums.
       table: `float32 [V, D]`.
       bias: `float32 [V]`.
       targets: `int32 [Q]`, from 0 to V - 1.
@@ -103,7 +106,8 @@ def cross_entropy(
     own_rows, table = look_up(table, targets)
     own_bias, bias = look_up(bias, targets)
     normaliser = log_normaliser(hidden, table, bias, chunk, whole)
-    return normaliser - (hidden * own_rows).sum(axis=1) - own_bias
+    own = hidden.astype(jnp.float32) * own_rows.astype(hidden.dtype)
+    return normaliser - own.sum(axis=1) - own_bias
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
@@ -135,22 +139,30 @@ def _forward(
 
 def _at_once(hidden: Array, table: Array, bias: Array) -> tuple[Array, Array, tuple]:
     """The same with all logits at once; also what the table's gradient is made from."""
-    products = _products(hidden, table)
-    shift = _shift(products, bias)
-    unnormalised = jnp.exp(products + bias - shift[:, None])
+    logits = _products(hidden, table)
+    shift = _shift(logits, bias)
+    unnormalised = jnp.exp(logits + bias - shift[:, None])
     total = unnormalised.sum(axis=1)
-    expected = unnormalised @ table / total[:, None]
+    unnormalised = unnormalised.astype(hidden.dtype)
+    expected = _sums(unnormalised, table) / total[:, None]
     return shift + jnp.log(total), expected, (unnormalised, total)
 
 
-def _shift(products: Array, bias: Array) -> Array:
+def _sums(weights: Array, rows: Array) -> Array:
+    """The sums of the rows `[K, D]` by each query's weights `[Q, K]`, `float32 [Q, D]`."""
+    if products.are_fast(weights.dtype):
+        return products.multiply(weights, rows.astype(weights.dtype))
+    return weights @ rows
+
+
+def _shift(logits: Array, bias: Array) -> Array:
     """What a query's largest logit does not exceed, and comes near to, `[Q]`."""
     # XLA on a CPU would store the sums of products and bias to find the largest one.
     largest = bias.max()
     return lax.cond(
         largest - bias.min() < SPREAD,
-        lambda: products.max(axis=1) + largest,
-        lambda: (products + bias).max(axis=1),
+        lambda: logits.max(axis=1) + largest,
+        lambda: (logits + bias).max(axis=1),
     )
 
 
@@ -166,10 +178,15 @@ def _in_chunks(hidden: Array, table: Array, bias: Array, size: int) -> tuple[Arr
         unnormalised = jnp.exp(logits - new_max[:, None])
         shrink = jnp.exp(running_max - new_max)
         total = total * shrink + (unnormalised * not_counted).sum(axis=1)
-        expected = expected * shrink[:, None] + unnormalised @ (rows * not_counted[:, None])
+        rows = rows * not_counted[:, None]
+        expected = expected * shrink[:, None] + _sums(unnormalised.astype(hidden.dtype), rows)
         return (new_max, total, expected), None
 
-    first = (jnp.full(len(hidden), -jnp.inf), jnp.zeros(len(hidden)), jnp.zeros_like(hidden))
+    first = (
+        jnp.full(len(hidden), -jnp.inf),
+        jnp.zeros(len(hidden)),
+        jnp.zeros(hidden.shape, jnp.float32),
+    )
     (running_max, total, expected), _ = lax.scan(add, first, _chunks(len(table), size))
     return running_max + jnp.log(total), expected / total[:, None]
 
@@ -178,7 +195,7 @@ def _backward(
     chunk: int, whole: int, residuals: tuple, gradient: Array
 ) -> tuple[Array, Array, Array]:
     hidden, table, bias, normaliser, expected, saved = residuals
-    d_hidden = gradient[:, None] * expected
+    d_hidden = (gradient[:, None] * expected).astype(hidden.dtype)
     if saved is not None:
         unnormalised, total = saved
         return d_hidden, *_of_rows(unnormalised, hidden, gradient / total)
@@ -201,6 +218,12 @@ def _backward(
 
 def _of_rows(probabilities: Array, hidden: Array, scale: Array) -> tuple[Array, Array]:
     """The gradients of rows and of their biases by each query's `scale`."""
+    if products.are_fast(hidden.dtype):
+        # A bias is the row's entry for a hidden entry of one: one pass makes both gradients.
+        ones = jnp.ones((len(hidden), 1))
+        scaled = (jnp.concatenate([hidden, ones], axis=1) * scale[:, None]).astype(hidden.dtype)
+        sums = products.multiply(probabilities.astype(hidden.dtype).T, scaled)
+        return sums[:, :-1], sums[:, -1]
     return probabilities.T @ (hidden * scale[:, None]), scale @ probabilities
 
 

@@ -3,7 +3,6 @@
 Legend: B examples, L positions, D model dimension.
 """
 
-import functools
 import zlib
 from collections.abc import Callable
 
@@ -12,13 +11,20 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from cbert import parallel
+from cbert.model import products
 from cbert.model.config import ModelConfig
 
 Array = jax.Array
 
+
+def gelu(x: Array) -> Array:
+    """The exact GELU, whose steps in between are float32."""
+    return nn.gelu(x.astype(jnp.float32), approximate=False).astype(x.dtype)
+
+
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": nn.relu,
-    "gelu": functools.partial(nn.gelu, approximate=False),
+    "gelu": gelu,
     "linear": lambda x: x,
 }
 # The name under which `FNN` sows its units into the collection `intermediates`.
@@ -53,7 +59,27 @@ def dense(
 ) -> nn.Dense:
     """A dense layer; with `zero` its kernel begins at zero, as its bias does."""
     init = nn.initializers.zeros if zero else kernel_init(config)
-    return nn.Dense(features, bias, dtype=config.dtype, kernel_init=init, name=name)
+    return dense_class(config)(features, bias, dtype=config.dtype, kernel_init=init, name=name)
+
+
+def dense_class(config: ModelConfig) -> type[nn.Dense]:
+    """Flax's dense layer, or the one with the same parameters that is faster here."""
+    fast = uses_fast_kernels(config) and products.are_fast(jnp.dtype(config.dtype))
+    return Bfloat16Dense if fast else nn.Dense
+
+
+class Bfloat16Dense(nn.Dense):
+    """Flax's dense layer by the products of bfloat16 that a CPU has units for."""
+
+    @nn.compact
+    def __call__(self, inputs: Array) -> Array:
+        width, features = inputs.shape[-1], self.features
+        kernel = self.param("kernel", self.kernel_init, (width, features))
+        bias = jnp.zeros(features)
+        if self.use_bias:
+            bias = self.param("bias", self.bias_init, (features,))
+        rows = products.affine(inputs.reshape(-1, width).astype(jnp.bfloat16), kernel, bias)
+        return rows.reshape(*inputs.shape[:-1], features)
 
 
 def norm(

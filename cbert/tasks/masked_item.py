@@ -193,8 +193,8 @@ class MaskedItem(Task):
             )
         elif split:
             losses = item_shards.cross_entropy(vectors, table, bias, targets)
-        elif uses_fast_kernels(self.model.encoder.config):
-            losses = cross_entropy(vectors, table, bias, targets)
+        elif uses_fast_kernels(config := self.model.encoder.config):
+            losses = cross_entropy(vectors.astype(config.dtype), table, bias, targets)
         else:
             losses = plain_cross_entropy(vectors, table, bias, targets)
         total = (losses * weights).sum()

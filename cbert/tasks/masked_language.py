@@ -183,9 +183,11 @@ class MaskedLanguage(TextTask):
         outputs = self.outputs(params, batch, batch["positions"], rngs)
         vectors = outputs.vectors.reshape(-1, outputs.vectors.shape[-1])
         targets, weights = batch["targets"].reshape(-1), batch["weights"].reshape(-1)
-        fast = uses_fast_kernels(self.model.encoder.config)
-        of_tokens = cross_entropy if fast else plain_cross_entropy
-        losses = of_tokens(vectors, outputs.table, outputs.bias, targets)
+        table, bias = outputs.table, outputs.bias
+        if uses_fast_kernels(config := self.model.encoder.config):
+            losses = cross_entropy(vectors.astype(config.dtype), table, bias, targets)
+        else:
+            losses = plain_cross_entropy(vectors, table, bias, targets)
         total = (losses * weights).sum()
         metrics = {"loss": (total, weights.sum())}
         loss = total / batch["divisor"]

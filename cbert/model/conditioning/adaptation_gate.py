@@ -12,7 +12,7 @@ from flax import linen as nn
 from cbert.config import field
 from cbert.model.conditioning.method import GATES, Method, Sizes
 from cbert.model.context import Context
-from cbert.model.layers import Array, Dropout, dense, kernel_init
+from cbert.model.layers import Array, Dropout, dense, dense_class, kernel_init
 
 EARLY, LATE = "early", "late"
 EPSILON = 1e-6  # Keeps norms, and their gradients, from a division by zero.
@@ -54,7 +54,7 @@ class AdaptationGate(Method):
         config, size = self.config, self.config.dimension
         self.gate_x = dense(config, size, bias=False)
         ones = nn.initializers.ones
-        self.gate_context = nn.Dense(
+        self.gate_context = dense_class(config)(
             size, dtype=config.dtype, kernel_init=kernel_init(config), bias_init=ones
         )
         self.value = dense(config, size, bias=False, zero=config.start_as_plain)

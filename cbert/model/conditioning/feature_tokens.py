@@ -9,7 +9,7 @@ from flax import linen as nn
 from cbert.model.conditioning.method import Sizes
 from cbert.model.config import ModelConfig
 from cbert.model.context import Context
-from cbert.model.layers import Array, embedding_init
+from cbert.model.layers import Array, dense_class, embedding_init
 
 
 class FeatureTokens(nn.Module):
@@ -28,9 +28,9 @@ class FeatureTokens(nn.Module):
         A missing feature has a token, too: that of its embedding of "missing".
         """
         size, dtype = self.config.dimension, self.config.dtype
-        init = embedding_init(self.config, size)
+        init, cls = embedding_init(self.config, size), dense_class(self.config)
         tokens = [
-            nn.Dense(size, dtype=dtype, kernel_init=init, name=f"feature_{name}")(embedded)
+            cls(size, dtype=dtype, kernel_init=init, name=f"feature_{name}")(embedded)
             for name, embedded in context.features.items()
         ]
         return jnp.stack(tokens, axis=1), jnp.stack([*context.observed.values()], axis=1)

@@ -10,7 +10,7 @@ from flax import linen as nn
 from cbert.config import field
 from cbert.model.conditioning.method import FEED_FORWARD, Method, Sizes
 from cbert.model.context import Context
-from cbert.model.layers import ACTIVATIONS, FNN, Array, dense
+from cbert.model.layers import ACTIVATIONS, FNN, Array, dense, dense_class
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Injector(Method):
 
     def _dense(self, width: int, bias: bool = False) -> nn.Dense:
         """Keeps the size of its input at any `model.initializer`: several stand in a row."""
-        return nn.Dense(width, bias, dtype=self.config.dtype)
+        return dense_class(self.config)(width, bias, dtype=self.config.dtype)
 
     def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, Any]:
         return x, mask, self.state(context.vector)

@@ -1,0 +1,115 @@
+"""Products of bfloat16 with float32 sums, and what is made of them."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cbert.model import products
+from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy
+from cbert.model.layers import gelu
+
+
+def rounded(*shape, seed=0):
+    """Random numbers that bfloat16 holds exactly, as float64."""
+    drawn = np.random.default_rng(seed).normal(size=shape)
+    return np.asarray(jnp.asarray(drawn, jnp.bfloat16), np.float64)
+
+
+def of_bfloat16(*arrays):
+    return [jnp.asarray(array, jnp.bfloat16) for array in arrays]
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("leading", [(), (2, 3)])
+def test_sums_and_gradients_are_those_of_float64(leading, transposed):
+    """The sums of 300 products keep float32's digits; a gradient is rounded once, by 2^-9."""
+    x, weights = rounded(*leading, 5, 300), rounded(*leading, 5, 7, seed=1)
+    y = rounded(*leading, *((7, 300) if transposed else (300, 7)), seed=2)
+
+    def total(one, other):
+        return (products.product(one, other, transposed) * weights).sum()
+
+    inputs = of_bfloat16(x, y)
+    other = y.swapaxes(-1, -2) if transposed else y
+    result = products.product(*inputs, transposed)
+    assert result.dtype == jnp.float32
+    np.testing.assert_allclose(result, x @ other, rtol=1e-5, atol=1e-5)
+    d_x, d_y = jax.jit(jax.grad(total, (0, 1)))(*inputs)
+    np.testing.assert_allclose(
+        d_x.astype(float), weights @ other.swapaxes(-1, -2), rtol=2**-8, atol=1e-5
+    )
+    expected = x.swapaxes(-1, -2) @ weights
+    expected = expected.swapaxes(-1, -2) if transposed else expected
+    np.testing.assert_allclose(d_y.astype(float), expected, rtol=2**-8, atol=1e-5)
+
+
+def test_vmap_gives_each_its_own():
+    x, y = of_bfloat16(rounded(3, 4, 6), rounded(3, 6, 2, seed=1))
+    together = jax.vmap(products.product)(x, y)
+    for one, a, b in zip(together, x, y, strict=True):
+        np.testing.assert_array_equal(one, products.product(a, b))
+
+
+def test_the_gradient_of_a_kernel_is_not_rounded():
+    x, weights = rounded(40, 6), rounded(40, 8, seed=1)
+    kernel, bias = rounded(6, 8, seed=2) + 2**-12, rounded(8, seed=3)
+
+    def total(of_kernel, of_bias):
+        y = products.affine(jnp.asarray(x, jnp.bfloat16), of_kernel, of_bias)
+        return (y.astype(jnp.float32) * weights).sum()
+
+    d_kernel, d_bias = jax.grad(total, (0, 1))(jnp.asarray(kernel), jnp.asarray(bias))
+    np.testing.assert_allclose(d_kernel, x.T @ weights, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(d_bias, weights.sum(axis=0), rtol=1e-5, atol=1e-5)
+    assert (d_kernel != d_kernel.astype(jnp.bfloat16)).any()
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="layouts are chosen for a CPU")
+def test_all_matrices_are_stored_by_rows():
+    """XLA takes a CPU's products of bfloat16 for these alone, where it stores no other form."""
+
+    def total(x, kernel, bias, y):
+        hidden = products.affine(x, kernel, bias)
+        return products.product(hidden, y, True).sum() + products.product(hidden.T, x).sum()
+
+    arrays = jnp.zeros((32, 16), jnp.bfloat16), jnp.zeros((16, 8)), jnp.zeros(8)
+    arrays = *arrays, jnp.zeros((24, 8), jnp.bfloat16)
+    compiled = jax.jit(jax.grad(total, (0, 1, 2, 3))).lower(*arrays).compile().as_text()
+    stored = dict(re.findall(r"(%\S+) = (?:bf16|f32)\[\d+,\d+\]\{(\S+)\}", compiled))
+    dots = re.findall(r"dot\((%\S+), (%\S+)\), lhs_contracting_dims=\{(\d)\}", compiled)
+    assert len(dots) >= 7
+    for left, right, contracted in dots:
+        assert (stored.get(left), stored.get(right), contracted) == ("1,0", "1,0", "1")
+
+
+@pytest.mark.parametrize("whole", [2**26, 0])
+def test_the_loss_of_rounded_vectors_is_that_of_the_plain_form(whole):
+    """With vectors and table rounded alike, the losses agree to float32 where no exponential
+    was rounded, and the gradients to bfloat16's eight digits."""
+    hidden, table = rounded(20, 16), rounded(50, 16, seed=1)
+    bias, targets = rounded(50, seed=2), np.arange(20)
+
+    def total(function, *options):
+        return lambda h, t, b: function(h, t, b, targets, *options).sum()
+
+    arrays = [jnp.asarray(array, jnp.float32) for array in (hidden, table, bias)]
+    exact, expected = jax.value_and_grad(total(plain_cross_entropy), (0, 1, 2))(*arrays)
+    arrays[0] = arrays[0].astype(jnp.bfloat16)
+    loss = jax.value_and_grad(total(cross_entropy, 7, whole), (0, 1, 2))
+    result, gradients = loss(*arrays)
+    np.testing.assert_allclose(result, exact, rtol=1e-6)
+    assert [str(one.dtype) for one in gradients] == ["bfloat16", "float32", "float32"]
+    for one, other in zip(gradients, expected, strict=True):
+        scale = np.abs(other).max()
+        np.testing.assert_allclose(one.astype(float), other, atol=2**-8 * scale)
+
+
+def test_gelu_of_bfloat16_is_rounded_once():
+    """In bfloat16 throughout, 1 / sqrt(2) alone would be off by one part in a thousand."""
+    x = jnp.linspace(-4, 4, 801).astype(jnp.bfloat16)
+    exact = jax.nn.gelu(x.astype(jnp.float32), approximate=False)
+    np.testing.assert_array_equal(gelu(x), exact.astype(jnp.bfloat16))
+    assert (jax.nn.gelu(x, approximate=False) != gelu(x)).mean() > 0.1
