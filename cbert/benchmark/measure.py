@@ -154,13 +154,14 @@ class EvaluationRounds:
 class MatmulPeak:
     """Rounds of one large matrix product, the fastest work that the machine can do.
 
-    Like the model's, its float32 products have the precision of `jax_default_matmul_precision`.
+    Like the model's, its float32 products have the precision of `jax_default_matmul_precision`,
+    and its products of bfloat16 have float32 sums.
     """
 
     def __init__(self, dtype: str = "float32") -> None:
         # The square of this matrix is the matrix itself.
         self._matrix = jnp.full((_SIZE, _SIZE), 1 / _SIZE, dtype)
-        self._product = jax.jit(jnp.dot)
+        self._product = jax.jit(_product)
         self._repeats = 4 if jax.default_backend() == "cpu" else 256
         self.operations, self.timing = 2.0 * _SIZE**3 * self._repeats, Timing()
         self.round()
@@ -180,6 +181,10 @@ class MatmulPeak:
     def rates(self) -> np.ndarray:
         """The operations a second of each round."""
         return self.operations / np.array(self.timing.seconds)
+
+
+def _product(x: jax.Array, y: jax.Array) -> jax.Array:
+    return jnp.dot(x, y, preferred_element_type=jnp.float32).astype(x.dtype)
 
 
 def peak_memory_mb() -> float:

@@ -219,11 +219,10 @@ def _backward(
 def _of_rows(probabilities: Array, hidden: Array, scale: Array) -> tuple[Array, Array]:
     """The gradients of rows and of their biases by each query's `scale`."""
     if products.are_fast(hidden.dtype):
-        # A bias is the row's entry for a hidden entry of one: one pass makes both gradients.
-        ones = jnp.ones((len(hidden), 1))
-        scaled = (jnp.concatenate([hidden, ones], axis=1) * scale[:, None]).astype(hidden.dtype)
-        sums = products.multiply(probabilities.astype(hidden.dtype).T, scaled)
-        return sums[:, :-1], sums[:, -1]
+        probabilities = probabilities.astype(hidden.dtype)
+        scaled = (hidden * scale[:, None]).astype(hidden.dtype)
+        of_biases = products.sum_rows(scale.astype(hidden.dtype), probabilities)
+        return products.multiply(probabilities.T, scaled), of_biases
     return probabilities.T @ (hidden * scale[:, None]), scale @ probabilities
 
 
