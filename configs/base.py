@@ -1,6 +1,6 @@
 """The defaults, for any method on any prepared data set.
 
-    python -m experiments.train --config=configs/base.py:gsu --config.data.name=NAME \\
+    python -m experiments.train --config=configs/base.py:gs --config.data.name=NAME \\
       --workdir=DIR
 
 The configs beside this one say what each data set overrides and what was measured with it:
@@ -16,7 +16,7 @@ from cbert.model import conditioning
 from cbert.training import config as config_lib
 
 
-def get_config(method: str = "gsu") -> ml_collections.ConfigDict:
+def get_config(method: str = "gs") -> ml_collections.ConfigDict:
     """The defaults, the same for every method."""
     if method in tasks.TASKS:
         raise UserError(

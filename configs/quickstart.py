@@ -12,7 +12,7 @@ import ml_collections
 from configs import base
 
 
-def get_config(method: str = "gsu") -> ml_collections.ConfigDict:
+def get_config(method: str = "gs") -> ml_collections.ConfigDict:
     config = base.get_config(method)
     config.data.name = "stylist_quickstart"
     config.model.update(

@@ -1,8 +1,8 @@
 """Completes a set or a sequence, or a file of them, with a trained model.
 
-python -m experiments.complete --workdir=runs/meals-gsu --items='["Coffee, brewed", "Bagel"]' \\
+python -m experiments.complete --workdir=runs/meals-gs --items='["Coffee, brewed", "Bagel"]' \\
   --context='{"occasion": "breakfast", "age": 34}' --k=5
-python -m experiments.complete --workdir=runs/meals-gsu --input=queries.jsonl \\
+python -m experiments.complete --workdir=runs/meals-gs --input=queries.jsonl \\
   --output=completions.jsonl
 """
 

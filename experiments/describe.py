@@ -1,6 +1,6 @@
 """Prints a model's parameters by module, and the count of the paper's Table 1.
 
-    python -m experiments.describe --config=configs/meals.py:gsu
+    python -m experiments.describe --config=configs/meals.py:gs
     python -m experiments.describe --config=configs/stylist.py --articles=30000 --methods=all
     python -m experiments.describe --fields > docs/config.md
 

@@ -1,7 +1,7 @@
 """Evaluates checkpoints on prepared data; several runs make one table with paired differences.
 
-python -m experiments.evaluate --workdir=runs/meals-gsu --by=occasion --feature_importance
-python -m experiments.evaluate --workdir=runs/meals-none,runs/meals-gsu
+python -m experiments.evaluate --workdir=runs/meals-gs --by=occasion --feature_importance
+python -m experiments.evaluate --workdir=runs/meals-none,runs/meals-gs
 """
 
 from collections.abc import Sequence

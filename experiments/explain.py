@@ -2,7 +2,7 @@
 
     python -m experiments.explain --workdir=runs/meals-cross --what=attention --split=test
     python -m experiments.explain --workdir=runs/meals-gate --what=gates --examples=200
-    python -m experiments.explain --workdir=runs/meals-gsu --what=state
+    python -m experiments.explain --workdir=runs/meals-gs --what=state
     python -m experiments.explain --workdir=runs/meals-cross --items='["Bagel", null]' \\
       --context='{"occasion": "breakfast"}'
 """

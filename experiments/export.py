@@ -1,7 +1,7 @@
 """Exports a trained model, with its schema and a card, to run without its code or without JAX.
 
-python -m experiments.export --workdir=runs/gsu --output=exported/gsu
-python -m experiments.export --workdir=runs/gsu --output=exported/gsu-onnx --format=onnx
+python -m experiments.export --workdir=runs/gs --output=exported/gs
+python -m experiments.export --workdir=runs/gs --output=exported/gs-onnx --format=onnx
 python -m experiments.export --workdir=runs/plain --output=exported/plain --format=hf
 
 ONNX needs the optional extra: pip install ".[onnx]".

@@ -1,7 +1,7 @@
 """Serves a run's model over HTTP, with a page to try it on.
 
-python -m experiments.serve --workdir=runs/gsu
-python -m experiments.serve --workdir=runs/gsu --compare=runs/none --port=8001
+python -m experiments.serve --workdir=runs/gs
+python -m experiments.serve --workdir=runs/gs --compare=runs/none --port=8001
 """
 
 from absl import flags

@@ -1,7 +1,7 @@
 """Trains a model, or goes on training it: run the same command again.
 
-python -m experiments.train --config=configs/meals.py:gsu --workdir=runs/meals-gsu
-python -m experiments.train --config=configs/meals.py:gsu --seeds=0,1 --workdir=runs/0,runs/1
+python -m experiments.train --config=configs/meals.py:gs --workdir=runs/meals-gs
+python -m experiments.train --config=configs/meals.py:gs --seeds=0,1 --workdir=runs/0,runs/1
 """
 
 import pathlib

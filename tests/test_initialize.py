@@ -128,6 +128,30 @@ def test_another_model_of_the_same_shapes_is_refused(directory, pretrained, choi
         from_source(str(pretrained), model, schema)(drawn(model))
 
 
+@pytest.mark.parametrize(
+    ("theirs", "ours", "taken"), [("c", "late_concat", False), ("gs", "gsu", True)]
+)
+def test_a_methods_parameters_are_those_of_methods_that_extend_it(
+    directory, tmp_path, theirs, ours, taken
+):
+    """c and late_concat have matrices of one name and shape in different places."""
+    config = small_text("masked_language", directory, method=theirs, train__steps=3)
+    loop.train(config, tmp_path / theirs)
+    config.model.method = ours
+    _, schema = load(directory, "label")
+    model = config_lib.build_model(config, schema)
+    params = drawn(model)
+    began = steps.flat(from_source(str(tmp_path / theirs), model, schema)(params))
+    fresh, known = steps.flat(params), best_params(tmp_path / theirs)
+    own = [name for name in began if "conditioning/" in name]
+    same = [name for name in own if name in known and known[name].shape == fresh[name].shape]
+    assert len(same) >= 2
+    for name, values in began.items():
+        is_known = name in known and (taken or name not in own)
+        expected = known[name] if is_known else fresh[name]
+        np.testing.assert_array_equal(values, expected, err_msg=name)
+
+
 def test_a_run_that_read_no_context_leaves_the_choice_of_pooling(directory, tmp_path):
     config = small_text("masked_language", directory, method="none", train__steps=3)
     loop.train(config, tmp_path / "none")

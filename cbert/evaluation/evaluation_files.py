@@ -4,6 +4,7 @@ Legend: M examples.
 """
 
 import json
+import math
 import pathlib
 from typing import Any
 
@@ -87,9 +88,19 @@ def _known_importance(path: pathlib.Path, result: dict[str, Any]) -> dict[str, A
         return {}
     name, results = "feature_importance", known.get("results")
     measured = results.get(MODEL) if isinstance(results, dict) else None
-    if name not in known or measured != result["results"][MODEL]:
+    if name not in known or not _agree(measured, result["results"][MODEL]):
         return {}
     return {name: known[name]}
+
+
+def _agree(measured: Any, own: Any) -> bool:
+    """Whether two results are of one model; another processor rounds differently."""
+    if isinstance(measured, dict) and isinstance(own, dict):
+        same = measured.keys() == own.keys()
+        return same and all(_agree(measured[name], own[name]) for name in own)
+    if isinstance(measured, float) and isinstance(own, float):
+        return math.isclose(measured, own, rel_tol=1e-3)
+    return measured == own
 
 
 def columns(evaluation: Evaluation) -> dict[str, Any]:

@@ -96,7 +96,8 @@ class Train:
     init_from: str = field(
         "",
         "parameters to begin with, matched by name and shape, and items and values of features "
-        "by name: a run's work directory, or `hf:` and the folder of a pretrained BERT",
+        "by name: a run's work directory, or `hf:` and the folder of a pretrained BERT; those "
+        "of a method are taken by the same method, or one that extends it",
     )
     item_embeddings: str = field(
         "",

@@ -11,6 +11,7 @@ from flax import traverse_util
 
 from cbert.errors import UserError
 from cbert.model import parameter_tree
+from cbert.model.conditioning.method import Method
 from cbert.model.config import check_same
 from cbert.model.parameter_tree import Model, Params
 from cbert.schema import TEXT, Feature, Schema, Target
@@ -22,7 +23,7 @@ from cbert.training.initial_parameters import CLASSIFIER, in_units, print_use, s
 from cbert.training.named_rows import NamedRows
 
 POSITIONS = ("embedding", "positions")
-TRANSFORM = "transform"
+TRANSFORM, CONDITIONING = "transform", "conditioning"
 
 Path = tuple[str, ...]
 
@@ -31,7 +32,8 @@ class FromRun:
     """Puts the best parameters of another run in place of fresh ones.
 
     They are matched by path and shape, and the rows of items and of a feature's values by name.
-    What the other run does not know begins anew.
+    What the other run does not know begins anew, and so do the parameters of a conditioning
+    method where the other run's method is another one, unless one of them extends the other.
     """
 
     def __init__(self, source: str, model: Model, schema: Schema) -> None:
@@ -50,6 +52,10 @@ class FromRun:
         config, theirs = _read_schema(workdir, schema)
         self._theirs = config_lib.build_model(config, theirs)
         self._known = _read_params(workdir, self._theirs)
+        if not _related(model.encoder.method, self._theirs.encoder.method):
+            # The parameters of two methods may be of the same shapes and mean something else.
+            known = self._known.items()
+            self._known = {path: leaf for path, leaf in known if CONDITIONING not in path}
         self._read_context = config_lib.reads_context(config)
         self._changed = _changed(theirs, schema)
         _change_units(self._known, theirs.target, schema.target)
@@ -81,6 +87,11 @@ class FromRun:
             fields.append("value_pooling")
         ours, theirs = self._model.encoder.config, self._theirs.encoder.config
         check_same(fields, ours, theirs, f"that of {self._source}")
+
+
+def _related(one: type[Method], other: type[Method]) -> bool:
+    """Whether one method extends the other, as gsu does gs."""
+    return issubclass(one, other) or issubclass(other, one)
 
 
 def _read_schema(
