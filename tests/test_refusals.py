@@ -105,6 +105,12 @@ def test_data_that_make_no_schema(tmp_path):
     both = refusal(other_features(shop="x", place=None))
     assert "'shop' is always 'x' in training; 'place' is missing in all" in both
     assert both.strip().endswith("; give drop=shop,place")
+    # All of a long list does not fit into a line: what can be copied is whole.
+    many = refusal(other_features(**{f"feature {n} of many": "x" for n in range(40)}))
+    assert "; and 37 more; give drop=feature 0 of many,feature 1 of many," in many
+    assert many.strip().endswith(
+        "feature 9 of many, and run again for those that do not fit here"
+    )
     assert "no value that occurs 20 times" in refusal(other_features(), "--value_min_count=20")
     assert "the validation split is empty" in refusal(
         [{**row, "group": "one"} for row in other_features()]

@@ -4,12 +4,14 @@ import collections
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from cbert.data.records import Record
 from cbert.errors import UserError, printable, shown
 from cbert.schema import KINDS, SET, Feature, Schema, recognise, schema_file
 from cbert.schema.feature import Accumulator
 
-MOST_NAMED = 5  # So many useless features are named with the reason.
+MOST_SHOWN = 180  # Characters of a list of useless features, which is part of one line.
 
 
 class FeatureAccumulator:
@@ -71,14 +73,23 @@ class FeatureAccumulator:
 
     def _check_useful(self) -> None:
         """Raises `UserError` that names all features which say nothing about an example."""
-        useless = {name: self._columns[name].useless(self._examples) for name in self._names}
-        found = [f"{shown(name)} is {reason}" for name, reason in useless.items() if reason]
-        if found:
-            names = printable(",".join(name for name, reason in useless.items() if reason))
-            more = f"; and {len(found) - MOST_NAMED} more" * (len(found) > MOST_NAMED)
-            raise UserError(
-                f"context feature {'; '.join(found[:MOST_NAMED])}{more}; give drop={names}"
-            )
+        reasons = {name: self._columns[name].useless(self._examples) for name in self._names}
+        useless = {name: reason for name, reason in reasons.items() if reason}
+        if not useless:
+            return
+        found = _that_fit([f"{shown(name)} is {useless[name]}" for name in useless], "; ")
+        names = _that_fit([printable(name) for name in useless], ",")
+        more = f"; and {len(useless) - len(found)} more" * (len(found) < len(useless))
+        again = ", and run again for those that do not fit here" * (len(names) < len(useless))
+        raise UserError(
+            f"context feature {'; '.join(found)}{more}; give drop={','.join(names)}{again}"
+        )
+
+
+def _that_fit(texts: list[str], joiner: str) -> list[str]:
+    """The first texts, at least one, that have at most MOST_SHOWN characters when joined."""
+    ends = np.cumsum([len(joiner) + len(text) for text in texts]) - len(joiner)
+    return texts[: max(1, int((ends <= MOST_SHOWN).sum()))]
 
 
 class SchemaAccumulator:
