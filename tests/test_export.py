@@ -1,5 +1,6 @@
 """Exported models give the same numbers without the model's code; their files are checked."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -25,7 +26,7 @@ from cbert.inference.queries import Query
 from cbert.model import parameter_tree
 from cbert.model.conditioning import NAMES
 from tests.conftest import ROOT, some
-from tests.models import batch, build
+from tests.models import SMALL, batch, build, made
 
 # This script runs where the model's code cannot be imported.
 WITHOUT_THE_MODEL = """
@@ -114,6 +115,27 @@ def test_every_method_takes_rows_that_are_a_symbol(method, schema, train_split):
         model.apply, {"params": parameter_tree.shapes(model)}, *arguments
     )
     assert vectors.shape == (rows, 1, 16)
+
+
+def test_a_model_of_bfloat16_is_exported_without_layouts(schema, train_split):
+    """Its products on a CPU have constraints that a file may not hold."""
+    model, params = made(
+        schema, "gs", dataclasses.replace(SMALL, dtype="bfloat16", kernels="fast")
+    )
+    codes, context = batch(train_split)
+    arguments = params, codes, context, codes[:, :1] * 0
+
+    def vectors(params, *inputs):
+        return model.apply({"params": params}, *inputs)[0]
+
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arguments)
+    read = jax.export.deserialize(bytearray(exported_functions.exported(vectors, *shapes)))
+    here = jax.jit(vectors).lower(*arguments).as_text()
+    assert "LayoutConstraint" in here
+    assert "LayoutConstraint" not in read.mlir_module()
+    own = np.asarray(jax.jit(vectors)(*arguments))
+    # Both round to eight bits after every layer, in another order.
+    np.testing.assert_allclose(read.call(*arguments), own, atol=0.05 * np.abs(own).max())
 
 
 def test_an_older_card_says_by_its_config_whether_the_context_is_read(exported, tmp_path):

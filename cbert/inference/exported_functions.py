@@ -22,7 +22,13 @@ def file_name(function: str, length: int | None = None) -> str:
 
 def exported(function: Callable, *shapes: Any) -> bytes:
     """A function as StableHLO, for arguments of these shapes."""
-    program = jax.export.export(jax.jit(function), platforms=PLATFORMS)(*shapes)
+    from cbert.model import products  # What reads exported files needs no model's code.
+
+    def traced(*arguments: Any) -> Any:  # JAX keeps what it traced of `function` elsewhere.
+        return function(*arguments)
+
+    with products.left_to_library():
+        program = jax.export.export(jax.jit(traced), platforms=PLATFORMS)(*shapes)
     return bytes(program.serialize())
 
 

@@ -7,7 +7,10 @@ slowly. So the backward pass transposes what it needs transposed.
 Legend: M, K, N rows and columns of matrices.
 """
 
+import contextlib
+import contextvars
 import functools
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +22,24 @@ from cbert import parallel
 Array = jax.Array
 
 
+_LEFT_TO_LIBRARY = contextvars.ContextVar("_LEFT_TO_LIBRARY", default=False)
+
+
 def are_fast(dtype: jnp.dtype) -> bool:
     """Returns whether products of this type should be made here, and not by the library."""
+    if _LEFT_TO_LIBRARY.get():
+        return False
     return dtype == jnp.bfloat16 and parallel.platform() == "cpu"
+
+
+@contextlib.contextmanager
+def left_to_library() -> Iterator[None]:
+    """What is traced inside has no constraints on layouts, which a file may not hold."""
+    token = _LEFT_TO_LIBRARY.set(True)
+    try:
+        yield
+    finally:
+        _LEFT_TO_LIBRARY.reset(token)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
