@@ -27,17 +27,19 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def test_freed_memory_stays_with_the_process():
-    def faults(how):
-        done = subprocess.run(
-            [sys.executable, "-c", FAULTS, how], cwd=ROOT, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        return int(done.stdout)
+def faults(program, argument):
+    """The page faults that a program counts, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, argument], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
 
+
+def test_freed_memory_stays_with_the_process():
     # At least ten faults a buffer even in huge pages of 2 MiB; none where it is kept.
-    assert faults("given back") >= 10 * 10
-    assert faults("kept") < 10
+    assert faults(FAULTS, "given back") >= 10 * 10
+    assert faults(FAULTS, "kept") < 10
 
 
 STEPS = """
@@ -63,17 +65,9 @@ print(sorted(faults)[7])
 
 def test_a_command_takes_no_new_pages_at_a_step():
     """A thread of XLA takes 100 MB a step; in an arena of its own it would give them back."""
-
-    def faults(package):
-        done = subprocess.run(
-            [sys.executable, "-c", STEPS, package], cwd=ROOT, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        return int(done.stdout)
-
     # Where memory is kept, its parts are still laid out anew at a few steps of a process.
-    assert faults("cbert") >= 100
-    assert faults("experiments.command") < 50
+    assert faults(STEPS, "cbert") >= 100
+    assert faults(STEPS, "experiments.command") < 50
 
 
 PROGRAM = """
