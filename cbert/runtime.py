@@ -12,7 +12,7 @@ _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
 def set_up() -> None:
     """Sets up the process; call it once, before anything else is imported."""
     keep_memory()
-    _keep_programs()
+    keep_programs()
 
 
 def keep_memory() -> None:
@@ -32,7 +32,7 @@ def keep_memory() -> None:
         library.mallopt(_ARENA_MAX, 1)
 
 
-def _keep_programs() -> None:
+def keep_programs() -> None:
     """Turns on JAX's persistent compilation cache, unless the user has set it."""
     import jax  # It starts threads.
 

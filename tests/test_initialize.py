@@ -1,4 +1,4 @@
-"""Runs that begin with other parameters, and parts that are not trained."""
+"""Runs that begin with other parameters."""
 
 import dataclasses
 import json
@@ -17,7 +17,6 @@ from cbert.schema import schema_file
 from cbert.tasks import create
 from cbert.training import config as config_lib
 from cbert.training import loop
-from cbert.training import run as run_lib
 from cbert.training.from_hugging_face import _with_labels_of
 from cbert.training.from_run import _context_kernels
 from cbert.training.initialize import from_source
@@ -226,26 +225,6 @@ def test_a_classifier_is_taken_by_the_names_of_its_labels(directory):
         assert left.unused[-2:] == ("classifier/kernel", "classifier/bias")
 
 
-@pytest.mark.parametrize("kernels", ["fast", "plain"])
-def test_frozen_parts_stay_and_others_move(directory, kernels):
-    _, schema = load(directory, "label")
-    config = small_text("classification", directory, model__kernels=kernels)
-    config.train.frozen = "embedding, blocks_0"
-    before = steps.flat(run_lib.set_up(config, schema).state.params)
-    state, _ = steps.steps(config, schema, 3)
-    after = steps.flat(state.params)
-    for name, values in after.items():
-        frozen = name.split("/")[0] in ("embedding", "blocks_0")
-        assert np.array_equal(values, before[name]) == frozen, name
-
-
-def test_frozen_names_must_exist(directory):
-    _, schema = load(directory, "label")
-    config = small_text("classification", directory, train__frozen="embeding")
-    with pytest.raises(UserError, match="names 'embeding'; the model's parts are blocks_0"):
-        run_lib.set_up(config, schema)
-
-
 @pytest.mark.soak
 def test_a_pretrained_bert_with_a_context_begins_as_itself(tmp_path):
     """A folder of `transformers` through the config, the real loop, and two methods."""
@@ -293,30 +272,3 @@ def test_a_pretrained_bert_with_a_context_begins_as_itself(tmp_path):
     (folder / "vocab.txt").write_text("\n".join([*tokens[:-1], "other"]) + "\n")
     with pytest.raises(UserError, match="the data have another vocabulary than"):
         loop.train(config, tmp_path / "another")
-
-
-def test_rates_of_layers_and_of_the_context_by_hand(directory):
-    """The first update of AdamW is the learning rate times a sign, so factors show in it."""
-    _, schema = load(directory, "label")
-    config = small_text("classification", directory, model__layers=2)
-    config.optimizer.update({"weight_decay": 0.0, "clip_norm": 0.0})
-    plain_run = run_lib.set_up(config, schema)
-    before = steps.flat(plain_run.state.params)
-    plain_run.advance(0)
-    config.optimizer.update({"layer_decay": 0.5, "context_rate": 3.0})
-    own_run = run_lib.set_up(config, schema)
-    own_run.advance(0)
-    plain, own = (steps.flat(run.state.params) for run in (plain_run, own_run))
-    factors = {
-        "embedding": 0.125,
-        "blocks_0": 0.25,
-        "blocks_1": 0.5,
-        "conditioning": 3.0,
-        "context_encoder": 3.0,
-        "pooler": 1.0,
-        "classifier": 1.0,
-    }
-    assert {name.split("/")[0] for name in before} == set(factors)
-    for name, values in before.items():
-        expected = factors[name.split("/")[0]] * (plain[name] - values)
-        np.testing.assert_allclose(own[name] - values, expected, atol=1e-6, err_msg=name)

@@ -50,7 +50,7 @@ class Model(ModelConfig):
     __doc__ = ModelConfig.__doc__
 
     method: str = field(
-        "gsu",
+        "gs",
         "the conditioning method, also the argument of the config file",
         choices=lambda: tuple(conditioning.METHODS),
     )

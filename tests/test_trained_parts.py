@@ -1,0 +1,63 @@
+"""Parts of a model that are not trained, or at rates of their own."""
+
+import numpy as np
+import pytest
+
+from cbert.errors import UserError
+from cbert.training import run as run_lib
+from tests import steps
+from tests.text_data import load, prepare_texts, small_text
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("texts")
+    prepare_texts(folder, "label")
+    return folder
+
+
+@pytest.mark.parametrize("kernels", ["fast", "plain"])
+def test_frozen_parts_stay_and_others_move(directory, kernels):
+    _, schema = load(directory, "label")
+    config = small_text("classification", directory, model__kernels=kernels)
+    config.train.frozen = "embedding, blocks_0"
+    before = steps.flat(run_lib.set_up(config, schema).state.params)
+    state, _ = steps.steps(config, schema, 3)
+    after = steps.flat(state.params)
+    for name, values in after.items():
+        frozen = name.split("/")[0] in ("embedding", "blocks_0")
+        assert np.array_equal(values, before[name]) == frozen, name
+
+
+def test_frozen_names_must_exist(directory):
+    _, schema = load(directory, "label")
+    config = small_text("classification", directory, train__frozen="embeding")
+    with pytest.raises(UserError, match="names 'embeding'; the model's parts are blocks_0"):
+        run_lib.set_up(config, schema)
+
+
+def test_rates_of_layers_and_of_the_context_by_hand(directory):
+    """The first update of AdamW is the learning rate times a sign, so factors show in it."""
+    _, schema = load(directory, "label")
+    config = small_text("classification", directory, model__layers=2)
+    config.optimizer.update({"weight_decay": 0.0, "clip_norm": 0.0})
+    plain_run = run_lib.set_up(config, schema)
+    before = steps.flat(plain_run.state.params)
+    plain_run.advance(0)
+    config.optimizer.update({"layer_decay": 0.5, "context_rate": 3.0})
+    own_run = run_lib.set_up(config, schema)
+    own_run.advance(0)
+    plain, own = (steps.flat(run.state.params) for run in (plain_run, own_run))
+    factors = {
+        "embedding": 0.125,
+        "blocks_0": 0.25,
+        "blocks_1": 0.5,
+        "conditioning": 3.0,
+        "context_encoder": 3.0,
+        "pooler": 1.0,
+        "classifier": 1.0,
+    }
+    assert {name.split("/")[0] for name in before} == set(factors)
+    for name, values in before.items():
+        expected = factors[name.split("/")[0]] * (plain[name] - values)
+        np.testing.assert_allclose(own[name] - values, expected, atol=1e-6, err_msg=name)
