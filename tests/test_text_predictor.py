@@ -142,6 +142,22 @@ def test_tags_stand_at_the_characters_of_their_words():
     assert explained.probability == near(result.words[explained.word].probability)
 
 
+def test_a_text_is_split_into_words_as_the_training_texts_were():
+    text = " Please,  7 seats."
+    splits = {
+        "punctuation": ["Please", ",", "7", "seats", "."],
+        "white_space": ["Please,", "7", "seats."],
+    }
+    for word_ends, words in splits.items():
+        predictor = assemble("tagging", word_ends=word_ends)
+        result = predictor.predict(text, CONTEXT)
+        assert [one.word for one in result.words] == words
+        assert all(text[one.start : one.end] == one.word for one in result.words)
+        given = predictor.predict(words=words, context=CONTEXT)
+        tags = [(one.tag, near(one.probability)) for one in given.words]
+        assert [(one.tag, one.probability) for one in result.words] == tags
+
+
 def test_a_span_is_that_of_the_task():
     predictor = assemble("span")
     tokens = ["[CLS]", "is", "?", "[SEP]", "7", "seat", "##s", "8", "[SEP]"]

@@ -114,6 +114,14 @@ def test_label_lists_and_numbers(tmp_path, capsys):
         make_prepared(tmp_path, rows(5, label=7), overwrite=True)
 
 
+def test_where_words_end_is_told_from_their_punctuation_marks(tmp_path):
+    words = {"white_space": ["ax.", "b?", ".", "c"], "punctuation": ["ax", ".", "?", "b."]}
+    for word_ends, sentence in words.items():
+        examples = rows(words=sentence, tags=["O", "B", "O", "O"])
+        schema, _, _ = make_prepared(tmp_path, examples, target="tags", overwrite=True)
+        assert schema.target.word_ends == word_ends
+
+
 def test_tags_stand_at_the_first_piece_of_each_word(tmp_path):
     examples = rows()
     examples[0] |= {"words": ["a", "bx"], "tags": ["O", "B-odd"]}

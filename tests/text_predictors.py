@@ -1,5 +1,6 @@
 """Predictors of a small text model with parameters away from their initial values."""
 
+import dataclasses
 import functools
 
 import jax.numpy as jnp
@@ -32,17 +33,25 @@ TARGETS = {
 }
 
 
-def schema(task, features=FEATURES, max_length=12):
+def schema(task, features=FEATURES, max_length=12, word_ends="punctuation"):
+    target = dataclasses.replace(TARGETS[task], word_ends=word_ends)
     counts = (1,) * len(VOCABULARY)
     options = TokenizerOptions(lowercase=True, strip_accents=False)
-    return Schema(TEXT, max_length, VOCABULARY, counts, features, options, TARGETS[task])
+    return Schema(TEXT, max_length, VOCABULARY, counts, features, options, target)
 
 
 @functools.lru_cache
-def assemble(task, method="gs", max_length=12, context_features=True, **overrides):
+def assemble(
+    task,
+    method="gs",
+    max_length=12,
+    context_features=True,
+    word_ends="punctuation",
+    **overrides,
+):
     """A predictor whose biases and scales are away from 0 and 1, so that each is needed."""
     features = FEATURES if context_features else ()
-    of_task = schema(task, features, max_length)
+    of_task = schema(task, features, max_length, word_ends)
     config = small_text(task, "/nowhere", method=method, model__layers=1, **overrides)
     if task == "masked_language":
         config.task.masked_language.next_sentence = True

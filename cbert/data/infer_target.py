@@ -11,14 +11,17 @@ from cbert.schema.target import (
     LABELS,
     NO_PAIRS,
     NUMBER,
+    PUNCTUATION,
     SOME_PAIRS,
     TAGS,
     TARGET_KINDS,
+    WHITE_SPACE,
 )
 from cbert.schema.vector import Moments
 
 FEW_NUMBERS = 20  # So many whole numbers are often the codes of classes.
 MOST_DEVIATIONS = 1e5  # From zero; farther away float32 is too coarse.
+_MARKS = frozenset(".,;:?!")
 NONE = "none"  # The choice of no target although the records have one.
 
 
@@ -37,6 +40,7 @@ class TargetAccumulator:
         self._numbers = Moments("label", None)
         self._different: set[float] = set()
         self._pairs: collections.Counter[bool] = collections.Counter()
+        self._marks: collections.Counter[str] = collections.Counter()
 
     def observe(self, text: Text) -> None:
         """Takes a text of the training split."""
@@ -52,6 +56,8 @@ class TargetAccumulator:
                 self._different.add(text.label)
         if text.tags is not None:
             self._values[TAGS].update(text.tags)
+            ends = (word for word in text.words or () if word[-1:] in _MARKS)
+            self._marks.update(WHITE_SPACE if len(word) > 1 else PUNCTUATION for word in ends)
 
     def finish(self) -> Target | None:
         """The target; raises `UserError` where the user must choose, or chose an absent one."""
@@ -101,6 +107,7 @@ class TargetAccumulator:
             tuple(values),
             tuple(counts[value] for value in values),
             pairs=self._pairs_seen(),
+            word_ends=self._word_ends_seen(),
         )
 
     def _pairs_seen(self) -> str:
@@ -108,6 +115,11 @@ class TargetAccumulator:
         if not self._pairs[True]:
             return NO_PAIRS
         return SOME_PAIRS if self._pairs[False] else ALL_PAIRS
+
+    def _word_ends_seen(self) -> str:
+        """Whether most punctuation marks are part of the word before them."""
+        attached = self._marks[WHITE_SPACE] > self._marks[PUNCTUATION]
+        return WHITE_SPACE if attached else PUNCTUATION
 
     def _advise(self) -> None:
         """Warns where the numbers may be classes."""

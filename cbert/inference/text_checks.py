@@ -4,6 +4,7 @@ Legend: L tokens of a text, P positions that a task reads.
 """
 
 import dataclasses
+import re
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from cbert.inference.checks import check_is_query, check_number
 from cbert.inference.context import CheckedContext
 from cbert.inference.text_queries import TextQuery
 from cbert.schema import Schema
-from cbert.schema.target import ALL_PAIRS, NO_PAIRS
+from cbert.schema.target import ALL_PAIRS, NO_PAIRS, WHITE_SPACE
 from cbert.schema.tokenizer import MASK
 from cbert.schema.values import check_text
 
@@ -74,9 +75,12 @@ class TextChecker:
             self._check_pair(text_b)
         context = context_lib.check(self._schema, query.context)
         tagged = self._task == TAGGING
-        segment: Segment = words if tagged and words is not None else text
-        tokens = self._tokenizer.encode(segment, text_b)
         located: list[tuple[str, int, int]] = []
+        segment: Segment = text
+        if tagged and (words is not None or self._ends_at_white_space()):
+            located = _located(text) if words is None else _joined(words)
+            segment = [word for word, _, _ in located]
+        tokens = self._tokenizer.encode(segment, text_b)
         positions = np.arange(len(tokens))
         if self._task == MASKED_LANGUAGE:
             positions = np.flatnonzero(tokens.codes == self._tokenizer.mask)
@@ -85,9 +89,13 @@ class TextChecker:
             self._check_masks(f"{text} {text_b or ''}", len(positions), needed)
         elif tagged:
             positions = np.flatnonzero(tokens.word_starts >= 0)
-            located = self._split(text, tokens) if words is None else _located(words)
+            located = located or self._split(text, tokens)
         k = int(min(query.k, len(self._schema.items)))
         return EncodedText(text, text_b, located, tokens, positions, context, k)
+
+    def _ends_at_white_space(self) -> bool:
+        target = self._schema.target
+        return target is not None and target.word_ends == WHITE_SPACE
 
     def _texts(self, query: TextQuery) -> tuple[str, str | None, list[str] | None]:
         """The text, the second one, and the words where they were given."""
@@ -139,7 +147,12 @@ class TextChecker:
         return [(text[start:end], start, end) for start, end in located.values()]
 
 
-def _located(words: list[str]) -> list[tuple[str, int, int]]:
+def _located(text: str) -> list[tuple[str, int, int]]:
+    """The words between white space."""
+    return [(found[0], *found.span()) for found in re.finditer(r"\S+", text)]
+
+
+def _joined(words: list[str]) -> list[tuple[str, int, int]]:
     """Words with their characters when they are joined by spaces."""
     located, start = [], 0
     for word in words:

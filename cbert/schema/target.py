@@ -17,6 +17,8 @@ TARGET_KINDS = (LABEL, LABELS, TAGS, NUMBER, ANSWER)
 IS_NEXT, NOT_NEXT = "is_next", "not_next"
 # How many training examples have a second text, `text_b`.
 NO_PAIRS, SOME_PAIRS, ALL_PAIRS = PAIRS = ("none", "some", "all")
+# Where the words of training texts end: at white space alone, or at punctuation, too.
+WHITE_SPACE, PUNCTUATION = WORD_ENDS = ("white_space", "punctuation")
 UNKNOWN_LABEL = -1  # The code of a label or a tag that is missing or not in `values`.
 
 
@@ -33,6 +35,8 @@ class Target:
       mean: The mean of the training examples' numbers; 0 for the other kinds.
       scale: The standard deviation of those numbers; 1 for the other kinds.
       pairs: How many training examples are pairs of texts: `none`, `some` or `all`.
+      word_ends: Where the words of `tags` end in the training examples: `white_space` or
+        `punctuation`. A text without words is split so before it is tagged.
     """
 
     kind: str
@@ -41,6 +45,7 @@ class Target:
     mean: float = 0.0
     scale: float = 1.0
     pairs: str = SOME_PAIRS
+    word_ends: str = PUNCTUATION
 
     @functools.cached_property
     def codes(self) -> dict[str, int]:
@@ -71,6 +76,11 @@ class Target:
         if self.pairs not in PAIRS:
             raise UserError(
                 f"target.pairs is {shown(self.pairs)}; it must be one of {', '.join(PAIRS)}"
+            )
+        if self.word_ends not in WORD_ENDS:
+            raise UserError(
+                f"target.word_ends is {shown(self.word_ends)}; it must be one of "
+                + ", ".join(WORD_ENDS)
             )
 
     def encode_labels(self, column: list[str | None]) -> np.ndarray:
