@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cbert.errors import UserError
-from cbert.model import attention, parameter_tree
+from cbert.model import parameter_tree, short_attention
 from cbert.model.attention import Attention
 from cbert.model.config import ModelConfig
 from cbert.model.parameter_tree import table_1_count
@@ -150,7 +150,7 @@ def test_a_window_hides_what_is_farther_away(schema, train_split):
 
 @pytest.mark.parametrize("terms", [0, 32])
 def test_attention_with_a_mask_for_each_query(monkeypatch, terms):
-    monkeypatch.setattr(attention, "TERMS", terms)
+    monkeypatch.setattr(short_attention, "TERMS", terms)
     numbers = np.random.default_rng(0)
     queries, x = (numbers.normal(size=(3, n, 16)).astype(np.float32) for n in (5, 7))
     mask = numbers.random((3, 5, 7)) < 0.5

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cbert.model import attention
+from cbert.model import attention, short_attention
 from cbert.model.attention import Attention
 from cbert.model.conditioning import NAMES
 from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy, score
@@ -29,7 +29,7 @@ def assert_equal(one, other):
 @pytest.mark.parametrize("shape", [None, (4, 1, 1), (4, 5, 7), (1, 5, 7), (4, 1, 7)])
 def test_attention_with_and_without_a_bias(monkeypatch, terms, shape):
     monkeypatch.setattr(attention, "SHORT", 0)
-    monkeypatch.setattr(attention, "TERMS", terms)
+    monkeypatch.setattr(short_attention, "TERMS", terms)
     numbers = np.random.default_rng(0)
     queries, x = (numbers.normal(size=(3, n, 16)).astype(np.float32) for n in (5, 7))
     mask = np.arange(7) < np.array([[7], [4], [1]])
@@ -125,6 +125,29 @@ def test_attention_dropout_drops_weights_only_with_a_key(kernels):
     sums = np.unique(np.round(np.asarray(ratio) * 3, 3))
     assert set(sums.tolist()) <= {0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
     assert len(sums) > 2
+
+
+@pytest.mark.parametrize("positions", [256, 3])
+def test_long_texts_are_read_by_turns_where_nothing_is_learnt(positions, monkeypatch):
+    config = dataclasses.replace(SMALL, heads=4)
+    x = jax.random.normal(jax.random.key(0), (2, 256, 16))
+    mask = jnp.arange(256) < jnp.array([[200], [256]])
+    queries, module = x[:, :positions], Attention(config)
+    params = module.init(jax.random.key(1), queries, x, mask)
+
+    def traced(rngs):
+        read = jax.make_jaxpr(lambda x: module.apply(params, queries, x, mask, rngs=rngs))
+        return str(read(x))
+
+    assert "scan" in traced({})
+    assert "scan" not in traced({"dropout": jax.random.key(2)})
+    whole = Attention(dataclasses.replace(config, kernels="plain"))
+    expected = whole.apply(params, queries, x, mask)
+    for at_once in (1, 2 * positions * 256 * 2, 2**30):  # One head, two, and all four.
+        monkeypatch.setattr(attention, "WEIGHTS_AT_ONCE", at_once)
+        np.testing.assert_allclose(
+            module.apply(params, queries, x, mask), expected, rtol=1e-5, atol=1e-6
+        )
 
 
 def test_weights_of_bfloat16_vectors_are_those_of_float32_products():

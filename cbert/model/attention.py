@@ -4,9 +4,7 @@ Legend: B examples, L positions, P query positions, D model dimension, H heads, 
 of a head.
 """
 
-import functools
-import operator
-from collections.abc import Iterable
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +13,14 @@ from jax import lax
 
 from cbert.model import products
 from cbert.model.config import ModelConfig
-from cbert.model.layers import Array, Dropout, dense, kernel_init, uses_fast_kernels
+from cbert.model.layers import Array, Dropout, dense, uses_fast_kernels
+from cbert.model.short_attention import TransposedDense, attend
 
-# `auto` takes the fast form up to this length, which writes out sums of up to so many terms.
-SHORT, TERMS = 8, 32
+# `auto` takes the fast form up to this length.
+SHORT = 8
+# From this length on the heads take turns where nothing is learnt, so many weights at once that
+# they stay in the cache.
+LONG, WEIGHTS_AT_ONCE = 256, 2**21
 # What each position gives each key, `[B, H, P, L]`: an `Attention` keeps it under this name
 # where the caller makes the collection `intermediates` mutable.
 WEIGHTS = "attention_weights"
@@ -69,13 +71,14 @@ class Attention(nn.Module):
             part.reshape(*part.shape[:2], heads, size // heads) for part in (query, key, value)
         )
         rate = self.config.attention_dropout if self.has_rng("dropout") else 0.0
-        if rate or uses_fast_kernels(self.config):
-            exponentials, sums = softmax_parts(query, key, mask, bias)
-            if rate:
-                exponentials = Dropout(self.config, rate)(exponentials)
-            # Dividing what was read, and not the weights, saves a pass over them.
-            read = _read(exponentials.astype(value.dtype), value)
-            read = (read / sums[..., None]).astype(value.dtype).swapaxes(1, 2)
+        if rate:
+            drop = Dropout(self.config, rate)
+            read = softmax_read(query, key, value, mask, bias, drop)
+        elif uses_fast_kernels(self.config):
+            if bias is None and x.shape[1] >= LONG and not self.has_rng("dropout"):
+                read = read_by_turns(query, key, value, mask)
+            else:
+                read = softmax_read(query, key, value, mask, bias)
         else:
             logits_bias = None if bias is None else bias[None].astype(query.dtype)
             read = jax.nn.dot_product_attention(
@@ -143,114 +146,51 @@ def softmax_parts(
     return exponentials, exponentials.sum(axis=-1)
 
 
+def softmax_read(
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Array,
+    bias: Array | None = None,
+    drop: Callable[[Array], Array] = lambda weights: weights,
+) -> Array:
+    """The sums of values by the softmax of the scaled products.
+
+    Args:
+      query: `[B, P, H, E]`.
+      key, value: `[B, L, H, E]`.
+      mask: `bool [B, P, L]`, or broadcastable to it.
+      bias: `[H, P, L]` or broadcastable to it, or None.
+      drop: Applied to the weights before they are divided by their sums.
+
+    Returns:
+      `[B, P, H, E]`, in the dtype of the values.
+    """
+    exponentials, sums = softmax_parts(query, key, mask, bias)
+    # Dividing what was read, and not the weights, saves a pass over them.
+    read = _read(drop(exponentials).astype(value.dtype), value)
+    return (read / sums[..., None]).astype(value.dtype).swapaxes(1, 2)
+
+
+def read_by_turns(query: Array, key: Array, value: Array, mask: Array) -> Array:
+    """`softmax_read` of some heads after the others, so that never all weights exist."""
+    examples, positions, heads, _ = query.shape
+    most = WEIGHTS_AT_ONCE // (examples * positions * key.shape[1])
+    at_once = max(n for n in range(1, heads + 1) if heads % n == 0 and n <= max(1, most))
+
+    def split(part: Array) -> Array:
+        parts = part.reshape(*part.shape[:2], -1, at_once, part.shape[-1])
+        return jnp.moveaxis(parts, 2, 0)
+
+    read = lax.map(
+        lambda parts: softmax_read(parts[0], parts[1], parts[2], mask),
+        (split(query), split(key), split(value)),
+    )
+    return jnp.moveaxis(read, 0, 2).reshape(query.shape)
+
+
 def _read(weights: Array, value: Array) -> Array:
     """The sums of values `[B, L, H, E]` by weights `[B, H, P, L]`, `[B, H, P, E]`."""
     if products.are_fast(value.dtype):
         return products.product(weights, value.swapaxes(1, 2))
     return jnp.einsum("bhql,blhe->bhqe", weights, value)
-
-
-class TransposedDense(nn.Module):
-    """A dense layer whose output is transposed: `[B, L, D]` to `[features, L B]`."""
-
-    config: ModelConfig
-    features: int
-
-    @nn.compact
-    def __call__(self, x: Array) -> Array:
-        x = x.swapaxes(0, 1).reshape(-1, x.shape[-1])
-        shape = x.shape[1], self.features
-        kernel = self.param("kernel", kernel_init(self.config), shape)
-        bias = self.param("bias", nn.initializers.zeros, shape[1:])
-        x, kernel, bias = nn.dtypes.promote_dtype(x, kernel, bias, dtype=self.config.dtype)
-        if products.are_fast(x.dtype):
-            rows = products.product(kernel.T, x, True).astype(x.dtype)
-        else:
-            rows = lax.dot_general(kernel, x, (((0,), (1,)), ((), ())))
-        return rows + bias[:, None]
-
-
-@jax.custom_vjp
-def attend(query: Array, key_value: Array, mask: Array, bias: Array | None = None) -> Array:
-    """Scaled dot-product attention, with a backward pass of its own.
-
-    A set has too few positions for a matrix product of its own to pay, so short sums are
-    written out, and each becomes one loop over the batch.
-
-    Args:
-      query: `[H, E, P, B]`.
-      key_value: `[2, H, E, L, B]`.
-      mask: `bool [P, L, B]`, or broadcastable to it.
-      bias: `[H, P, L]`, or None.
-
-    Returns:
-      `[H, E, P, B]`.
-    """
-    return _forward(query, key_value, mask, bias)[0]
-
-
-@jax.jit
-def _forward(
-    query: Array, key_value: Array, mask: Array, bias: Array | None
-) -> tuple[Array, tuple]:
-    logits = _dots(query, key_value[0]) * query.shape[1] ** -0.5
-    if bias is not None:
-        logits = logits + bias[..., None]
-    logits = jnp.where(mask, logits, -1e9)
-    weights = jnp.exp(logits - logits.max(axis=2, keepdims=True))
-    weights = (weights / weights.sum(axis=2, keepdims=True)).astype(query.dtype)
-    return _over_keys(weights, key_value[1]), (query, key_value, weights, bias)
-
-
-@jax.jit
-def _backward(saved: tuple, gradient: Array) -> tuple[Array, Array, None, Array | None]:
-    query, (key, value), weights, bias = saved
-    weighted = weights * _dots(gradient, value)
-    d_logits = weighted - weights * weighted.sum(axis=2, keepdims=True)
-    d_bias = None
-    if bias is not None:
-        d_bias = _sum_to(d_logits.sum(axis=3), bias.shape).astype(bias.dtype)
-    d_logits = (d_logits * query.shape[1] ** -0.5).astype(query.dtype)
-    d_key, d_value = _over_queries(d_logits, query), _over_queries(weights, gradient)
-    return _over_keys(d_logits, key), jnp.stack([d_key, d_value]), None, d_bias
-
-
-attend.defvjp(_forward, _backward)
-
-
-def _sum_to(x: Array, shape: tuple[int, ...]) -> Array:
-    """Sums the axes along which an array of that shape was broadcast."""
-    axes = tuple(axis for axis, size in enumerate(shape) if size == 1)
-    return x.sum(axis=axes, keepdims=True)
-
-
-def _sum(terms: Iterable[tuple[Array, Array]]) -> Array:
-    """The sum of the products of some pairs, added in float32."""
-    products = (a.astype(jnp.float32) * b.astype(jnp.float32) for a, b in terms)
-    return functools.reduce(operator.add, products)
-
-
-def _dots(query: Array, key: Array) -> Array:
-    """Each query `[H, E, P, B]` times each key `[H, E, L, B]`: `float32 [H, P, L, B]`."""
-    width = query.shape[1]
-    if max(width, key.shape[2]) > TERMS:
-        return jnp.einsum("heqb,hekb->hqkb", query, key, preferred_element_type=jnp.float32)
-    return _sum((query[:, e, :, None], key[:, e, None]) for e in range(width))
-
-
-def _over_keys(weights: Array, values: Array) -> Array:
-    """The sum of values `[H, E, L, B]` for each query, `[H, E, P, B]`."""
-    length = values.shape[2]
-    if length > TERMS:
-        return jnp.einsum("hqkb,hekb->heqb", weights, values)
-    read = _sum((weights[:, None, :, k], values[:, :, k, None]) for k in range(length))
-    return read.astype(values.dtype)
-
-
-def _over_queries(weights: Array, values: Array) -> Array:
-    """The sum of values `[H, E, P, B]` for each key, `[H, E, L, B]`."""
-    length = values.shape[2]
-    if length > TERMS:
-        return jnp.einsum("hqkb,heqb->hekb", weights, values)
-    read = _sum((weights[:, None, q], values[:, :, q, None]) for q in range(length))
-    return read.astype(values.dtype)
