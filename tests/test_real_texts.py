@@ -36,6 +36,7 @@ def test_restaurant8k(tmp_path):
         prepared.load(str(tmp_path), "own", s, schema) for s in ("train", "validation", "test")
     ]
     assert sum(map(len, loaded)) == 11_636
+    assert schema.target.word_ends == "white_space"
     tags = np.concatenate([split.token_columns["tags"].ravel() for split in loaded])
     counts = np.bincount(tags[tags >= 0])
     assert dict(zip(schema.target.values, counts.tolist(), strict=True)) == {

@@ -47,7 +47,7 @@ def test_names_and_overrides():
             "methods has 'gus'; did you mean gs? It must be some of none, c, np, gs, gsu",
         ),
         ({"settings": ["optimizer.rate=1"]}, "no field 'optimizer.rate'; did you mean"),
-        ({"settings": ["train.steps=many"]}, "takes a value of type int, not 'many'"),
+        ({"settings": ["train.steps=many"]}, "train.steps is 'many'; give a value of type int"),
         ({"settings": ["train.steps"]}, "the setting 'train.steps' has no values; write it as"),
         ({"settings": ["seed=1"]}, "seed cannot be a setting; use the argument seeds"),
         (

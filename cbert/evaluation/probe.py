@@ -59,10 +59,15 @@ def check(schema: Schema, splits: Sequence[str], pooling: str) -> None:
     if schema.target is None or schema.target.kind != LABEL:
         raise UserError("a probe needs records with 'label', a string; prepare other data")
     if pooling == TOKENS:
-        raise UserError("a probe reads one vector an example; the pooling is 'tokens'")
+        raise UserError(
+            "a probe reads one vector an example; pool with mean or cls, not with tokens"
+        )
     for name in SPLITS:
         if name not in splits:
-            raise UserError(f"a probe needs the splits {', '.join(SPLITS)}; {name} is absent")
+            raise UserError(
+                f"a probe needs the splits {', '.join(SPLITS)}, and {name} is absent; prepare "
+                "data that have it"
+            )
 
 
 def fit(

@@ -100,7 +100,7 @@ class Checker:
             if item is None and may_be_masked:
                 continue
             if not isinstance(item, str):
-                raise UserError(f"item {shown(item)} is not a string")
+                raise UserError(f"item {shown(item)} is not a string; items are strings")
             check_text(item, "item")
             if item in seen and self._schema.kind == SET:
                 raise UserError(f"item {shown(item)} occurs twice in a set; remove one")
@@ -108,8 +108,8 @@ class Checker:
         visible = sum(item is not None for item in items)
         if visible > self._schema.max_items:
             raise UserError(
-                f"items holds {visible} items; the model takes at most "
-                f"{self._schema.max_items}, its schema's max_items"
+                f"items holds {visible} items; give at most {self._schema.max_items}, the "
+                "max_items of the model's schema"
             )
         return list(items)
 
@@ -138,9 +138,11 @@ class Checker:
             raise UserError(f"{where} must be a list of strings, not {shown(names)}")
         for name in names:
             if not isinstance(name, str):
-                raise UserError(f"{where} holds {shown(name)}, which is not a string")
+                raise UserError(f"{where} holds {shown(name)}; items are strings")
             if name not in self._schema.codes:
-                raise UserError(f"{where} names {shown(name)}, which is not in the vocabulary")
+                raise UserError(
+                    f"{where} names {shown(name)}, which is not in the vocabulary; leave it out"
+                )
         return [self._schema.codes[name] for name in names]
 
 

@@ -71,8 +71,7 @@ class MultiValued(TokenFeature[list[str]]):
         coded = len(set(value)) - len(unknown) + bool(unknown)
         if coded > self.max_values:
             raise UserError(
-                f"context {self.name!r} holds {coded} values; the model takes at most "
-                f"{self.max_values}"
+                f"context {self.name!r} holds {coded} values; give at most {self.max_values}"
             )
         return unknown
 

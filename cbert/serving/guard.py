@@ -77,7 +77,9 @@ class Guard:
             )
         if "origin" in headers and not self._is_own(headers["origin"], host):
             raise RefusalError(
-                403, f"pages of {headers['origin'][:80]!r} may not use this server"
+                403,
+                f"pages of {headers['origin'][:80]!r} may not use this server; call it from a "
+                "program, or from a page of its own",
             )
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if method == "POST" and kind != "application/json":

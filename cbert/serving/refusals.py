@@ -66,7 +66,7 @@ def sentence(error: Mapping[str, Any]) -> str:
     field = ".".join(names) or "the body"
     kind, context = error["type"], error.get("ctx", {})
     if kind == "missing":
-        return f"{field} is missing"
+        return f"{field} is missing; add it"
     if kind == UNKNOWN_FIELD:
         return f"{'.'.join([*names, context['name']])} is not a field; /openapi.json lists them"
     if kind == MANY_VALUES:

@@ -211,7 +211,7 @@ def _parse(field: str, like: Any, text: str) -> bool | int | float | str:
         return type(like)(text)
     except (ValueError, KeyError):
         raise UserError(
-            f"{field} takes a value of type {type(like).__name__}, not {text!r}"
+            f"{field} is {text!r}; give a value of type {type(like).__name__}"
         ) from None
 
 
@@ -221,6 +221,8 @@ def _check(config: ml_collections.ConfigDict, points: Sequence[Point]) -> None:
         if point.name in seen:
             raise UserError(f"two runs would be called {point.name}; leave one of them out")
         if pathlib.Path(point.name).name != point.name:
-            raise UserError(f"{point.name!r} cannot be the name of a directory")
+            raise UserError(
+                f"{point.name!r} cannot be the name of a directory; leave that value out"
+            )
         seen.add(point.name)
         config_lib.check(point.apply(config))
