@@ -5,37 +5,38 @@ import os
 import pathlib
 import sys
 
+import jax
+
 # These are constants of glibc's malloc.h.
-_TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
+# Another thread than the first takes memory from the kernel in heaps of at most this size.
+_HEAP_BYTES = 2**26
 
 
 def set_up() -> None:
-    """Sets up the process; call it once, before anything else is imported."""
+    """Sets up the process; call it once, before JAX's first computation."""
     keep_memory()
     keep_programs()
 
 
 def keep_memory() -> None:
-    """Tells glibc to keep what is freed; it must be called before a library starts threads.
-
-    A thread that began before has an arena of its own, which takes what is larger than 64 MiB
-    from the kernel and gives it back at once.
+    """Keeps on CPU what a step has freed, for the next one.
 
     XLA on CPU allocates a step's buffers anew each step. Large ones would go back to the kernel
     and come again as pages to be cleared: at the paper's size a fifth of a step's processor
-    time.
+    time. glibc keeps what is larger than 64 MiB for the main thread alone; without asynchronous
+    dispatch a computation runs in the thread that asks for it.
     """
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
     if library is not None and hasattr(library, "mallopt"):
         library.mallopt(_MMAP_MAX, 0)
         library.mallopt(_TRIM_THRESHOLD, -1)
-        library.mallopt(_ARENA_MAX, 1)
+        library.mallopt(_TOP_PAD, _HEAP_BYTES)  # Or a heap that is empty would be given back.
 
 
 def keep_programs() -> None:
     """Turns on JAX's persistent compilation cache, unless the user has set it."""
-    import jax  # It starts threads.
-
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path("~/.cache").expanduser()
         jax.config.update("jax_compilation_cache_dir", str(pathlib.Path(home) / "cbert"))

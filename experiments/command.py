@@ -72,7 +72,7 @@ def run(main: Callable[[], None]) -> None:
     if os.environ.get(_METHODS):
         _load_methods()
     sys.unraisablehook = _main_thread_only(sys.unraisablehook)
-    runtime.keep_programs()
+    runtime.set_up()
     app.run(guarded, flags_parser=_parse)
 
 
