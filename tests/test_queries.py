@@ -20,7 +20,7 @@ BAD_QUERIES = {
     "repeat": (Query(["a", "a"]), "item 'a' occurs twice in a set"),
     "a record": ({"items": ["a"]}, "a query is {'items': ['a']}; make it a Query"),
     "nothing masked": (Query([], slots=0), "slots is 0 and no item is None"),
-    "too many items": (Query([f"i{n}" for n in range(9)]), "takes at most 8"),
+    "too many items": (Query([f"i{n}" for n in range(9)]), "holds 9 items; give at most 8"),
     "too many slots": (Query(["a"], slots=9), "make 10 positions; the model takes at most 9"),
     "endless slots": (Query(["a"], slots=10**9), "slots is 1000000000"),
     "k of 0": (Query(["a"], k=0), "k is 0; it must be a whole number from 1 to 80"),
