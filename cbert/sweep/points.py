@@ -19,7 +19,7 @@ SEED, STEPS = "seed", "train.steps"
 # The suffixes of a method's controls: no information in the context, and as many parameters
 # as [GSU] has, by wider or by narrower feed-forward networks.
 CONSTANT, WIDE, NARROW = "_constant", "_wide", "_narrow"
-MEASURE = "gsu"
+REFERENCE = "gsu"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +129,7 @@ def controls() -> dict[str, dict[str, Any]]:
         f"{name}{suffix}": {METHOD: name}
         for suffix in (WIDE, NARROW)
         for name in conditioning.NAMES
-        if name != MEASURE
+        if name != REFERENCE
     }
     return {**constant, **matched}
 
@@ -167,19 +167,19 @@ def matched_width(
         return parameter_tree.table_1_count(model)
 
     width = config.model.feed_forward
-    excess = count(method, width) - count(MEASURE, width)
+    excess = count(method, width) - count(REFERENCE, width)
     if excess and (excess < 0) == narrow:
         more, other = ("fewer", WIDE) if narrow else ("more", NARROW)
         raise UserError(
-            f"{method} has {more} parameters than {MEASURE}, so there is no {method}{suffix}; "
-            f"use {method}{other}"
+            f"{method} has {more} parameters than {REFERENCE}, so there is no "
+            f"{method}{suffix}; use {method}{other}"
         )
     unit = count(method, width + 1) - count(method, width)
     matched = width - (-(-excess // unit) if narrow else excess // unit)
     if matched < 1:
         raise UserError(
-            f"{method} has more parameters than {MEASURE} even if {WIDTH} is 1, so there is no "
-            f"{method}{suffix}; make something else of it smaller"
+            f"{method} has more parameters than {REFERENCE} even if {WIDTH} is 1, so there is "
+            f"no {method}{suffix}; make something else of it smaller"
         )
     return matched
 
