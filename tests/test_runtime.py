@@ -46,9 +46,7 @@ STEPS = """
 import resource, sys
 import jax
 import jax.numpy as jnp
-from cbert import runtime
-if sys.argv[1] == "kept":
-    runtime.keep_memory()
+from experiments import command
 
 def work(x):
     large = jnp.exp(x[:, None] * jnp.arange(5000))
@@ -62,7 +60,10 @@ def take_steps(rows):
         faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     print(sorted(faults)[4])
 
-TAKE_STEPS
+def main():
+    TAKE_STEPS
+
+command.run(main) if sys.argv.pop() == "kept" else main()
 """
 IN_THE_MAIN_THREAD = STEPS.replace("TAKE_STEPS", "take_steps(5000)")
 IN_ANOTHER_THREAD = STEPS.replace(
@@ -71,7 +72,7 @@ IN_ANOTHER_THREAD = STEPS.replace(
 )
 
 
-def test_a_step_takes_no_new_pages():
+def test_a_step_of_a_command_takes_no_new_pages():
     """A step of 100 MB is run in the main thread, and not in one that gives them back."""
     # Where memory is kept, its parts are still laid out anew at a few steps of a process.
     assert faults(IN_THE_MAIN_THREAD, "given back") >= 100

@@ -115,7 +115,7 @@ def test_label_lists_and_numbers(tmp_path, capsys):
 
 
 def test_where_words_end_is_told_from_their_punctuation_marks(tmp_path):
-    words = {"white_space": ["ax.", "b?", ".", "c"], "punctuation": ["ax", ".", "?", "b."]}
+    words = {"white_space": ["ax.", "b?", ".", "c"], "punctuation": ["ax", ".", "...", "b?"]}
     for word_ends, sentence in words.items():
         examples = rows(words=sentence, tags=["O", "B", "O", "O"])
         schema, _, _ = make_prepared(tmp_path, examples, target="tags", overwrite=True)

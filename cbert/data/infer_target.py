@@ -56,8 +56,11 @@ class TargetAccumulator:
                 self._different.add(text.label)
         if text.tags is not None:
             self._values[TAGS].update(text.tags)
-            ends = (word for word in text.words or () if word[-1:] in _MARKS)
-            self._marks.update(WHITE_SPACE if len(word) > 1 else PUNCTUATION for word in ends)
+            for word in text.words or ():
+                if word in _MARKS:
+                    self._marks[PUNCTUATION] += 1
+                elif word[-1:] in _MARKS and word[-2:-1].isalnum():  # Not "..." or "?!".
+                    self._marks[WHITE_SPACE] += 1
 
     def finish(self) -> Target | None:
         """The target; raises `UserError` where the user must choose, or chose an absent one."""
