@@ -11,7 +11,8 @@ from cbert.model import attention, short_attention
 from cbert.model.attention import Attention
 from cbert.model.conditioning import NAMES
 from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy, score
-from cbert.model.layers import Dropout
+from cbert.model.layer_norm import normalise
+from cbert.model.layers import Dropout, norm
 from cbert.schema import MASK_ITEM
 from tests.conftest import some
 from tests.models import SMALL, batch, build, made
@@ -67,6 +68,46 @@ def test_a_whole_model(schema, train_split, method):
 
         results.append(jax.jit(jax.value_and_grad(total))(params))
     assert_equal(*results)
+
+
+@pytest.mark.parametrize(("scale", "bias"), [(True, True), (False, True), (False, False)])
+def test_layer_normalisation(scale, bias):
+    """It equals Flax's, for rows of different sizes and means."""
+    numbers = np.random.default_rng(0)
+    sizes, means = (numbers.uniform(0.1, 3, (2, 5, 1)) for _ in range(2))
+    x = (numbers.normal(size=(2, 5, 48)) * sizes + means).astype(np.float32)
+    weights = numbers.normal(size=x.shape).astype(np.float32)
+    drawn = {"scale": numbers.normal(size=48), "bias": numbers.normal(size=48)}
+    named = [name for name, on in (("scale", scale), ("bias", bias)) if on]
+    params = {"params": {name: drawn[name].astype(np.float32) for name in named}}
+    results = []
+    for config in forms():
+        module = norm(config, scale, bias)
+
+        def loss(params, x, module=module):
+            return (module.apply(params, x) * weights).sum()
+
+        results.append((module.apply(params, x), jax.grad(loss, (0, 1))(params, x)))
+    assert_equal(*results)
+
+
+def test_layer_normalisation_in_bfloat16_rounds_the_result_alone():
+    numbers = np.random.default_rng(0)
+    x = jnp.asarray(numbers.normal(size=(7, 64)), jnp.bfloat16)
+    weights = jnp.asarray(numbers.normal(size=(7, 64)), jnp.bfloat16)
+    scale, bias = (jnp.asarray(numbers.normal(size=64), jnp.float32) for _ in range(2))
+    results = []
+    for dtype in (jnp.bfloat16, jnp.float32):
+
+        def loss(*own, dtype=dtype):
+            return (normalise(*own, 1e-6, dtype).astype(jnp.float32) * weights).sum()
+
+        own = x.astype(dtype), scale, bias
+        results.append((normalise(*own, 1e-6, dtype), jax.grad(loss, (0, 1, 2))(*own)))
+    (y, gradients), (exact, expected) = results
+    np.testing.assert_array_equal(y, exact.astype(jnp.bfloat16))
+    np.testing.assert_array_equal(gradients[0], expected[0].astype(jnp.bfloat16))
+    assert_equal(gradients[1:], expected[1:])
 
 
 def test_cross_entropy_with_chunks_that_overlap():

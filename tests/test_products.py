@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cbert.model import cross_entropy as kernels
 from cbert.model import products
 from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy
 from cbert.model.layers import gelu
@@ -53,15 +54,27 @@ def test_vmap_gives_each_its_own():
         np.testing.assert_array_equal(one, products.product(a, b))
 
 
-def test_the_gradient_of_a_kernel_is_not_rounded():
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_gradient_of_a_kernel_is_not_rounded(transposed):
     x, weights = rounded(40, 6), rounded(40, 8, seed=1)
     kernel, bias = rounded(6, 8, seed=2) + 2**-12, rounded(8, seed=3)
+    inputs = jnp.asarray(x, jnp.bfloat16)
 
-    def total(of_kernel, of_bias):
-        y = products.affine(jnp.asarray(x, jnp.bfloat16), of_kernel, of_bias)
-        return (y.astype(jnp.float32) * weights).sum()
+    def form(of_x, *own):
+        if transposed:
+            return products.affine_columns(of_x, *own).T
+        return products.affine(of_x, *own)
 
-    d_kernel, d_bias = jax.grad(total, (0, 1))(jnp.asarray(kernel), jnp.asarray(bias))
+    def total(of_kernel, of_bias, of_x=inputs):
+        return (form(of_x, of_kernel, of_bias).astype(jnp.float32) * weights).sum()
+
+    arrays = jnp.asarray(kernel), jnp.asarray(bias)
+    stored = np.asarray(arrays[0].astype(jnp.bfloat16), float)
+    y = form(inputs, *arrays).astype(float)
+    np.testing.assert_allclose(y, x @ stored + bias, rtol=2**-8, atol=1e-5)
+    d_x = jax.grad(total, 2)(*arrays, inputs).astype(float)
+    np.testing.assert_allclose(d_x, weights @ stored.T, rtol=2**-8, atol=1e-5)
+    d_kernel, d_bias = jax.grad(total, (0, 1))(*arrays)
     np.testing.assert_allclose(d_kernel, x.T @ weights, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(d_bias, weights.sum(axis=0), rtol=1e-5, atol=1e-5)
     assert (d_kernel != d_kernel.astype(jnp.bfloat16)).any()
@@ -85,10 +98,11 @@ def test_all_matrices_are_stored_by_rows():
         assert (stored.get(left), stored.get(right), contracted) == ("1,0", "1,0", "1")
 
 
-@pytest.mark.parametrize("whole", [2**26, 0])
-def test_the_loss_of_rounded_vectors_is_that_of_the_plain_form(whole):
+@pytest.mark.parametrize(("whole", "held"), [(2**26, 2**20), (2**26, 170), (0, 2**20)])
+def test_the_loss_of_rounded_vectors_is_that_of_the_plain_form(monkeypatch, whole, held):
     """With vectors and table rounded alike, the losses agree to float32 where no exponential
-    was rounded, and the gradients to bfloat16's eight digits."""
+    was rounded, and the gradients to bfloat16's eight digits; in one part, six, or chunks."""
+    monkeypatch.setattr(kernels, "IN_CACHE", held)
     hidden, table = rounded(20, 16), rounded(50, 16, seed=1)
     bias, targets = rounded(50, seed=2), np.arange(20)
 

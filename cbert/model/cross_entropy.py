@@ -6,7 +6,7 @@ Legend: Q queries, V items, D model dimension, K items of a chunk.
 """
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,9 @@ CHUNK = 4096
 WHOLE = 2**26
 # Exponentials keep all their digits if they are shifted by up to this much too far.
 SPREAD = 50.0
+# The logits of a part of the items, which a CPU's cache holds, and the most parts.
+IN_CACHE = 5 * 2**18
+MOST_PARTS = 8
 
 
 def items_at_once(queries: int, vocabulary: int, chunk: int = CHUNK, whole: int = WHOLE) -> int:
@@ -73,13 +76,13 @@ def all_logits(hidden: Array, table: Array, bias: Array) -> Array:
     return _products(hidden, table, lax.Precision.HIGHEST) + bias
 
 
-def _products(hidden: Array, table: Array, precision: lax.Precision | None = None) -> Array:
-    """hidden table^T, `float32 [..., V]`."""
-    if products.are_fast(hidden.dtype):
-        return products.multiply(hidden, table.astype(hidden.dtype), transposed=True)
-    # With table.T, XLA on a CPU would transpose a copy of the table at every call.
-    over_width = (((hidden.ndim - 1,), (1,)), ((), ()))
-    return lax.dot_general(hidden, table, over_width, precision)
+def _products(x: Array, y: Array, precision: lax.Precision | None = None) -> Array:
+    """x y^T, `float32 [..., N]`, for `y` `[N, D]`."""
+    if products.are_fast(x.dtype):
+        return products.multiply(x, y.astype(x.dtype), transposed=True)
+    # With y.T, XLA on a CPU would transpose a copy of it at every call.
+    over_width = (((x.ndim - 1,), (1,)), ((), ()))
+    return lax.dot_general(x, y, over_width, precision, jnp.float32)
 
 
 def cross_entropy(
@@ -130,29 +133,61 @@ def _forward(
     """
     size = items_at_once(len(hidden), len(table), chunk, whole)
     if size == len(table):
-        normaliser, expected, saved = _at_once(hidden, table, bias)
+        sums, saved = _kept(hidden, table, bias)
     else:
-        normaliser, expected = _in_chunks(hidden, table, bias, size)
-        saved = None
-    return normaliser, (hidden, table, bias, normaliser, expected, saved)
+        sums, saved = _in_chunks(hidden, table, bias, size), None
+    normaliser = sums.shift + jnp.log(sums.total)
+    return normaliser, (hidden, table, bias, normaliser, sums, saved)
 
 
-def _at_once(hidden: Array, table: Array, bias: Array) -> tuple[Array, Array, tuple]:
-    """The same with all logits at once; also what the table's gradient is made from."""
-    logits = _products(hidden, table)
-    shift = _shift(logits, bias)
-    unnormalised = jnp.exp(logits + bias - shift[:, None])
-    total = unnormalised.sum(axis=1)
-    unnormalised = unnormalised.astype(hidden.dtype)
-    expected = _sums(unnormalised, table) / total[:, None]
-    return shift + jnp.log(total), expected, (unnormalised, total)
+class _Sums(NamedTuple):
+    """Sums over the items seen so far; exponentials are relative to exp(shift), `[Q]`."""
+
+    shift: Array
+    total: Array
+    rows: Array
+
+    @classmethod
+    def zero(cls, hidden: Array) -> "_Sums":
+        queries, size = hidden.shape
+        return cls(jnp.full(queries, -jnp.inf), jnp.zeros(queries), jnp.zeros((size, queries)))
+
+    def add(self, hidden: Array, rows: Array, bias: Array) -> tuple["_Sums", Array]:
+        """Adds the items of `rows`, `[K, D]`; also returns their exponentials, `[K, Q]`."""
+        rows = rows.astype(hidden.dtype)
+        logits = _products(rows, hidden)
+        shift = jnp.maximum(self.shift, _shift(logits, bias))
+        exponentials = jnp.exp(logits + bias[:, None] - shift)
+        shrink = jnp.exp(self.shift - shift)
+        total = self.total * shrink + exponentials.sum(axis=0)
+        exponentials = exponentials.astype(hidden.dtype)
+        of_rows = self.rows * shrink + _multiply(rows.T, exponentials)
+        return _Sums(shift, total, of_rows), exponentials
 
 
-def _sums(weights: Array, rows: Array) -> Array:
-    """The sums of the rows `[K, D]` by each query's weights `[Q, K]`, `float32 [Q, D]`."""
-    if products.are_fast(weights.dtype):
-        return products.multiply(weights, rows.astype(weights.dtype))
-    return weights @ rows
+def _kept(hidden: Array, table: Array, bias: Array) -> tuple[_Sums, list]:
+    """The sums over all items, and the exponentials that the table's gradient is made from."""
+    sums, saved = _Sums.zero(hidden), []
+    for part in _parts(hidden, len(table)):
+        sums, exponentials = sums.add(hidden, table[part], bias[part])
+        saved.append((exponentials, sums.shift))
+    return sums, saved
+
+
+def _parts(hidden: Array, vocabulary: int) -> list[slice]:
+    """The items, in parts whose logits a cache holds where small products are fast, too."""
+    number = 1
+    if products.are_fast(hidden.dtype):
+        number = min(-(-len(hidden) * vocabulary // IN_CACHE), MOST_PARTS)
+    size = -(-vocabulary // number)
+    return [slice(start, start + size) for start in range(0, vocabulary, size)]
+
+
+def _multiply(x: Array, y: Array) -> Array:
+    """x y, with float32 sums."""
+    if products.are_fast(x.dtype):
+        return products.multiply(x, y)
+    return jnp.matmul(x, y, preferred_element_type=jnp.float32)
 
 
 def _shift(logits: Array, bias: Array) -> Array:
@@ -161,50 +196,43 @@ def _shift(logits: Array, bias: Array) -> Array:
     largest = bias.max()
     return lax.cond(
         largest - bias.min() < SPREAD,
-        lambda: logits.max(axis=1) + largest,
-        lambda: (logits + bias).max(axis=1),
+        lambda: logits.max(axis=0) + largest,
+        lambda: (logits + bias[:, None]).max(axis=0),
     )
 
 
-def _in_chunks(hidden: Array, table: Array, bias: Array, size: int) -> tuple[Array, Array]:
-    """The same in chunks; sums are relative to the running maximum of the logits."""
+def _in_chunks(hidden: Array, table: Array, bias: Array, size: int) -> _Sums:
+    """The sums over all items, in chunks of `size`."""
 
-    def add(carry: tuple, chunk: tuple) -> tuple[tuple, None]:
-        running_max, total, expected = carry
+    def add(sums: _Sums, chunk: tuple) -> tuple[_Sums, None]:
         start, not_counted = chunk
         rows, offset = _part(table, bias, start, size)
-        logits = _products(hidden, rows) + offset
-        new_max = jnp.maximum(running_max, logits.max(axis=1))
-        unnormalised = jnp.exp(logits - new_max[:, None])
-        shrink = jnp.exp(running_max - new_max)
-        total = total * shrink + (unnormalised * not_counted).sum(axis=1)
-        rows = rows * not_counted[:, None]
-        expected = expected * shrink[:, None] + _sums(unnormalised.astype(hidden.dtype), rows)
-        return (new_max, total, expected), None
+        offset = jnp.where(not_counted > 0, offset, -jnp.inf)
+        return sums.add(hidden, rows, offset)[0], None
 
-    first = (
-        jnp.full(len(hidden), -jnp.inf),
-        jnp.zeros(len(hidden)),
-        jnp.zeros(hidden.shape, jnp.float32),
-    )
-    (running_max, total, expected), _ = lax.scan(add, first, _chunks(len(table), size))
-    return running_max + jnp.log(total), expected / total[:, None]
+    return lax.scan(add, _Sums.zero(hidden), _chunks(len(table), size))[0]
 
 
 def _backward(
     chunk: int, whole: int, residuals: tuple, gradient: Array
 ) -> tuple[Array, Array, Array]:
-    hidden, table, bias, normaliser, expected, saved = residuals
-    d_hidden = (gradient[:, None] * expected).astype(hidden.dtype)
+    hidden, table, bias, normaliser, sums, saved = residuals
+    scale = gradient / sums.total
+    d_hidden = (sums.rows * scale).T.astype(hidden.dtype)
     if saved is not None:
-        unnormalised, total = saved
-        return d_hidden, *_of_rows(unnormalised, hidden, gradient / total)
+        parts = [
+            _of_rows(exponentials, hidden, scale * jnp.exp(shift - sums.shift))
+            for exponentials, shift in saved
+        ]
+        d_table, d_bias = (jnp.concatenate(each) for each in zip(*parts, strict=True))
+        return d_hidden, d_table, d_bias
     size = items_at_once(len(hidden), len(table), chunk, whole)
 
     def write(carry: Any, start: Any) -> tuple[Any, None]:
         rows, offset = _part(table, bias, start, size)
-        probabilities = jnp.exp(_products(hidden, rows) + offset - normaliser[:, None])
-        own = _of_rows(probabilities, hidden, gradient)
+        logits = _products(rows.astype(hidden.dtype), hidden)
+        probabilities = jnp.exp(logits + offset[:, None] - normaliser)
+        own = _of_rows(probabilities.astype(hidden.dtype), hidden, gradient)
         # Overlapping chunks write the same values twice.
         return tuple(
             lax.dynamic_update_slice_in_dim(gradients, part, start, 0)
@@ -218,12 +246,12 @@ def _backward(
 
 def _of_rows(probabilities: Array, hidden: Array, scale: Array) -> tuple[Array, Array]:
     """The gradients of rows and of their biases by each query's `scale`."""
+    scaled = (hidden * scale[:, None]).astype(hidden.dtype)
     if products.are_fast(hidden.dtype):
-        probabilities = probabilities.astype(hidden.dtype)
-        scaled = (hidden * scale[:, None]).astype(hidden.dtype)
-        of_biases = products.sum_rows(scale.astype(hidden.dtype), probabilities)
-        return products.multiply(probabilities.T, scaled), of_biases
-    return probabilities.T @ (hidden * scale[:, None]), scale @ probabilities
+        of_biases = products.sum_columns(probabilities, scale.astype(hidden.dtype))
+    else:
+        of_biases = probabilities @ scale
+    return _multiply(probabilities, scaled), of_biases
 
 
 log_normaliser.defvjp(_forward, _backward)

@@ -13,6 +13,7 @@ from flax import linen as nn
 from cbert import parallel
 from cbert.model import products
 from cbert.model.config import ModelConfig
+from cbert.model.layer_norm import LayerNorm
 
 Array = jax.Array
 
@@ -84,8 +85,9 @@ class Bfloat16Dense(nn.Dense):
 
 def norm(
     config: ModelConfig, scale: bool = True, bias: bool = True, initial_scale: float = 1.0
-) -> nn.LayerNorm:
-    return nn.LayerNorm(
+) -> nn.LayerNorm | LayerNorm:
+    """Flax's layer normalisation, or the one with the same parameters that is faster here."""
+    return (LayerNorm if uses_fast_kernels(config) else nn.LayerNorm)(
         epsilon=config.norm_epsilon,
         dtype=config.dtype,
         use_scale=scale,

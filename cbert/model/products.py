@@ -97,6 +97,11 @@ def sum_rows(weights: Array, rows: Array) -> Array:
     return multiply(jnp.broadcast_to(weights, (4, len(weights))), rows)[0]
 
 
+def sum_columns(columns: Array, weights: Array) -> Array:
+    """The sum of columns `bfloat16 [M, N]` by weights `bfloat16 [N]`, `float32 [M]`."""
+    return multiply(columns, jnp.broadcast_to(weights[:, None], (len(weights), 4)))[:, 0]
+
+
 def _by_rows(x: Array) -> Array:
     if parallel.platform() != "cpu":
         return x
@@ -130,3 +135,25 @@ def _affine_backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Array
 
 
 affine.defvjp(_affine_forward, _affine_backward)
+
+
+@jax.custom_vjp
+def affine_columns(x: Array, kernel: Array, bias: Array) -> Array:
+    """The transposed `affine`, `bfloat16 [N, M]`."""
+    return _columns_forward(x, kernel, bias)[0]
+
+
+def _columns_forward(x: Array, kernel: Array, bias: Array) -> tuple[Array, tuple[Array, Array]]:
+    kernel = kernel.astype(x.dtype)
+    return (multiply(kernel.T, x, True) + bias[:, None]).astype(x.dtype), (x, kernel)
+
+
+def _columns_backward(
+    saved: tuple[Array, Array], gradient: Array
+) -> tuple[Array, Array, Array]:
+    x, kernel = saved
+    d_x = multiply(gradient.T, kernel, True).astype(x.dtype)
+    return d_x, multiply(gradient, x).T, sum_columns(gradient, jnp.ones(len(x), x.dtype))
+
+
+affine_columns.defvjp(_columns_forward, _columns_backward)

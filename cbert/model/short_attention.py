@@ -32,12 +32,10 @@ class TransposedDense(nn.Module):
         shape = x.shape[1], self.features
         kernel = self.param("kernel", kernel_init(self.config), shape)
         bias = self.param("bias", nn.initializers.zeros, shape[1:])
+        if products.are_fast(jnp.dtype(self.config.dtype)):
+            return products.affine_columns(x.astype(jnp.bfloat16), kernel, bias)
         x, kernel, bias = nn.dtypes.promote_dtype(x, kernel, bias, dtype=self.config.dtype)
-        if products.are_fast(x.dtype):
-            rows = products.product(kernel.T, x, True).astype(x.dtype)
-        else:
-            rows = lax.dot_general(kernel, x, (((0,), (1,)), ((), ())))
-        return rows + bias[:, None]
+        return lax.dot_general(kernel, x, (((0,), (1,)), ((), ()))) + bias[:, None]
 
 
 @jax.custom_vjp
