@@ -7,6 +7,7 @@ import pytest
 
 from cbert.model import sampled_softmax
 from cbert.model.cross_entropy import cross_entropy, score
+from cbert.ranks import count_ahead
 
 
 def case(queries=7, items=50, size=6, seed=0):
@@ -63,6 +64,15 @@ def test_ties_count_against_the_target():
     table = np.array([[2.0], [1.0], [1.0], [1.0], [0.0]], np.float32)
     _, rank = score(hidden, table, np.zeros(5, np.float32), np.array([0, 2, 4]), 2)
     assert rank.tolist() == [1, 4, 5]
+
+
+@pytest.mark.parametrize("items", [2**24, 2**24 + 3])
+def test_every_item_ahead_is_counted(items):
+    """float32 holds the first number, and not the second one."""
+    logits = np.ones((1, items), np.float32)
+    logits[0, 0] = 0
+    ahead = jax.jit(count_ahead)(logits, np.array([0.5], np.float32), logits >= 0)
+    assert (ahead.dtype, ahead.tolist()) == (np.int32, [items - 1])
 
 
 def test_large_logits_do_not_overflow():
