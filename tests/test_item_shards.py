@@ -10,8 +10,10 @@ import pytest
 from cbert import tasks
 from cbert.benchmark import workload
 from cbert.errors import UserError
-from cbert.model import cross_entropy, item_shards, parameter_tree, placement
+from cbert.model import item_shards, parameter_tree, placement
+from cbert.model.cross_entropy import cross_entropy
 from cbert.model.placement import Placement
+from cbert.model.scoring import score
 from cbert.parallel import AXIS
 from cbert.tasks.base import Examples
 from cbert.training import config as config_lib
@@ -41,17 +43,17 @@ def test_loss_gradients_and_ranks_equal_those_of_the_whole_table(items):
     table[1], bias[1] = table[4], bias[4]  # Equal items count against each other.
     weights = np.arange(8.0) / 8
 
-    def results(kernels, hidden, table, bias, targets, weights):
+    def results(loss, score, hidden, table, bias, targets, weights):
         def total(*own):
-            return (kernels.cross_entropy(*own, targets) * weights).sum()
+            return (loss(*own, targets) * weights).sum()
 
-        losses = kernels.cross_entropy(hidden, table, bias, targets)
+        losses = loss(hidden, table, bias, targets)
         gradients = jax.grad(total, (0, 1, 2))(hidden, table, bias)
-        return losses, gradients, kernels.score(hidden, table, bias, targets)
+        return losses, gradients, score(hidden, table, bias, targets)
 
     def of_device(hidden, table, bias, *rest):
         bias = item_shards.without_padding(bias, items)
-        return results(item_shards, hidden, table, bias, *rest)
+        return results(item_shards.cross_entropy, item_shards.score, hidden, table, bias, *rest)
 
     where = Placement(items, DEVICES)
     parts = where.parts({"embedding": {"items": table, "bias": bias}})["embedding"]
@@ -63,7 +65,7 @@ def test_loss_gradients_and_ranks_equal_those_of_the_whole_table(items):
     losses, d_hidden, scores = jax.tree.map(
         lambda x: x.reshape(8, *x.shape[2:]), (losses, d_hidden, scores)
     )
-    expected = results(cross_entropy, hidden, table, bias, targets, weights)
+    expected = results(cross_entropy, score, hidden, table, bias, targets, weights)
     assert_close((losses, (d_hidden, split["items"], split["bias"]), scores), expected)
     assert scores[1].tolist() == expected[2][1].tolist()
 

@@ -10,9 +10,10 @@ import pytest
 from cbert.model import attention, short_attention
 from cbert.model.attention import Attention
 from cbert.model.conditioning import NAMES
-from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy, score
+from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy
 from cbert.model.layer_norm import normalise
 from cbert.model.layers import Dropout, norm
+from cbert.model.scoring import score
 from cbert.schema import MASK_ITEM
 from tests.conftest import some
 from tests.models import SMALL, batch, build, made

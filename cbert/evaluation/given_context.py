@@ -11,7 +11,7 @@ import numpy as np
 
 from cbert.data.columns import Split
 from cbert.data.padding import joined, padded_batches
-from cbert.model.cross_entropy import score
+from cbert.model.scoring import score
 from cbert.schema import Feature, Schema
 from cbert.tasks.masked_queries import ItemQueries, query_each, query_one
 from cbert.tasks.ranking import log_fractions

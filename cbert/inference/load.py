@@ -24,7 +24,7 @@ from cbert.inference.program import BATCH_SIZES, Functions, Program
 from cbert.inference.text_predictor import TextPredictor
 from cbert.inference.text_program import TextProgram
 from cbert.model import contextual_bert, parameter_tree
-from cbert.model.cross_entropy import all_logits
+from cbert.model.scoring import all_logits
 from cbert.schema import TEXT
 from cbert.training import checkpoint as checkpoint_lib
 from cbert.training import config as config_lib

@@ -12,8 +12,8 @@ import ml_collections
 
 from cbert.inference.text_program import CLS, MEAN, TextFunctions
 from cbert.model.context import mean_pool
-from cbert.model.cross_entropy import all_logits
 from cbert.model.heads import Pretraining
+from cbert.model.scoring import all_logits
 from cbert.model.text_bert import TextBert
 from cbert.schema import PAD_ITEM, Schema
 from cbert.tasks import text_task

@@ -1,6 +1,7 @@
-"""The objective over the whole vocabulary, and scores of masked items.
+"""The objective over the whole vocabulary.
 
-The loss makes up to WHOLE logits at once, and more in chunks of items; scores have chunks.
+It keeps up to WHOLE exponentials for the backward pass. More than that are made twice, in chunks
+of the items.
 
 Legend: Q queries, V items, D model dimension, K items of a chunk.
 """
@@ -10,17 +11,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax import lax
 
-from cbert.model import products
+from cbert.model import item_chunks, products
+from cbert.model.item_chunks import CHUNK, chunk_size, chunks, inner_products
 from cbert.model.look_up import look_up
-from cbert.ranks import count_ahead
 
 Array = jax.Array
 
-CHUNK = 4096
 WHOLE = 2**26
 # Exponentials keep all their digits if they are shifted by up to this much too far.
 SPREAD = 50.0
@@ -31,58 +30,7 @@ MOST_PARTS = 8
 
 def items_at_once(queries: int, vocabulary: int, chunk: int = CHUNK, whole: int = WHOLE) -> int:
     """K, the items whose logits the loss makes at once: all, or those of equal chunks."""
-    return vocabulary if queries * vocabulary <= whole else _chunk_size(vocabulary, chunk)
-
-
-def _chunk_size(vocabulary: int, chunk: int) -> int:
-    number = -(-vocabulary // chunk)
-    return -(-vocabulary // number)
-
-
-def _chunks(vocabulary: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Chunks of equal size that cover all items, the last one overlapping where it must.
-
-    Returns:
-      Each chunk's start, and 1 for the items not yet counted in an earlier chunk, else 0.
-    """
-    covered = np.arange(-(-vocabulary // size)) * size
-    starts = np.minimum(covered, vocabulary - size)
-    not_counted = starts[:, None] + np.arange(size) >= covered[:, None]
-    return starts, not_counted.astype(np.float32)
-
-
-def _part(table: Array, bias: Array, start: Array, size: int) -> tuple[Array, Array]:
-    rows = lax.dynamic_slice_in_dim(table, start, size)
-    return rows, lax.dynamic_slice_in_dim(bias, start, size)
-
-
-def target_logits(hidden: Array, table: Array, bias: Array, targets: Array) -> Array:
-    """Each query's logit of its target, `float32 [Q]`; shapes as in `cross_entropy`."""
-    return (hidden * table[targets]).sum(axis=1) + bias[targets]
-
-
-def least_tied(hidden: Array, table: Array, bias: Array, targets: Array, own: Array) -> Array:
-    """The least logit that counts as equal to the target's, `float32 [Q]`.
-
-    Equal items may differ by rounding, because the sums of one product are ordered in another
-    way than those of all; shapes as in `cross_entropy`, and `own` is of `target_logits`.
-    """
-    size = jnp.linalg.norm(hidden, axis=1) * jnp.linalg.norm(table[targets], axis=1)
-    return own - 4 * jnp.finfo(own.dtype).eps * (size + jnp.abs(bias[targets]))
-
-
-def all_logits(hidden: Array, table: Array, bias: Array) -> Array:
-    """The logits of all items in full precision, `[..., V]`, for hidden vectors `[..., D]`."""
-    return _products(hidden, table, lax.Precision.HIGHEST) + bias
-
-
-def _products(x: Array, y: Array, precision: lax.Precision | None = None) -> Array:
-    """x y^T, `float32 [..., N]`, for `y` `[N, D]`."""
-    if products.are_fast(x.dtype):
-        return products.multiply(x, y.astype(x.dtype), transposed=True)
-    # With y.T, XLA on a CPU would transpose a copy of it at every call.
-    over_width = (((x.ndim - 1,), (1,)), ((), ()))
-    return lax.dot_general(x, y, over_width, precision, jnp.float32)
+    return vocabulary if queries * vocabulary <= whole else chunk_size(vocabulary, chunk)
 
 
 def cross_entropy(
@@ -155,7 +103,7 @@ class _Sums(NamedTuple):
     def add(self, hidden: Array, rows: Array, bias: Array) -> tuple["_Sums", Array]:
         """Adds the items of `rows`, `[K, D]`; also returns their exponentials, `[K, Q]`."""
         rows = rows.astype(hidden.dtype)
-        logits = _products(rows, hidden)
+        logits = inner_products(rows, hidden)
         shift = jnp.maximum(self.shift, _shift(logits, bias))
         exponentials = jnp.exp(logits + bias[:, None] - shift)
         shrink = jnp.exp(self.shift - shift)
@@ -206,11 +154,11 @@ def _in_chunks(hidden: Array, table: Array, bias: Array, size: int) -> _Sums:
 
     def add(sums: _Sums, chunk: tuple) -> tuple[_Sums, None]:
         start, not_counted = chunk
-        rows, offset = _part(table, bias, start, size)
+        rows, offset = item_chunks.part(table, bias, start, size)
         offset = jnp.where(not_counted > 0, offset, -jnp.inf)
         return sums.add(hidden, rows, offset)[0], None
 
-    return lax.scan(add, _Sums.zero(hidden), _chunks(len(table), size))[0]
+    return lax.scan(add, _Sums.zero(hidden), chunks(len(table), size))[0]
 
 
 def _backward(
@@ -229,8 +177,8 @@ def _backward(
     size = items_at_once(len(hidden), len(table), chunk, whole)
 
     def write(carry: Any, start: Any) -> tuple[Any, None]:
-        rows, offset = _part(table, bias, start, size)
-        logits = _products(rows.astype(hidden.dtype), hidden)
+        rows, offset = item_chunks.part(table, bias, start, size)
+        logits = inner_products(rows.astype(hidden.dtype), hidden)
         probabilities = jnp.exp(logits + offset[:, None] - normaliser)
         own = _of_rows(probabilities.astype(hidden.dtype), hidden, gradient)
         # Overlapping chunks write the same values twice.
@@ -240,7 +188,7 @@ def _backward(
         ), None
 
     first = (lax.empty(table.shape, table.dtype), lax.empty(bias.shape, bias.dtype))
-    (d_table, d_bias), _ = lax.scan(write, first, _chunks(len(table), size)[0])
+    (d_table, d_bias), _ = lax.scan(write, first, chunks(len(table), size)[0])
     return d_hidden, d_table, d_bias
 
 
@@ -255,56 +203,6 @@ def _of_rows(probabilities: Array, hidden: Array, scale: Array) -> tuple[Array, 
 
 
 log_normaliser.defvjp(_forward, _backward)
-
-
-def score(
-    hidden: Array, table: Array, bias: Array, targets: Array, chunk: int = CHUNK
-) -> tuple[Array, Array]:
-    """Log-probability (nats) and rank of the targets among all items.
-
-    Shapes as in `cross_entropy`. The rank counts from 1; ties count against the target.
-    """
-    own = target_logits(hidden, table, bias, targets)
-    tied = least_tied(hidden, table, bias, targets, own)
-    normaliser, ahead = normalise_and_count(hidden, table, bias, targets, tied, chunk)
-    return own - normaliser, ahead + 1
-
-
-def normalise_and_count(
-    hidden: Array, table: Array, bias: Array, targets: Array, tied: Array, chunk: int = CHUNK
-) -> tuple[Array, Array]:
-    """The log-normaliser, and the number of items ranked ahead of the target.
-
-    Products are full float32 on every device, because ranks depend on small differences.
-
-    Args:
-      hidden, table, bias: As in `cross_entropy`.
-      targets: `int32 [Q]`, rows of the table that are not counted; -1 for none.
-      tied: `float32 [Q]`, from which logit on an item is ahead, see `least_tied`.
-      chunk: The most items of a chunk.
-
-    Returns:
-      `float32 [Q]` and `int32 [Q]`.
-    """
-    size = _chunk_size(len(table), chunk)
-
-    def add(carry: tuple, chunk: tuple) -> tuple[tuple, None]:
-        running_max, total, ahead = carry
-        start, not_counted = chunk
-        rows, offset = _part(table, bias, start, size)
-        logits = _products(hidden, rows, lax.Precision.HIGHEST) + offset
-        new_max = jnp.maximum(running_max, logits.max(axis=1))
-        unnormalised = jnp.exp(logits - new_max[:, None]) * not_counted
-        total = total * jnp.exp(running_max - new_max) + unnormalised.sum(axis=1)
-        other = (start + jnp.arange(size) != targets[:, None]) & (not_counted > 0)
-        ahead += count_ahead(logits, tied, other)
-        return (new_max, total, ahead), None
-
-    rows = len(hidden)
-    first = (jnp.full(rows, -jnp.inf), jnp.zeros(rows), jnp.zeros(rows, jnp.int32))
-    # Chunks fit into a CPU's cache, so that a loop is faster than all items at once.
-    (running_max, total, ahead), _ = lax.scan(add, first, _chunks(len(table), size))
-    return running_max + jnp.log(total), ahead
 
 
 def plain_cross_entropy(hidden: Array, table: Array, bias: Array, targets: Array) -> Array:

@@ -15,6 +15,7 @@ from jax.nn import logsumexp
 
 from cbert import collectives
 from cbert.model import cross_entropy as kernels
+from cbert.model import scoring
 from cbert.model.look_up import look_up as look_up_own
 
 Array = jax.Array
@@ -75,16 +76,16 @@ def cross_entropy(hidden: Array, table: Array, bias: Array, targets: Array) -> A
 
 
 def score(hidden: Array, table: Array, bias: Array, targets: Array) -> tuple[Array, Array]:
-    """Log-probability (nats) and rank of the targets among all items; see `kernels.score`.
+    """Log-probability (nats) and rank of the targets among all items; see `scoring.score`.
 
     Shapes as in `cross_entropy`.
     """
     hidden = collectives.gather(hidden)
     rows, held = _own_rows(collectives.gather(targets), len(table))
-    logits = kernels.target_logits(hidden, table, bias, rows)
-    tied = kernels.least_tied(hidden, table, bias, rows, logits)
+    logits = scoring.target_logits(hidden, table, bias, rows)
+    tied = scoring.least_tied(hidden, table, bias, rows, logits)
     own, tied = (collectives.sum_parts(jnp.where(held, of, 0)) for of in (logits, tied))
-    of_rows, ahead = kernels.normalise_and_count(
+    of_rows, ahead = scoring.normalise_and_count(
         hidden, table, bias, jnp.where(held, rows, -1), collectives.gather(tied)
     )
     normaliser = logsumexp(collectives.exchange(of_rows), axis=0)

@@ -19,9 +19,10 @@ from cbert.errors import UserError
 from cbert.model import contextual_bert, item_shards, sampled_softmax
 from cbert.model.config import ModelConfig
 from cbert.model.contextual_bert import ContextualBert
-from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy, score
+from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy
 from cbert.model.layers import uses_fast_kernels
 from cbert.model.look_up import look_up
+from cbert.model.scoring import score
 from cbert.schema import MASK_ITEM, TEXT, Schema
 from cbert.tasks import ranking
 from cbert.tasks.base import Batch, Examples, Metrics, Task, dropped_context

@@ -23,9 +23,10 @@ from cbert.data.masking import (
 )
 from cbert.errors import UserError
 from cbert.model.config import ModelConfig
-from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy, score
+from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy
 from cbert.model.heads import PretrainingHead
 from cbert.model.layers import uses_fast_kernels
+from cbert.model.scoring import score
 from cbert.model.text_bert import TextBert
 from cbert.schema import Schema
 from cbert.schema.target import IS_NEXT, LABEL, NOT_NEXT
