@@ -1,7 +1,7 @@
 """The objective over the whole vocabulary.
 
-It keeps up to WHOLE exponentials for the backward pass. More than that are made twice, in chunks
-of the items.
+Up to WHOLE exponentials are kept for the backward pass. If there are more, they are made twice,
+in chunks of the items.
 
 Legend: Q queries, V items, D model dimension, K items of a chunk.
 """
