@@ -11,7 +11,7 @@ import time
 import numpy as np
 import psutil
 
-from cbert.data import columns
+from cbert.data import column_cache, columns
 from cbert.data.batching import Batches
 from cbert.data.in_memory import InMemory
 from cbert.data.streaming import Streaming
@@ -36,7 +36,7 @@ def write(path: pathlib.Path, gigabytes: float) -> int:
         block[:] = random.integers(0, 30_000, block.shape, np.int32)
     context = {f"feature_{n}": np.zeros((rows, 1), np.int32) for n in range(FEATURES)}
     texts = [""] * rows
-    columns.write(path, [columns.Split(texts, texts, texts, items, context, None)])
+    column_cache.write(path, [columns.Split(texts, texts, texts, items, context, None)])
     path.with_suffix(".items").unlink()
     return rows
 
@@ -60,7 +60,7 @@ def main() -> None:
         rows = write(path, given.gigabytes)
         print(f"{rows:,} examples, {path.stat().st_size / 2**30:.2f} GiB on disk")
         before = anonymous()
-        split = columns.read(path)
+        split = column_cache.read(path)
         opened = anonymous()
         batches = [Batches(split.lengths, BATCH, 0)]
         first = anonymous()

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from cbert.data import batching, builder, columns, prepared
+from cbert.data import batching, builder, column_cache, prepared
 from cbert.data.batching import Batches, bucket_bounds
 from cbert.data.columns import evenly_spaced
 from cbert.errors import UserError
@@ -120,12 +120,12 @@ def test_a_split_is_the_same_from_its_cache(data_dir, schema, tmp_path, capsys):
     shutil.rmtree(folder / "columns", ignore_errors=True)
     fresh = prepared.load(tmp_path, "small", "test", schema)
     with pytest.MonkeyPatch.context() as patch:  # The same where there can be no cache.
-        patch.setattr(columns, "write", lambda *_: False)
-        patch.setattr(columns, "read", lambda _: None)
+        patch.setattr(column_cache, "write", lambda *_: False)
+        patch.setattr(column_cache, "read", lambda _: None)
         same(prepared.load(tmp_path, "small", "test", schema), fresh)
     (cache,) = (folder / "columns").iterdir()
     assert fresh.contexts[0].startswith("{")
-    same(columns.read(cache), fresh)
+    same(column_cache.read(cache), fresh)
 
     # One flipped bit in the middle is noticed, and the cache is written again.
     content = bytearray(cache.read_bytes())
@@ -134,7 +134,7 @@ def test_a_split_is_the_same_from_its_cache(data_dir, schema, tmp_path, capsys):
     cache.write_bytes(content)
     same(prepared.load(tmp_path, "small", "test", schema), fresh)
     assert "damaged" in capsys.readouterr().err
-    same(columns.read(cache), fresh)
+    same(column_cache.read(cache), fresh)
 
     # Another schema has another cache.
     fewer = dataclasses.replace(schema, features=schema.features[:1])

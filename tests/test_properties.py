@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cbert.data import columns, prepare, readers, records
+from cbert.data import column_cache, columns, prepare, readers, records
 from cbert.data.summary import format_summary
 from cbert.errors import UserError, one_line, printable, shown
 from cbert.evaluation import evaluate
@@ -181,15 +181,15 @@ def test_a_cache_gives_back_the_split_or_nothing(texts, where, cut):
     )
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "cache" / "own.arrow"
-        columns.write(path, [split])
-        assert_same(columns.read(path), split)
+        column_cache.write(path, [split])
+        assert_same(column_cache.read(path), split)
         content = bytearray(path.read_bytes())
         if cut:
             del content[where % len(content) :]
         else:
             content[where // 8 % len(content)] ^= 1 << where % 8
         path.write_bytes(content)
-        cached = columns.read(path)
+        cached = column_cache.read(path)
         if cached is not None:
             assert_same(cached, split)
 

@@ -11,7 +11,7 @@ import tensorflow_datasets as tfds
 from tensorflow_datasets.proto import tf_example_pb2
 
 from cbert import progress
-from cbert.data import builder, columns, text_columns
+from cbert.data import builder, column_cache, columns, text_columns
 from cbert.data.columns import Split
 from cbert.data.examples import WEIGHT, weight_of
 from cbert.data.text import Tokenizer
@@ -71,8 +71,8 @@ def load(data_dir: str, name: str, split: str, schema: Schema) -> Split:
         raise UserError(
             f"{path} has no split {split!r}; it has {', '.join(sorted(read_only.info.splits))}"
         )
-    cache = columns.location(path, split, schema)
-    encoded = columns.read(cache)
+    cache = column_cache.location(path, split, schema)
+    encoded = column_cache.read(cache)
     if encoded is None:
         with _reading(path):
             raw = read_only.as_data_source(
@@ -92,7 +92,7 @@ def load(data_dir: str, name: str, split: str, schema: Schema) -> Split:
                     raise UserError(f"{path}: {error}") from None
 
         # From the cache a split is mapped, and need not fit into memory.
-        encoded = columns.read(cache) if columns.write(cache, blocks()) else None
+        encoded = column_cache.read(cache) if column_cache.write(cache, blocks()) else None
         encoded = columns.joined(list(blocks())) if encoded is None else encoded
     return encoded
 

@@ -8,7 +8,7 @@ import ml_collections
 import numpy as np
 
 from cbert import parallel, tasks
-from cbert.data import builder, columns, prepared
+from cbert.data import builder, column_cache, prepared
 from cbert.data.columns import Split
 from cbert.data.records import TEST
 from cbert.errors import UserError, shown, warn
@@ -132,7 +132,7 @@ def _query(
     """Split, queries and the baselines' predictions: the same for all runs on the same data."""
     name, masking = settings["data"], settings["masking"]
     # The last one differs once the data are prepared anew.
-    stored = columns.location(builder.directory(data_dir, name), settings["split"], schema)
+    stored = column_cache.location(builder.directory(data_dir, name), settings["split"], schema)
     asked_for = type(task), data_dir, name, settings["split"], masking, schema, stored
     if asked_for not in _LAST_QUERIES:
         split = prepared.load(data_dir, name, settings["split"], schema)
