@@ -6,6 +6,8 @@ Legend: B examples of a batch.
 """
 
 import dataclasses
+import math
+import numbers
 import pathlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,13 +16,14 @@ import jax
 import ml_collections
 import numpy as np
 
+from cbert import config as config_fields
 from cbert import files, parallel
 from cbert.data import in_memory, in_python, prepared
 from cbert.data import prepare as prepare_lib
 from cbert.data.columns import Split
 from cbert.data.prepare import Options
 from cbert.data.records import TRAIN, VALIDATION
-from cbert.errors import UserError, missing_extra
+from cbert.errors import UserError, missing_extra, shown
 from cbert.evaluation import evaluate as evaluate_lib
 from cbert.evaluation import evaluation_files
 from cbert.schema import Schema
@@ -32,6 +35,7 @@ from cbert.training import state as state_lib
 from cbert.training import workdir as workdir_lib
 from cbert.training.callbacks import Callbacks
 from cbert.training.checkpoint import Checkpoints
+from cbert.training.config_sections import sections
 from cbert.training.state import Progress, TrainState
 
 if TYPE_CHECKING:
@@ -74,7 +78,11 @@ def prepare(
     Raises:
       UserError: the records do not make a data set; nothing is written.
     """
-    options = options or Options()
+    options = Options() if options is None else options
+    if not isinstance(name, str):
+        raise UserError(f"name is {shown(name)}; give a string")
+    if not isinstance(options, Options):
+        raise UserError(f"options is {shown(options)}; give PrepareOptions")
     read = in_python.read(records, options.kind, options.kinds, options.drop)
     directory, summary = prepare_lib.prepare(read, data_dir, name, options)
     config, _, _ = suggest.write(data_dir, name, summary)
@@ -96,6 +104,7 @@ def read_config(
     """
     config = config_file.read(source)
     config_file.override(config, overrides or {})
+    config_fields.check(config, sections())
     return config
 
 
@@ -146,21 +155,29 @@ class Experiment:
 
         Args:
           workdir: The run's directory, which is made, or holds a run of the same config.
-          state: The state to save; its step has not been saved yet.
+          state: The state to save.
           value: What the first metric of the task is at that state.
 
         Raises:
-          UserError: the directory belongs to another config, or the state is that of no step.
+          UserError: the directory belongs to another config or has the state's step already,
+            the state is that of no step, or the value is no finite number.
         """
         path, step = pathlib.Path(workdir).expanduser(), int(state.step)
         if not step:
             raise UserError("the state is the one before the first step; take a step first")
+        if not (isinstance(value, numbers.Real) and math.isfinite(value)):
+            raise UserError(f"value is {shown(value)}; give the metric's, a finite number")
         workdir_lib.check(self.config, self.schema, path)
         with files.Lock(path, "work directory"):
             workdir_lib.initialise_workdir(self.config, self.schema, path)
             with Checkpoints(path) as checkpoints:
+                if step in checkpoints.steps():
+                    raise UserError(
+                        f"{path} has a checkpoint of step {step}; save into a new directory, "
+                        "or delete this one"
+                    )
                 saved = state_lib.to_saved(state)
-                checkpoints.save(saved, Progress(best=value, best_step=step))
+                checkpoints.save(saved, Progress(best=float(value), best_step=step))
             if step >= self.config.train.steps:
                 workdir_lib.finish(path, {"step": step, "best": value, "best_step": step})
 
@@ -211,6 +228,8 @@ def train(
     Raises:
       UserError: the config, the data or the work directory are not what they must be.
     """
+    if not isinstance(callbacks, Callbacks | None):
+        raise UserError(f"callbacks is {shown(callbacks)}; give Callbacks(step=...)")
     progress = loop.train(config, workdir, callbacks)
     path = pathlib.Path(workdir).expanduser()
     done = workdir_lib.finished(path) is not None
@@ -237,7 +256,7 @@ class EvaluationResult:
 def evaluate(
     workdir: PathLike,
     split: str = "test",
-    checkpoint: str = "best",
+    checkpoint: str | int = "best",
     by: str = "",
     feature_importance: bool = False,
     write: bool = True,
@@ -267,7 +286,7 @@ def evaluate(
     except ImportError as error:
         raise missing_extra("cbert.evaluate", "report", error) from None
     options = evaluate_lib.EvaluationOptions(
-        split, checkpoint, data_dir, name, masking, by, feature_importance
+        split, str(checkpoint), data_dir, name, masking, by, feature_importance
     )
     evaluation = evaluate_lib.evaluate(workdir, options)
     summary = evaluation_files.summary(evaluation, by)

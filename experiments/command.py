@@ -5,6 +5,7 @@ import errno
 import os
 import re
 import shlex
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -67,6 +68,8 @@ def run(main: Callable[[], None]) -> None:
             path, reason = error.filename, error.strerror
             fail(f"{path}: {reason}; choose another path" if path else error)
 
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # Libraries log an error before they raise it, which would be a second line.
     logging.set_verbosity(logging.FATAL)
     if os.environ.get(_METHODS):
@@ -166,7 +169,7 @@ def _near(error: flags.UnrecognizedFlagError) -> str:
     from cbert.training import config  # Few commands need it before they run.
 
     names = [f"config.{name}" for name in config.flat(config.default().to_dict())]
-    fields = [name for name in names if name.rpartition(".")[2] == error.flagname]
+    fields = [name for name in names if name.endswith(f".{error.flagname}")]
     near = fields if "config" in flags.FLAGS else []
     near += re.findall(r"Did you mean: (\w+)", str(error))
     return f"; did you mean {' or '.join(f'--{name}' for name in near)}?" if near else ""

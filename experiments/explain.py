@@ -160,7 +160,7 @@ def _of_query(config: Any) -> None:
 
 
 def _encoded_items() -> _Encoded:
-    predictor = query_flags.load_for_sets()
+    predictor = query_flags.load_for_sets("give --text")
     items = parsed(_ITEMS)
     query = predictor.check(Query(items, parsed(query_flags.CONTEXT)))
     shown = items + [None] * (len(query.codes) - len(items))
@@ -176,7 +176,7 @@ def _encoded_items() -> _Encoded:
 
 
 def _encoded_text() -> _Encoded:
-    predictor = query_flags.load_for_texts()
+    predictor = query_flags.load_for_texts("give --items")
     query = predictor.check(TextQuery(_TEXT.value, parsed(query_flags.CONTEXT), _TEXT_B.value))
     tokens = query.tokens
     return _Encoded(

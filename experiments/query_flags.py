@@ -32,23 +32,19 @@ SKIP_BAD_ROWS = flags.DEFINE_integer(
 OF_FILES = (INPUT, OUTPUT, COLUMNS, SEPARATOR, DROP, SKIP_BAD_ROWS)
 
 
-def load_for_sets() -> Predictor:
-    """The run's predictor; refuses a run of texts."""
+def load_for_sets(advice: str = "use experiments.predict") -> Predictor:
+    """The run's predictor; refuses a run of texts, with the advice."""
     predictor = cbert.load(WORKDIR.value, CHECKPOINT.value)
     if isinstance(predictor, TextPredictor):
-        raise UserError(
-            f"{WORKDIR.value} is a run of texts ({predictor.task}); use experiments.predict"
-        )
+        raise UserError(f"{WORKDIR.value} is a run of texts ({predictor.task}); {advice}")
     return predictor
 
 
-def load_for_texts() -> TextPredictor:
-    """The run's predictor; refuses a run of sets or sequences."""
+def load_for_texts(advice: str = "use experiments.complete") -> TextPredictor:
+    """The run's predictor; refuses a run of sets or sequences, with the advice."""
     predictor = cbert.load(WORKDIR.value, CHECKPOINT.value)
     if isinstance(predictor, Predictor):
-        raise UserError(
-            f"{WORKDIR.value} is a run of {predictor.schema.kind}s; use experiments.complete"
-        )
+        raise UserError(f"{WORKDIR.value} is a run of {predictor.schema.kind}s; {advice}")
     return predictor
 
 

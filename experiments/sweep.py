@@ -86,6 +86,10 @@ def _plan(workdir: pathlib.Path) -> tuple[list[jobs.Job], int]:
         _SET.value,
         schema,
     )
+    if _METHODS.present and not _METHODS.value:
+        raise UserError("--methods is empty; name methods, or leave it out")
+    if (workdir / workdir_lib.CONFIG).exists():
+        raise UserError(f"{workdir} is the directory of one run; give the sweep another one")
     for point in expanded:
         own = point.apply(config)
         workdir_lib.check(own, schema, workdir / point.name)

@@ -31,6 +31,7 @@ def test_help_lists_every_field(command):
     ("command", "flag", "meant"),
     [
         ("train", "steps", "; did you mean --config.train.steps or --seeds?"),
+        ("train", "model.dimension", "; did you mean --config.model.dimension?"),
         ("sweep", "seed", "; did you mean --config.seed or --seeds?"),
         ("prepare", "seedd", "; did you mean --seed?"),
         ("train", "xyzzy", ""),

@@ -37,6 +37,8 @@ def test_the_command(trained, predictor):
     )
     line = refused("predict", f"--workdir={trained}", "--text=a")
     assert line == f"error: {trained} is a run of sets; use experiments.complete\n"
+    line = refused("explain", f"--workdir={trained}", "--text=a")
+    assert line == f"error: {trained} is a run of sets; give --items\n"
 
 
 def test_a_feature_that_is_unknown_throughout_a_file_is_named(predictor, tmp_path, capsys):

@@ -103,9 +103,13 @@ def test_the_history_flag(tmp_path):
     path.write_text(lines(*rows))
     flags = (f"--input={path}", f"--data_dir={tmp_path}/data", "--name=own")
     printed = run("prepare", *flags, "--history=viewed").stdout
-    assert ["viewed", "history", "4", "64", "0.0%", "0.0%"] in [
+    assert ["viewed", "history", "4", "64", "0.0%", "12.5%"] in [
         row.split() for row in printed.splitlines()
     ]
+    path.write_text(lines(*({**row, "items": ["c", "d"]} for row in rows)))
+    printed = run("prepare", *flags[:2], "--name=never", "--history=viewed").stdout
+    assert "unseen      viewed: most values outside training" in printed
+    path.write_text(lines(*rows))
     assert "'seen' is named as a history; the features are: viewed, age" in refused(
         "prepare", *flags[:2], "--name=other", "--history=seen"
     )

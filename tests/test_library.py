@@ -1,10 +1,13 @@
 """The public Python interface: its page, its names, records in memory, callbacks."""
 
+import dataclasses
 import json
 import re
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas
 import pytest
@@ -16,6 +19,7 @@ from cbert.data import prepared as prepared_lib
 from cbert.training import config as config_lib
 from tests import interface
 from tests.conftest import ROOT, small
+from tests.test_training import flat, restored
 
 PAGE = ROOT / "docs" / "library.md"
 
@@ -173,6 +177,7 @@ def test_records_that_are_refused(records, message, tmp_path):
     [
         ({"longer": "subsmaple"}, "longer is 'subsmaple'; it must be one of leave_out, subs"),
         ({"kind": "bag"}, "kind is 'bag'"),
+        ({"drop": "age"}, "drop is 'age'; give a list of names"),
         ({"kinds": {"age": "histroy"}}, "the kind of 'age' is 'histroy'"),
         ({"min_count": "2"}, "min_count is '2'"),
         ({"max_items": 0}, "max_items is 0"),
@@ -195,6 +200,50 @@ def test_options_that_are_refused(options, message, tmp_path):
     assert not (tmp_path / "mine").exists()
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda path: cbert.prepare([], 5, path), "name is 5; give a string"),
+        (lambda path: cbert.prepare([], "a", path, {}), "options is {}; give PrepareOptions"),
+        (lambda path: cbert.train(small(), path, print), "callbacks is .*; give Callbacks"),
+        (lambda _: cbert.Callbacks(step=5), "the callback step is 5; give a function"),
+        (
+            lambda path: cbert.evaluate(path, masking="both"),
+            "masking is 'both'; it must be each",
+        ),
+    ],
+)
+def test_arguments_of_another_type_are_refused(call, message, trained, tmp_path):
+    with pytest.raises(cbert.UserError, match=message):
+        call(trained if "masking" in message else tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_step_is_evaluated_by_its_number(trained):
+    step = cbert.load(trained).step
+    result = cbert.evaluate(trained, "validation", step, write=False)
+    best = cbert.evaluate(trained, "validation", write=False)
+    assert result.metrics.equals(best.metrics)
+
+
+def test_a_state_is_saved_once(data_dir, tmp_path):
+    experiment = cbert.build(small("none", data__dir=data_dir, model__layers=1))
+    state = dataclasses.replace(experiment.state, step=experiment.state.step + 3)
+    for value in (float("nan"), "x", None):
+        with pytest.raises(cbert.UserError, match="give the metric's, a finite number"):
+            experiment.save(tmp_path / "run", state, value)
+    assert not (tmp_path / "run").exists()
+    experiment.save(tmp_path / "run", state, np.float32(2))
+    other = dataclasses.replace(state, params=jax.tree.map(jnp.zeros_like, state.params))
+    with pytest.raises(
+        cbert.UserError, match="run has a checkpoint of step 3; save into a new"
+    ):
+        experiment.save(tmp_path / "run", other, 1.0)
+    kept = restored(experiment.config, tmp_path / "run")[1]
+    for name, value in flat(state.params).items():
+        np.testing.assert_array_equal(kept[name], value)
+
+
 def test_configs_are_read_and_overridden(trained):
     nested = cbert.read_config("configs/base.py:gs", {"train": {"steps": 7}, "model.heads": 4})
     assert (nested.model.method, nested.train.steps, nested.model.heads) == ("gs", 7, 4)
@@ -210,6 +259,8 @@ def test_configs_are_read_and_overridden(trained):
     ):
         with pytest.raises(cbert.UserError, match=re.escape(message)):
             cbert.read_config("configs/base.py:gs", overrides)
+    with pytest.raises(cbert.UserError, match=r"method is 'gss'; did you mean gs"):
+        cbert.read_config("configs/base.py:gss")
 
 
 @pytest.mark.soak

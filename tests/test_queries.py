@@ -35,9 +35,15 @@ BAD_QUERIES = {
         "no context feature 'xyz'; leave it out; it has: age",
     ),
     "name not a string": (Query(["a"], {3: 1}), "no context feature 3"),
-    "number as string": (Query(["a"], {"age": "34"}), "'age' is numerical, not '34'"),
+    "number as string": (
+        Query(["a"], {"age": "34"}),
+        "'age' is numerical, not '34'; give a number",
+    ),
     "number as boolean": (Query(["a"], {"age": True}), "'age' is numerical"),
-    "string as number": (Query(["a"], {"occasion": 3}), "'occasion' is categorical, not 3"),
+    "string as number": (
+        Query(["a"], {"occasion": 3}),
+        "'occasion' is categorical, not 3; give a str",
+    ),
     "list as string": (Query(["a"], {"colours": "blue"}), "'colours' is multi_valued"),
     "mixed list": (Query(["a"], {"colours": ["blue", 3]}), "strings or numbers, not both"),
     "nested": (Query(["a"], {"age": {"years": 3}}), "use a string, a number"),

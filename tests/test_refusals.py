@@ -133,6 +133,9 @@ def test_bad_rows_can_be_skipped_and_are_reported(tmp_path):
         "prepare", *flags, "--name=two", "--skip_bad_rows=2"
     )
     run("prepare", *flags, "--name=two", "--skip_bad_rows=2", "--overwrite")
+    path.write_text('{"items": "abc"}\n{"items": []}\n')
+    line = refused("prepare", *flags, "--name=three", "--skip_bad_rows=5")
+    assert f"no records but 2 that were skipped, the first {path}:1: 'items' must be" in line
 
 
 def test_a_schema_that_does_not_fit(tmp_path, data_dir):

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import pathlib
 import random
 import shutil
 import signal
@@ -22,6 +23,7 @@ from cbert.training import loop
 from cbert.training import run as run_lib
 from cbert.training import state as state_lib
 from cbert.training.checkpoint import Checkpoints
+from cbert.training.preemption import Stop
 from cbert.training.state import Progress
 from cbert.training.writer import Writer
 from tests.conftest import ROOT, refused, small
@@ -96,6 +98,33 @@ def assert_same(workdir, unbroken):
     shown = steps_in_tensorboard(workdir)
     np.testing.assert_equal(shown, steps_in_tensorboard(unbroken))
     assert all(len(set(steps)) == len(steps) for steps in shown.values())
+
+
+def test_a_second_interrupt_ends_at_once_and_prints_nothing(capfd):
+    with Stop() as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.requested
+        stop.answer()
+        time.sleep(0.2)  # The watching thread has seen the first one.
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads which signals a process catches")
+def test_an_interrupt_while_libraries_are_imported_prints_nothing():
+    def catches(process):
+        text = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+        mask = int(next(x for x in text.splitlines() if x.startswith("SigCgt")).split()[1], 16)
+        return bool(mask & 1 << (signal.SIGINT - 1))
+
+    command = [sys.executable, "-m", "experiments.train"]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    for caught in (True, False):  # Python begins to catch it, and the commands cease to.
+        while process.poll() is None and catches(process) != caught:
+            time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    assert (process.communicate()[1], process.returncode) == ("", -signal.SIGINT)
 
 
 @pytest.mark.soak

@@ -37,6 +37,16 @@ def test_what_seeds_in_one_program_cannot_do_is_refused_before_they_start(data_d
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_sweep_into_the_directory_of_a_run_is_refused(data_dir, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    line = refused(*sweep_command(data_dir, tmp_path, "--methods=gs"))
+    assert line.endswith(
+        f"{tmp_path} is the directory of one run; give the sweep another one\n"
+    )
+    line = refused(*sweep_command(data_dir, tmp_path / "other", "--methods="))
+    assert line.endswith("--methods is empty; name methods, or leave it out\n")
+
+
 def python(module, *arguments):
     return [sys.executable, "-m", f"experiments.{module}", *arguments]
 

@@ -67,6 +67,8 @@ class Options:
 
     def check(self) -> None:
         """Raises `UserError` naming the option that is impossible."""
+        if isinstance(self.drop, str):
+            raise UserError(f"drop is {shown(self.drop)}; give a list of names")
         splits.check_weights(self.split_weights)
         self.text.check()
         prepare_checks.choice("kind", self.kind, (schema_lib.SET, schema_lib.SEQUENCE, TEXT))

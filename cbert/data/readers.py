@@ -39,6 +39,12 @@ class BadRows:
             raise UserError(message + hint) from None
         self.messages.append(message)
 
+    def first(self) -> str:
+        """What an error adds where all rows were bad: how many, and the first one."""
+        if not self.messages:
+            return ""
+        return f" but {len(self.messages):,} that were skipped, the first {self.messages[0]}"
+
 
 def read(
     path: str | pathlib.Path,
@@ -75,7 +81,9 @@ def read(
         yield record
     if empty:
         needed = "a string 'text'" if kind == schema_lib.TEXT else "a list 'items'"
-        raise UserError(f"{path}: no records; give at least one, with {needed}")
+        raise UserError(
+            f"{path}: no records{bad_rows.first()}; give at least one, with {needed}"
+        )
 
 
 def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Any]]:

@@ -9,6 +9,7 @@ from cbert.data.records import SPLITS, TRAIN
 from cbert.data.token_usage import TokenUsage
 from cbert.errors import printable
 from cbert.schema import Feature, Schema, Target
+from cbert.schema.history import History
 from cbert.schema.tokens import TokenFeature
 
 
@@ -29,7 +30,9 @@ def summarize(
     lengths = overview.lengths()
     groups, groups_across = overview.groups()
     sizes = {split: len(overview.indices(split)) for split in SPLITS}
-    features = {feature.name: _of_feature(feature, overview) for feature in schema.features}
+    features = {
+        feature.name: _of_feature(feature, overview, schema) for feature in schema.features
+    }
     unknown = [count for item, count in overview.items.items() if item not in schema.codes]
     return {
         "kind": schema.kind,
@@ -54,13 +57,13 @@ def summarize(
     }
 
 
-def _of_feature(feature: Feature, overview: Overview) -> dict[str, Any]:
+def _of_feature(feature: Feature, overview: Overview, schema: Schema) -> dict[str, Any]:
     return {
         "kind": feature.kind,
         "values": feature.value_count,
         "width": feature.width,
         "missing": 1 - overview.observed.get(feature.name, 0) / len(overview),
-        "unseen": _unseen(feature, overview.held_out.get(feature.name, {})),
+        "unseen": _unseen(feature, overview.held_out.get(feature.name, {}), schema),
     }
 
 
@@ -74,11 +77,16 @@ def _of_target(target: Target, tokens: TokenUsage) -> dict[str, Any]:
     }
 
 
-def _unseen(feature: Feature, held_out: Mapping[str, int]) -> float:
-    """The fraction of a feature's strings outside training that its schema does not know."""
-    if not isinstance(feature, TokenFeature) or not held_out:
+def _unseen(feature: Feature, held_out: Mapping[str, int], schema: Schema) -> float:
+    """The fraction of a feature's strings outside training that the schema does not know."""
+    known: Mapping[str, int] | None = None
+    if isinstance(feature, TokenFeature):
+        known = feature.codes
+    elif isinstance(feature, History):
+        known = schema.codes
+    if known is None or not held_out:
         return 0.0
-    unknown = sum(count for value, count in held_out.items() if value not in feature.codes)
+    unknown = sum(count for value, count in held_out.items() if value not in known)
     return unknown / sum(held_out.values())
 
 

@@ -22,6 +22,7 @@ from cbert.tasks.prediction import Predictions
 from cbert.training import checkpoint
 from cbert.training import config as config_lib
 from cbert.training import workdir as workdir_lib
+from cbert.training.config_sections import EVAL_MASKINGS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +51,10 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
     task = tasks.create(config, config_lib.build_model(config, schema), schema)
     if options.masking and not task.masks:
         raise UserError(f"the task {task.name} masks nothing; evaluate without masking")
+    if options.masking and options.masking not in EVAL_MASKINGS:
+        raise UserError(
+            f"masking is {shown(options.masking)}; it must be {' or '.join(EVAL_MASKINGS)}"
+        )
     settings, file_name = _settings(config, options, task)
     data_dir = options.data_dir or config.data.dir
     data_warnings.warn_of_data(data_dir, settings["data"], schema, config.data.name)

@@ -33,7 +33,7 @@ from cbert.training import workdir as workdir_lib
 
 def load(
     workdir: str | pathlib.Path,
-    checkpoint: str = checkpoint_lib.BEST,
+    checkpoint: str | int = checkpoint_lib.BEST,
     batch_sizes: Sequence[int] = BATCH_SIZES,
 ) -> Predictor | TextPredictor:
     """Loads a run's model onto the first device; compiles nothing.

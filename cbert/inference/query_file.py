@@ -77,7 +77,9 @@ def predict(
                 count += len(block)
         if not count:
             wanted = " or ".join(map(repr, _required(defaults)))
-            raise UserError(f"{source}: no queries; give at least one, with {wanted}")
+            raise UserError(
+                f"{source}: no queries{bad_rows.first()}; give at least one, with {wanted}"
+            )
 
     files.replace(target, write_all)
     if names := [name for name, times in unknown.items() if times == count > 1]:

@@ -19,6 +19,7 @@ class Categorical(TokenFeature[str]):
     """One of some strings; rows are its code `int32 [M, 1]`."""
 
     kind: ClassVar[str] = "categorical"
+    wanted: ClassVar[str] = "a string, in quotes"
 
     @classmethod
     def holds(cls, value: object) -> bool:

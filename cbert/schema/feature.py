@@ -40,6 +40,7 @@ class Feature(abc.ABC, Generic[V]):
     """
 
     kind: ClassVar[str]  # Its name in `schema.json`.
+    wanted: ClassVar[str]  # What its values are in a record.
     named_only: ClassVar[bool] = False  # Only the user can choose this kind.
     same_length: ClassVar[bool] = False  # All its values have equally many entries.
     discrete: ClassVar[bool] = True  # Evaluation can slice by it, and baselines can count it.
@@ -125,7 +126,8 @@ class Feature(abc.ABC, Generic[V]):
         for value in column:
             if value is not None and not self.accepts(value):
                 raise UserError(
-                    f"context feature {self.name!r} is {self.described}, not {shown(value, 80)}"
+                    f"context feature {self.name!r} is {self.described}, not "
+                    f"{shown(value, 80)}; give {self.wanted}"
                 )
         self.check_room(len(column))
         return self._encode(cast(Sequence[V | None], column), items)

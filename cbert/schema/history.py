@@ -29,6 +29,7 @@ class History(Feature[list[str]]):
     """
 
     kind: ClassVar[str] = "history"
+    wanted: ClassVar[str] = "a list of items"
     named_only: ClassVar[bool] = True
 
     max_items: int = 1

@@ -26,6 +26,7 @@ class MultiValued(TokenFeature[list[str]]):
     """
 
     kind: ClassVar[str] = "multi_valued"
+    wanted: ClassVar[str] = "a list of strings"
 
     max_values: int = 1
 

@@ -29,6 +29,7 @@ class Numerical(NumberFeature[float]):
     """
 
     kind: ClassVar[str] = "numerical"
+    wanted: ClassVar[str] = "a number, without quotes"
 
     edges: tuple[float, ...] = ()
 

@@ -26,6 +26,7 @@ class Vector(NumberFeature[list[float]]):
     """
 
     kind: ClassVar[str] = "vector"
+    wanted: ClassVar[str] = "a list of numbers"
     same_length: ClassVar[bool] = True
     discrete: ClassVar[bool] = False
 

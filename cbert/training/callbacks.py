@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from cbert.errors import UserError, shown
 from cbert.training.state import TrainState
 
 
@@ -48,3 +49,12 @@ class Callbacks:
     step: Callback | None = None
     validation: Callback | None = None
     checkpoint: Callback | None = None
+
+    def __post_init__(self) -> None:
+        """Raises `UserError` for what is no function."""
+        for field in dataclasses.fields(self):
+            given = getattr(self, field.name)
+            if given is not None and not callable(given):
+                raise UserError(
+                    f"the callback {field.name} is {shown(given)}; give a function of an Event"
+                )

@@ -19,6 +19,10 @@ SIGNALS = tuple(
 )
 # Time to finish a step and save; systems that preempt often kill after ten seconds.
 SECONDS = 8.0
+_NOT_SAVED = (
+    "stopped without saving, because a step, a validation or compiling took more than "
+    f"{SECONDS:g} s; the same command goes on from the last checkpoint\n"
+)
 
 
 class Stop:
@@ -70,15 +74,9 @@ class Stop:
         self._answered.set()
 
     def _watch(self) -> None:
-        received = b""
+        # Python complains of a signal that comes after this end of the pair is closed.
         with contextlib.suppress(OSError), self._ours:
             while received := self._ours.recv(1):
-                if received[0] in SIGNALS:
-                    break
-        if received and not self._answered.wait(SECONDS):
-            text = (
-                f"stopped without saving, because a step, a validation or compiling took more "
-                f"than {SECONDS:g} s; the same command goes on from the last checkpoint\n"
-            )
-            os.write(2, text.encode())
-            os._exit(0)
+                if received[0] in SIGNALS and not self._answered.wait(SECONDS):
+                    os.write(2, _NOT_SAVED.encode())
+                    os._exit(0)
