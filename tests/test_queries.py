@@ -68,10 +68,12 @@ def test_a_bad_query_is_refused_in_one_line(predictor, name):
         query = dataclasses.replace(query, context={"colours": values})
     with pytest.raises(UserError) as error:
         predictor.complete_batch([Query(["b"]), query])
+    assert str(error.value).startswith("queries.1: ")
     assert message in str(error.value)
     assert "\n" not in str(error.value)
-    with pytest.raises(UserError):
+    with pytest.raises(UserError) as alone:
         predictor.check(query)
+    assert str(error.value) == f"queries.1: {alone.value}"
 
 
 def test_numbers_of_numpy_are_numbers(predictor):

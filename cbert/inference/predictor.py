@@ -22,6 +22,7 @@ from cbert.inference.queries import (
     Query,
     Score,
     Scores,
+    check_all,
 )
 from cbert.schema import MASK_ITEM, SET, Schema
 
@@ -102,7 +103,7 @@ class Predictor(BasePredictor):
 
         One refused query refuses all, so `check` each query first.
         """
-        return self.predict([self.check(query) for query in queries])
+        return self.predict(check_all(self.check, queries))
 
     def predict(self, queries: Sequence[EncodedQuery]) -> list[Completion]:
         """Completes queries that `check` has encoded, in one call."""

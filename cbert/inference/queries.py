@@ -1,8 +1,13 @@
 """Queries to a predictor and its results, as plain values."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from cbert.errors import UserError
+
+_Given = TypeVar("_Given")
+_Encoded = TypeVar("_Encoded")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,3 +112,15 @@ class Explanation(Jsonable):
     unknown_items: list[str]
     unknown_context: dict[str, list[str]]
     missing_context: list[str]
+
+
+def check_all(check: Callable[[_Given], _Encoded], queries: Sequence[_Given]) -> list[_Encoded]:
+    """Encodes every query; raises `UserError`, which says which of several it is."""
+    encoded: list[_Encoded] = []
+    for index, query in enumerate(queries):
+        try:
+            encoded.append(check(query))
+        except UserError as error:
+            where = f"queries.{index}: " if len(queries) > 1 else ""
+            raise UserError(f"{where}{error}") from None
+    return encoded

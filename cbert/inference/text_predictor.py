@@ -13,6 +13,7 @@ from cbert.errors import UserError, shown
 from cbert.inference import context as context_lib
 from cbert.inference import token_readers
 from cbert.inference.base import BasePredictor
+from cbert.inference.queries import check_all
 from cbert.inference.text_checks import MASKED_LANGUAGE, EncodedText, TextChecker
 from cbert.inference.text_program import CLS, TextProgram, TextRows
 from cbert.inference.text_queries import TextExplanation, TextPrediction, TextQuery
@@ -83,7 +84,7 @@ class TextPredictor(BasePredictor):
 
         One refused query refuses all, so `check` each query first.
         """
-        return self.predict_checked([self.check(query) for query in queries])
+        return self.predict_checked(check_all(self.check, queries))
 
     def predict_checked(self, queries: Sequence[EncodedText]) -> list[TextPrediction]:
         """Predicts queries that `check` has encoded."""

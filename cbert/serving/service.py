@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from starlette.requests import Request
 
-from cbert.errors import UserError
+from cbert.inference.queries import check_all
 from cbert.serving import worker
 from cbert.serving.batching import Batcher, BusyError, Compute
 from cbert.serving.limits import CLIENT_LEFT, Limits, RefusalError
@@ -35,7 +35,7 @@ class Service(Generic[Model]):
         self, function: Callable[[Query], Encoded], queries: Sequence[Query]
     ) -> list[Encoded]:
         """Checks each query off the event loop; raises `UserError` that says which is wrong."""
-        return await worker.run(_check_all, function, queries)
+        return await worker.run(check_all, function, queries)
 
     def check_predictions(self, count: int, made_by: str) -> None:
         """Raises `RefusalError` where a request asks for too many predictions."""
@@ -83,17 +83,6 @@ class Service(Generic[Model]):
         finally:
             results.cancel()
             leaving.cancel()
-
-
-def _check_all(function: Callable[[Query], Encoded], queries: Sequence[Query]) -> list[Encoded]:
-    encoded: list[Encoded] = []
-    for index, query in enumerate(queries):
-        try:
-            encoded.append(function(query))
-        except UserError as error:
-            where = f"queries.{index}: " if len(queries) > 1 else ""
-            raise UserError(f"{where}{error}") from None
-    return encoded
 
 
 async def _all(futures: Sequence[Future]) -> list[Any]:
