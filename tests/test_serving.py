@@ -151,6 +151,7 @@ def test_every_mistake_is_one_sentence(served, schema):
         ("/explain", {"items": [], "item": "x"}, 400, "item names 'x'"),
         ("/reading", {"items": []}, 400, "gsu, which has neither attention to the context"),
         ("/items?limit=none", None, 400, "limit must be a whole number"),
+        ("/items?qurey=a", None, 400, "qurey is no parameter; /openapi.json"),
         ("/../../etc/passwd", None, 404, "there is nothing at"),
         ("/page/..%2f..%2fapp.py", None, 404, "there is nothing at"),
         ("/complete", None, 405, "/complete does not take GET"),

@@ -51,12 +51,9 @@ def add(app: FastAPI, service: Service[Predictor]) -> None:
         return await readings.read(request, body.model, body.query())
 
     @app.get("/items")
-    async def items(
-        query: Annotated[str, fastapi.Query(max_length=page_data.MAX_SEARCH)] = "",
-        limit: Annotated[int, fastapi.Query(ge=1, le=100)] = 20,
-    ) -> messages.Matches:
+    async def items(search: Annotated[messages.Search, fastapi.Query()]) -> messages.Matches:
         """Items whose names hold every word of the query."""
-        return await worker.run(names.search, query, limit)
+        return await worker.run(names.search, search.query, search.limit)
 
 
 async def complete(

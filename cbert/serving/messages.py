@@ -12,6 +12,7 @@ from cbert.serving.refusals import MANY_VALUES, UNKNOWN_FIELD
 MAX_QUERIES = 64
 MAX_K = 128
 MAX_VALUES = 10_000
+MAX_SEARCH = 200  # Characters.
 
 _VALUE_SCHEMA: dict[str, Any] = {
     "anyOf": [
@@ -208,6 +209,15 @@ class NamedItem(pydantic.BaseModel):
 
     name: str
     count: int
+
+
+class Search(pydantic.BaseModel):
+    """The parameters of a search among the names of items."""
+
+    model_config = pydantic.ConfigDict(extra="forbid")
+
+    query: Annotated[str, pydantic.Field(max_length=MAX_SEARCH)] = ""
+    limit: Annotated[int, pydantic.Field(ge=1, le=100)] = 20
 
 
 class Matches(pydantic.BaseModel):

@@ -12,7 +12,7 @@ from cbert.schema import Schema
 from cbert.serving import messages, reading
 
 EXAMPLE_ITEMS = 5
-MAX_SEARCH, MAX_WORDS = 200, 16
+MAX_WORDS = 16
 
 
 def shared(models: Mapping[str, BasePredictor]) -> dict[str, Any]:

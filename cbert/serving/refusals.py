@@ -69,6 +69,8 @@ def sentence(error: Mapping[str, Any]) -> str:
         return f"{field} is missing; add it"
     if kind == UNKNOWN_FIELD:
         return f"{'.'.join([*names, context['name']])} is not a field; /openapi.json lists them"
+    if kind == "extra_forbidden":
+        return f"{field} is no parameter; /openapi.json lists them"
     if kind == MANY_VALUES:
         size, most = context["count"], context["most"]
         return f"{field} has {size:,} values; give at most {most:,} in all"
