@@ -184,8 +184,17 @@ def _plain(error: str) -> str:
 
 def fail(error: object) -> NoReturn:
     """Prints one line and ends the process with exit code 2."""
-    print(f"error: {one_line(error)}", file=sys.stderr)
+    print(f"error: {_with_flags(one_line(error))}", file=sys.stderr)
     sys.exit(2)
+
+
+def _with_flags(error: str) -> str:
+    """The error with `--` before each `name=value` that is a flag, as the library cannot."""
+
+    def written(found: re.Match) -> str:
+        return f"--{found[0]}" if found[1] in flags.FLAGS else found[0]
+
+    return re.sub(r"(?<![\w.'\"=-])(\w+)=(?=\w)", written, error)
 
 
 def _disk_error(error: BaseException) -> str | None:

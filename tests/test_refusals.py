@@ -104,10 +104,10 @@ def test_data_that_make_no_schema(tmp_path):
     assert "'shop' is missing in all" in refusal(other_features(shop=None))
     both = refusal(other_features(shop="x", place=None))
     assert "'shop' is always 'x' in training; 'place' is missing in all" in both
-    assert both.strip().endswith("; give drop=shop,place")
+    assert both.strip().endswith("; give --drop=shop,place")
     # All of a long list does not fit into a line: what can be copied is whole.
     many = refusal(other_features(**{f"feature {n} of many": "x" for n in range(40)}))
-    assert "; and 37 more; give drop=feature 0 of many,feature 1 of many," in many
+    assert "; and 37 more; give --drop=feature 0 of many,feature 1 of many," in many
     assert many.strip().endswith(
         "feature 9 of many, and run again for those that do not fit here"
     )
@@ -129,7 +129,7 @@ def test_bad_rows_can_be_skipped_and_are_reported(tmp_path):
     done = run("prepare", *flags, "--name=two", "--skip_bad_rows=2")
     assert f"skipped {path}:31: not JSON" in done.stdout
     assert f"skipped {path}:32: 'items' is empty" in done.stdout
-    assert "exists; give another name" in refused(
+    assert "exists; give another name, or --overwrite=true" in refused(
         "prepare", *flags, "--name=two", "--skip_bad_rows=2"
     )
     run("prepare", *flags, "--name=two", "--skip_bad_rows=2", "--overwrite")
