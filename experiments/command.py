@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import itertools
 import os
 import re
 import shlex
@@ -49,9 +50,7 @@ def run(main: Callable[[], None]) -> None:
     def guarded(arguments: list[str]) -> None:
         try:
             if len(arguments) > 1:
-                raise UserError(
-                    f"unexpected argument {arguments[1]!r}; flags look like --name=value"
-                )
+                fail(_unexpected(arguments[1]))
             main()
             sys.stdout.flush()  # Or Python would find out at its end, and leave with 120.
         except BrokenPipeError:
@@ -159,9 +158,24 @@ def _parse(arguments: list[str]) -> list[str]:
             fail(f"--{error.flagname} overrides a config; give --config=FILE before it")
         fail(f"there is no flag --{error.flagname}{_near(error)}")
     except (flags.Error, UserError) as error:
+        if "must have a value other than None" in str(error) and (stray := _stray(arguments)):
+            fail(_unexpected(stray))  # Which may be the value of the flag that is missing.
         fail(_plain(str(error)))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         fail(f"a --config override was refused: {error.args[0] if error.args else error}")
+
+
+def _unexpected(argument: str) -> str:
+    return f"unexpected argument {argument!r}; flags look like --name=value"
+
+
+def _stray(arguments: list[str]) -> str | None:
+    """The first argument that is neither a flag nor the value of the flag before it."""
+    for before, argument in itertools.pairwise(arguments):
+        takes_value = before.startswith("-") and "=" not in before
+        if not argument.startswith("-") and not takes_value:
+            return argument
+    return None
 
 
 def _near(error: flags.UnrecognizedFlagError) -> str:

@@ -43,6 +43,15 @@ def test_an_unknown_flag_names_the_flag_or_field_that_was_meant(command, flag, m
     assert error.strip() == f"error: there is no flag --{flag}{meant}"
 
 
+def test_a_path_without_its_flag_is_named_rather_than_the_flag():
+    for given in (["runs/gs"], ["runs/gs", "--split=test"], ["--split", "test", "runs/gs"]):
+        line = refused("evaluate", *given)
+        assert line == "error: unexpected argument 'runs/gs'; flags look like --name=value\n"
+    assert refused("evaluate", "--split", "test").startswith(
+        "error: --workdir is missing; give"
+    )
+
+
 @pytest.fixture(scope="module")
 def run_directory(data_dir, tmp_path_factory):
     """A finished run without a context; its path has a space."""
