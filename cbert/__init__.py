@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cbert.api import (
         EvaluationResult,
-        Experiment,
         PreparedData,
         TrainingResult,
-        build,
         evaluate,
         prepare,
         read_config,
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     from cbert.data.prepare import Options as PrepareOptions
     from cbert.data.prepare_text import TextOptions
     from cbert.errors import UserError
+    from cbert.experiment import Experiment, build
     from cbert.inference.load import load
     from cbert.inference.stablehlo import load_exported
     from cbert.training.callbacks import Callbacks, Event
@@ -33,13 +32,13 @@ _HOMES = {
     "Callbacks": ("cbert.training.callbacks", "Callbacks"),
     "EvaluationResult": ("cbert.api", "EvaluationResult"),
     "Event": ("cbert.training.callbacks", "Event"),
-    "Experiment": ("cbert.api", "Experiment"),
+    "Experiment": ("cbert.experiment", "Experiment"),
     "PrepareOptions": ("cbert.data.prepare", "Options"),
     "PreparedData": ("cbert.api", "PreparedData"),
     "TextOptions": ("cbert.data.prepare_text", "TextOptions"),
     "TrainingResult": ("cbert.api", "TrainingResult"),
     "UserError": ("cbert.errors", "UserError"),
-    "build": ("cbert.api", "build"),
+    "build": ("cbert.experiment", "build"),
     "evaluate": ("cbert.api", "evaluate"),
     "load": ("cbert.inference.load", "load"),
     "load_exported": ("cbert.inference.stablehlo", "load_exported"),

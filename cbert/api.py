@@ -1,48 +1,31 @@
 """The public interface: what a Python program imports from `cbert` itself.
 
 Everything else in the package is private, and may change in any version.
-
-Legend: B examples of a batch.
 """
 
 import dataclasses
-import math
-import numbers
 import pathlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import jax
 import ml_collections
-import numpy as np
 
 from cbert import config as config_fields
-from cbert import files, parallel
-from cbert.data import in_memory, in_python, prepared
+from cbert.data import in_python
 from cbert.data import prepare as prepare_lib
-from cbert.data.columns import Split
 from cbert.data.prepare import Options
-from cbert.data.records import TRAIN, VALIDATION
 from cbert.errors import UserError, missing_extra, shown
 from cbert.evaluation import evaluate as evaluate_lib
 from cbert.evaluation import evaluation_files
-from cbert.schema import Schema
-from cbert.tasks.base import Examples, Task
-from cbert.training import config as config_lib
-from cbert.training import config_file, initialize, loop, suggest
-from cbert.training import run as run_lib
-from cbert.training import state as state_lib
+from cbert.training import config_file, loop, suggest
 from cbert.training import workdir as workdir_lib
 from cbert.training.callbacks import Callbacks
-from cbert.training.checkpoint import Checkpoints
 from cbert.training.config_sections import sections
-from cbert.training.state import Progress, TrainState
 
 if TYPE_CHECKING:
     import pandas
 
 PathLike = str | pathlib.Path
-Metrics = dict[str, jax.Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,101 +89,6 @@ def read_config(
     config_file.override(config, overrides or {})
     config_fields.check(config, sections())
     return config
-
-
-@dataclasses.dataclass(frozen=True)
-class Experiment:
-    """A model before its first step, and what a loop of one's own needs.
-
-    Attributes:
-      config: The config.
-      schema: The data's schema.
-      task: The task: its loss, its predictions and, as `task.model`, the Flax module.
-      state: The state before the first step: `step`, `params` and `opt_state`.
-      key: What all randomness of the steps comes from.
-      train_step: `train_step(state, batch, key)` returns the next state and metrics, sums and
-        their `<name>_count`. It is pure, and made for `jax.jit`.
-    """
-
-    config: ml_collections.ConfigDict
-    schema: Schema
-    task: Task
-    state: TrainState
-    key: jax.Array
-    train_step: Callable[[TrainState, Examples, jax.Array], tuple[TrainState, Metrics]]
-    _run: run_lib.Run = dataclasses.field(repr=False)
-    _train: Split = dataclasses.field(repr=False)
-
-    def batch(self, step: int) -> Examples:
-        """The examples of a step, counted from 0: a function of the seed and the step.
-
-        They are divided among this process's devices, all of which a jitted step then uses.
-        """
-        rows, length = self._run.batches[0](step)
-        columns = in_memory.gather_rows(self._train.columns, rows, length)
-        index = np.arange(len(rows), dtype=np.int32)
-        columns, index = parallel.divide((columns, index))
-        return Examples(columns, self._run.resident["constants"], index, len(rows))
-
-    def learning_rate(self, step: int) -> float:
-        """The learning rate of a step, counted from 0."""
-        return float(self._run.learning_rate(step))
-
-    def validate(self, params: Any) -> dict[str, float]:
-        """The task's metrics on the validation split, with the same queries every time."""
-        return self._run.validation(params)
-
-    def save(self, workdir: PathLike, state: TrainState, value: float) -> None:
-        """Writes a checkpoint that `load`, `evaluate` and the commands take as the best one.
-
-        Args:
-          workdir: The run's directory, which is made, or holds a run of the same config.
-          state: The state to save.
-          value: What the first metric of the task is at that state.
-
-        Raises:
-          UserError: the directory belongs to another config or has the state's step already,
-            the state is that of no step, or the value is no finite number.
-        """
-        path, step = pathlib.Path(workdir).expanduser(), int(state.step)
-        if not step:
-            raise UserError("the state is the one before the first step; take a step first")
-        if not (isinstance(value, numbers.Real) and math.isfinite(value)):
-            raise UserError(f"value is {shown(value)}; give the metric's, a finite number")
-        workdir_lib.check(self.config, self.schema, path)
-        with files.Lock(path, "work directory"):
-            workdir_lib.initialise_workdir(self.config, self.schema, path)
-            with Checkpoints(path) as checkpoints:
-                if step in checkpoints.steps():
-                    raise UserError(
-                        f"{path} has a checkpoint of step {step}; save into a new directory, "
-                        "or delete this one"
-                    )
-                saved = state_lib.to_saved(state)
-                checkpoints.save(saved, Progress(best=float(value), best_step=step))
-            if step >= self.config.train.steps:
-                workdir_lib.finish(path, {"step": step, "best": value, "best_step": step})
-
-
-def build(config: ml_collections.ConfigDict) -> Experiment:
-    """Loads the data of a config and builds model, optimizer and state; compiles little.
-
-    Raises:
-      UserError: the config or the data are not what they must be.
-    """
-    config_lib.check(config)
-    schema = prepared.load_schema(config.data.dir, config.data.name)
-    train, validation = (
-        prepared.load(config.data.dir, config.data.name, split, schema)
-        for split in (TRAIN, VALIDATION)
-    )
-    if config.train.shard_items:
-        raise UserError(
-            "train.shard_items is for whole runs; use train, or set it false to take steps"
-        )
-    run = run_lib.assemble(config, schema, train, validation)
-    state = initialize.initialised(run, initialize.read(config, schema))[0]
-    return Experiment(config, schema, run.task, state, run.key, run.train_step, run, train)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import difflib
 import reprlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 _LONGEST, _START, _END = 480, 300, 170
@@ -65,6 +65,12 @@ def did_you_mean(value: object, choices: Iterable[str]) -> str:
     """How a sentence begins that says what a value must be: `did you mean x? It`, or `it`."""
     near = difflib.get_close_matches(shown(value, 100).strip("'"), list(choices), 1)
     return f"did you mean {near[0]}? It" if near else "it"
+
+
+def check_choice(what: str, value: object, choices: Sequence[str]) -> None:
+    """Raises `UserError` for an option that is not one of its choices."""
+    if value not in choices:
+        raise UserError(f"{what} is {shown(value)}; it must be one of {', '.join(choices)}")
 
 
 def warn(message: object) -> None:

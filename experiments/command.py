@@ -203,12 +203,15 @@ def fail(error: object) -> NoReturn:
 
 
 def _with_flags(error: str) -> str:
-    """The error with `--` before each `name=value` that is a flag, as the library cannot."""
+    """The error with `--` before the flags that it advises to give, as `name=value`.
+
+    The library, which knows no flags, leaves it out.
+    """
 
     def written(found: re.Match) -> str:
-        return f"--{found[0]}" if found[1] in flags.FLAGS else found[0]
+        return f"{found[1]} --{found[2]}=" if found[2] in flags.FLAGS else found[0]
 
-    return re.sub(r"(?<![\w.'\"=-])(\w+)=(?=\w)", written, error)
+    return re.sub(r"\b(give|use|or|with) (\w+)=", written, error)
 
 
 def _disk_error(error: BaseException) -> str | None:

@@ -15,7 +15,7 @@ LAYERS = [
     {"data", "model"},
     {"tasks"},
     {"training"},
-    {"evaluation", "inference"},
+    {"evaluation", "inference", "experiment"},
     {"report", "sweep", "serving", "benchmark", "api"},
 ]
 RANKS = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}

@@ -133,6 +133,9 @@ def test_bad_rows_can_be_skipped_and_are_reported(tmp_path):
         "prepare", *flags, "--name=two", "--skip_bad_rows=2"
     )
     run("prepare", *flags, "--name=two", "--skip_bad_rows=2", "--overwrite")
+    # Only what is advised is a flag, and not a name that looks like one.
+    missing = refused("prepare", f"--input={tmp_path}/name=a.jsonl", *flags[1:], "--name=four")
+    assert missing.startswith(f"error: {tmp_path}/name=a.jsonl: ")
     path.write_text('{"items": "abc"}\n{"items": []}\n')
     line = refused("prepare", *flags, "--name=three", "--skip_bad_rows=5")
     assert f"no records but 2 that were skipped, the first {path}:1: 'items' must be" in line

@@ -27,7 +27,7 @@ from cbert.data.record_store import RecordView
 from cbert.data.records import TRAIN, Record
 from cbert.data.summary import summarize
 from cbert.data.token_usage import TokenUsage
-from cbert.errors import UserError, shown
+from cbert.errors import UserError, check_choice, shown
 from cbert.schema import TEXT, Schema, schema_file
 from cbert.schema.target import ANSWER
 from cbert.schema.values import check_size
@@ -71,12 +71,12 @@ class Options:
             raise UserError(f"drop is {shown(self.drop)}; give a list of names")
         splits.check_weights(self.split_weights)
         self.text.check()
-        prepare_checks.choice("kind", self.kind, (schema_lib.SET, schema_lib.SEQUENCE, TEXT))
+        check_choice("kind", self.kind, (schema_lib.SET, schema_lib.SEQUENCE, TEXT))
         if self.kind != TEXT and (self.text.pack or self.text.pairs or self.text.stride):
             raise UserError(f"pack, pairs and stride are for texts; the kind is {self.kind!r}")
-        prepare_checks.choice("longer", self.longer, LONGER)
+        check_choice("longer", self.longer, LONGER)
         for name, kind in self.kinds.items():
-            prepare_checks.choice(f"the kind of {shown(name)}", kind, tuple(schema_lib.KINDS))
+            check_choice(f"the kind of {shown(name)}", kind, tuple(schema_lib.KINDS))
         for name, width in self.widths.items():
             check_size(f"the width of {shown(name)}", width)
         check_size("min_count", self.min_count)

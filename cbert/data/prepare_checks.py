@@ -13,12 +13,6 @@ from cbert.schema.values import check_near
 _BLOCK = 1024  # Records that are encoded at once, for vectors may be long.
 
 
-def choice(what: str, value: object, choices: tuple[str, ...]) -> None:
-    """Refuses an option that is not one of its choices."""
-    if value not in choices:
-        raise UserError(f"{what} is {shown(value)}; it must be one of {', '.join(choices)}")
-
-
 def validation(by_split: dict[str, RecordView]) -> None:
     """Refuses data without a validation split."""
     if not len(by_split[VALIDATION]):

@@ -9,8 +9,6 @@ from cbert.data.records import SPLITS, TRAIN
 from cbert.data.token_usage import TokenUsage
 from cbert.errors import printable
 from cbert.schema import Feature, Schema, Target
-from cbert.schema.history import History
-from cbert.schema.tokens import TokenFeature
 
 
 def summarize(
@@ -79,15 +77,8 @@ def _of_target(target: Target, tokens: TokenUsage) -> dict[str, Any]:
 
 def _unseen(feature: Feature, held_out: Mapping[str, int], schema: Schema) -> float:
     """The fraction of a feature's strings outside training that the schema does not know."""
-    known: Mapping[str, int] | None = None
-    if isinstance(feature, TokenFeature):
-        known = feature.codes
-    elif isinstance(feature, History):
-        known = schema.codes
-    if known is None or not held_out:
-        return 0.0
-    unknown = sum(count for value, count in held_out.items() if value not in known)
-    return unknown / sum(held_out.values())
+    unknown = sum(held_out[string] for string in feature.unknown(held_out, schema.codes))
+    return unknown / max(sum(held_out.values()), 1)
 
 
 def format_summary(summary: dict[str, Any], longer: str) -> str:

@@ -11,7 +11,7 @@ from cbert import parallel, tasks
 from cbert.data import builder, column_cache, prepared
 from cbert.data.columns import Split
 from cbert.data.records import TEST
-from cbert.errors import UserError, shown, warn
+from cbert.errors import UserError, check_choice, shown, warn
 from cbert.evaluation import breakdown, data_warnings, feature_importance, task_baselines
 from cbert.evaluation.baselines import loader
 from cbert.evaluation.evaluation import MODEL, Evaluation
@@ -51,10 +51,8 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
     task = tasks.create(config, config_lib.build_model(config, schema), schema)
     if options.masking and not task.masks:
         raise UserError(f"the task {task.name} masks nothing; evaluate without masking")
-    if options.masking and options.masking not in EVAL_MASKINGS:
-        raise UserError(
-            f"masking is {shown(options.masking)}; it must be {' or '.join(EVAL_MASKINGS)}"
-        )
+    if options.masking:
+        check_choice("masking", options.masking, EVAL_MASKINGS)
     settings, file_name = _settings(config, options, task)
     data_dir = options.data_dir or config.data.dir
     data_warnings.warn_of_data(data_dir, settings["data"], schema, config.data.name)

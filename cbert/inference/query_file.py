@@ -57,24 +57,13 @@ def predict(
     source, target = pathlib.Path(source).expanduser(), pathlib.Path(target).expanduser()
     _check_target(target, source)
     bad_rows = readers.BadRows(source, skip_bad_rows)
-    of_texts = isinstance(predictor, TextPredictor)
-    compute = _compute(predictor)
-    count = 0
+    queries = _queries(predictor, source, defaults, bad_rows, columns or Columns(), drop)
     unknown: Counter[str] = Counter()
+    count = 0
 
     def write_all(path: pathlib.Path) -> None:
         nonlocal count
-        with path.open("w", encoding="utf-8") as file:
-            queries = _queries(
-                predictor, source, defaults, bad_rows, columns or Columns(), drop
-            )
-            while block := list(itertools.islice(queries, TEXT_BLOCK if of_texts else BLOCK)):
-                heads, encoded = zip(*block, strict=True)
-                unknown.update(name for query in encoded for name in query.context.all_unknown)
-                for head, result in zip(heads, compute(encoded), strict=True):
-                    line = {**head, **result.to_dict()}
-                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
-                count += len(block)
+        count = _write(path, predictor, queries, unknown)
         if not count:
             wanted = " or ".join(map(repr, _required(defaults)))
             raise UserError(
@@ -88,6 +77,27 @@ def predict(
             f"in all {count:,} queries"
         )
     return count, bad_rows.messages
+
+
+def _write(
+    path: pathlib.Path,
+    predictor: Predictor | TextPredictor,
+    queries: Iterator[tuple[dict[str, Any], Any]],
+    unknown: Counter[str],
+) -> int:
+    """Writes the results, block by block; counts them, and features of unknown values."""
+    size = TEXT_BLOCK if isinstance(predictor, TextPredictor) else BLOCK
+    compute = _compute(predictor)
+    count = 0
+    with path.open("w", encoding="utf-8") as file:
+        while block := list(itertools.islice(queries, size)):
+            heads, encoded = zip(*block, strict=True)
+            unknown.update(name for query in encoded for name in query.context.all_unknown)
+            for head, result in zip(heads, compute(encoded), strict=True):
+                line = {**head, **result.to_dict()}
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            count += len(block)
+    return count
 
 
 def _check_target(target: pathlib.Path, source: pathlib.Path) -> None:

@@ -75,7 +75,7 @@ def _sum_rows(x: Array) -> Array:
     """The sum over all axes but the last, `[D]`."""
     rows = x.reshape(-1, x.shape[-1])
     # On a CPU a product takes less time than a sum; one row of ones would be no product.
-    return (jnp.ones((4, len(rows))) @ rows)[0]
+    return jnp.matmul(jnp.ones((4, len(rows))), rows, precision=lax.Precision.HIGHEST)[0]
 
 
 normalise.defvjp(_forward, _backward)

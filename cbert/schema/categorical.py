@@ -38,7 +38,7 @@ class Categorical(TokenFeature[str]):
 
     def validate(self, value: str, items: Mapping[str, int]) -> list[str]:
         super().validate(value, items)
-        return self._unknown([value])
+        return self.unknown([value], items)
 
     def slices(self, column: Sequence[str | None]) -> dict[str, np.ndarray]:
         return by_value([[] if value is None else [value] for value in column])

@@ -5,7 +5,7 @@ Legend: M examples, K entries of a coded row.
 
 import abc
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 import numpy as np
@@ -151,6 +151,10 @@ class Feature(abc.ABC, Generic[V]):
           UserError: the value is not of the kind, or has more entries than the model takes.
         """
         self.encode([value], items)
+        return []
+
+    def unknown(self, strings: Iterable[str], items: Mapping[str, int]) -> list[str]:
+        """The strings that training never saw, each once; `items` as in `encode`."""
         return []
 
     def slices(self, column: Sequence[V | None]) -> dict[str, np.ndarray]:

@@ -4,7 +4,7 @@ Legend: M examples.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Self
 
 import numpy as np
@@ -83,7 +83,10 @@ class History(Feature[list[str]]):
 
     def validate(self, value: list[str], items: Mapping[str, int]) -> list[str]:
         super().validate(value, items)
-        return [item for item in dict.fromkeys(value) if item not in items]
+        return self.unknown(value, items)
+
+    def unknown(self, strings: Iterable[str], items: Mapping[str, int]) -> list[str]:
+        return [item for item in dict.fromkeys(strings) if item not in items]
 
     def slices(self, column: Sequence[list[str] | None]) -> dict[str, np.ndarray]:
         """The examples in each range of the number of items."""

@@ -68,7 +68,7 @@ class MultiValued(TokenFeature[list[str]]):
 
     def validate(self, value: list[str], items: Mapping[str, int]) -> list[str]:
         super().validate(value, items)
-        unknown = self._unknown(value)
+        unknown = self.unknown(value, items)
         coded = len(set(value)) - len(unknown) + bool(unknown)
         if coded > self.max_values:
             raise UserError(

@@ -70,8 +70,8 @@ class TokenFeature(Feature[V]):
         level, count = coded - SPECIAL_VALUES + 1, min(len(self.values), most)
         return np.where((level > 0) & (level <= count), level, 0), count
 
-    def _unknown(self, values: Iterable[str]) -> list[str]:
-        return [value for value in dict.fromkeys(values) if value not in self.codes]
+    def unknown(self, strings: Iterable[str], items: Mapping[str, int]) -> list[str]:
+        return [value for value in dict.fromkeys(strings) if value not in self.codes]
 
 
 def frequent(name: str, counts: Mapping[str, int], min_count: int) -> tuple[str, ...]:

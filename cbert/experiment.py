@@ -1,0 +1,128 @@
+"""A model before its first step, for a training loop of one's own.
+
+Legend: B examples of a batch.
+"""
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+
+from cbert import files, parallel
+from cbert.data import in_memory, prepared
+from cbert.data.columns import Split
+from cbert.data.records import TRAIN, VALIDATION
+from cbert.errors import UserError, shown
+from cbert.schema import Schema
+from cbert.tasks.base import Examples, Task
+from cbert.training import config as config_lib
+from cbert.training import initialize
+from cbert.training import run as run_lib
+from cbert.training import state as state_lib
+from cbert.training import workdir as workdir_lib
+from cbert.training.checkpoint import Checkpoints
+from cbert.training.state import Progress, TrainState
+
+PathLike = str | pathlib.Path
+Metrics = dict[str, jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """A model before its first step, and what a loop of one's own needs.
+
+    Attributes:
+      config: The config.
+      schema: The data's schema.
+      task: The task: its loss, its predictions and, as `task.model`, the Flax module.
+      state: The state before the first step: `step`, `params` and `opt_state`.
+      key: What all randomness of the steps comes from.
+      train_step: `train_step(state, batch, key)` returns the next state and metrics, sums and
+        their `<name>_count`. It is pure, and made for `jax.jit`.
+    """
+
+    config: ml_collections.ConfigDict
+    schema: Schema
+    task: Task
+    state: TrainState
+    key: jax.Array
+    train_step: Callable[[TrainState, Examples, jax.Array], tuple[TrainState, Metrics]]
+    _run: run_lib.Run = dataclasses.field(repr=False)
+    _train: Split = dataclasses.field(repr=False)
+
+    def batch(self, step: int) -> Examples:
+        """The examples of a step, counted from 0: a function of the seed and the step.
+
+        They are divided among this process's devices, all of which a jitted step then uses.
+        """
+        rows, length = self._run.batches[0](step)
+        columns = in_memory.gather_rows(self._train.columns, rows, length)
+        index = np.arange(len(rows), dtype=np.int32)
+        columns, index = parallel.divide((columns, index))
+        return Examples(columns, self._run.resident["constants"], index, len(rows))
+
+    def learning_rate(self, step: int) -> float:
+        """The learning rate of a step, counted from 0."""
+        return float(self._run.learning_rate(step))
+
+    def validate(self, params: Any) -> dict[str, float]:
+        """The task's metrics on the validation split, with the same queries every time."""
+        return self._run.validation(params)
+
+    def save(self, workdir: PathLike, state: TrainState, value: float) -> None:
+        """Writes a checkpoint that `load`, `evaluate` and the commands take as the best one.
+
+        Args:
+          workdir: The run's directory, which is made, or holds a run of the same config.
+          state: The state to save.
+          value: What the first metric of the task is at that state.
+
+        Raises:
+          UserError: the directory belongs to another config or has the state's step already,
+            the state is that of no step, or the value is no finite number.
+        """
+        path, step = pathlib.Path(workdir).expanduser(), int(state.step)
+        if not step:
+            raise UserError("the state is the one before the first step; take a step first")
+        best = float(value) if hasattr(value, "__float__") else math.nan
+        if not math.isfinite(best):
+            raise UserError(f"value is {shown(value)}; give the metric's, a finite number")
+        workdir_lib.check(self.config, self.schema, path)
+        with files.Lock(path, "work directory"):
+            workdir_lib.initialise_workdir(self.config, self.schema, path)
+            with Checkpoints(path) as checkpoints:
+                if step in checkpoints.steps():
+                    raise UserError(
+                        f"{path} has a checkpoint of step {step}; save into a new directory, "
+                        "or delete this one"
+                    )
+                saved = state_lib.to_saved(state)
+                checkpoints.save(saved, Progress(best=best, best_step=step))
+            if step >= self.config.train.steps:
+                workdir_lib.finish(path, {"step": step, "best": best, "best_step": step})
+
+
+def build(config: ml_collections.ConfigDict) -> Experiment:
+    """Loads the data of a config and builds model, optimizer and state; compiles little.
+
+    Raises:
+      UserError: the config or the data are not what they must be.
+    """
+    config_lib.check(config)
+    schema = prepared.load_schema(config.data.dir, config.data.name)
+    train, validation = (
+        prepared.load(config.data.dir, config.data.name, split, schema)
+        for split in (TRAIN, VALIDATION)
+    )
+    if config.train.shard_items:
+        raise UserError(
+            "train.shard_items is for whole runs; use train, or set it false to take steps"
+        )
+    run = run_lib.assemble(config, schema, train, validation)
+    state = initialize.initialised(run, initialize.read(config, schema))[0]
+    return Experiment(config, schema, run.task, state, run.key, run.train_step, run, train)

@@ -1,0 +1,151 @@
+"""Records in memory through the public Python interface, and arguments that it refuses."""
+
+import numpy as np
+import pandas
+import pytest
+
+import cbert
+from cbert.data import in_python
+from cbert.data import prepared as prepared_lib
+from tests.conftest import small
+
+
+def test_a_data_frame_gives_the_records_of_its_rows():
+    mappings = [
+        {
+            "id": "one",
+            "items": ["a", "b"],
+            "context": {"age": 3.5, "tags": ["x"], "town": "Bonn"},
+        },
+        {"id": "two", "items": ["c"]},
+    ]
+    frame = pandas.DataFrame(
+        {
+            "id": ["one", "two"],
+            "items": [["a", "b"], np.array(["c"], object)],
+            "age": [3.5, np.nan],
+            "tags": [["x"], None],
+            "town": ["Bonn", None],
+        }
+    )
+    assert list(in_python.read(frame, "set")) == list(in_python.read(mappings, "set"))
+    numpy = [{"items": np.array(["a"]), "context": {"n": np.int64(3), "v": np.ones(2)}}]
+    (record,) = in_python.read(numpy, "set")
+    assert record.items == ["a"]
+    assert record.context == {"n": 3, "v": [1.0, 1.0]}
+    assert type(record.context["n"]) is int
+    bought = pandas.DataFrame({"items": [["a"]], "bought": [[8, 9]]})
+    (record,) = in_python.read(bought, "set", {"bought": "history"})
+    assert record.context == {"bought": ["8", "9"]}
+
+
+def test_times_of_numpy_and_pandas_are_text():
+    """Nanoseconds since 1970 would be a numerical feature without a word."""
+    day = np.datetime64("2024-05-01T00:00", "ns")
+    given = [{"items": ["a"], "context": {"day": day, "days": np.array([day, day])}}]
+    (record,) = in_python.read(given, "set")
+    text = "2024-05-01T00:00:00.000000000"
+    assert record.context == {"day": text, "days": [text, text]}
+    months = pandas.PeriodIndex(["2024-05", None], freq="M")
+    frame = pandas.DataFrame({"items": [["a"], ["b"]], "month": months})
+    contexts = [record.context for record in in_python.read(frame, "set")]
+    assert contexts == [{"month": "2024-05"}, {}]
+
+
+def test_dropped_features_may_have_any_values(tmp_path):
+    """There is no other way past a column that cannot be a feature."""
+    rows = [
+        {"items": ["a", "b"], "context": {"age": n, "bad": [{}, "x", 1][n % 3]}}
+        for n in range(60)
+    ]
+    with pytest.raises(cbert.UserError, match="record 1: context 'bad' is"):
+        cbert.prepare(rows, "mine", tmp_path)
+    options = cbert.PrepareOptions(drop=("bad",))
+    prepared = cbert.prepare(rows, "mine", tmp_path, options)
+    assert list(prepared.summary["features"]) == ["age"]
+
+
+def test_numbers_of_a_data_frame_are_names_where_the_kind_says_so(tmp_path):
+    frame = pandas.DataFrame(
+        {
+            "items": [["a", "b"], ["b", "c"], ["a", "c"]] * 20,
+            "group": [float(n) if n % 7 else None for n in range(60)],
+            "zip": [10115.0, None, 20095.0] * 20,
+        }
+    )
+    options = cbert.PrepareOptions(kinds={"zip": "categorical"})
+    prepared = cbert.prepare(frame, "mine", tmp_path, options)
+    (feature,) = prepared_lib.load_schema(tmp_path, "mine").features
+    assert (feature.kind, sorted(feature.values)) == ("categorical", ["10115", "20095"])
+    assert prepared.summary["features"]["zip"]
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        ([{"items": ["a"]}, {"items": ["b", "b"]}], "record 2: item 'b' occurs twice"),
+        ([], "there are no records"),
+        ({"items": ["a"]}, "the records are .*; give a list of mappings"),
+        (5, "the records are 5; give a list of mappings"),
+        (pandas.DataFrame({"item": [["a"]]}), "the DataFrame: no column 'items', only 'item'"),
+        (pandas.DataFrame({"items": [["a"], 3]}), "the DataFrame has mixed types in a column"),
+        (pandas.DataFrame({"items": [["a"]], "n": [2**70]}), "the DataFrame is not readable"),
+        (
+            pandas.DataFrame({"items": [["a"]], "n": pandas.arrays.SparseArray([1])}),
+            "the DataFrame is not readable .*[sS]parse",
+        ),
+        ([{"items": ["a"], "context": {1: "x"}}], "record 1: the name of a .* is 1; use a str"),
+        ([{"items": ["a"], "group": "g\0"}], "record 1: 'group' is .* with a NUL character"),
+    ],
+)
+def test_records_that_are_refused(records, message, tmp_path):
+    with pytest.raises(cbert.UserError, match=message):
+        cbert.prepare(records, "mine", tmp_path)
+    assert not (tmp_path / "mine" / "1.0.0").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"longer": "subsmaple"}, "longer is 'subsmaple'; it must be one of leave_out, subs"),
+        ({"kind": "bag"}, "kind is 'bag'"),
+        ({"drop": "age"}, "drop is 'age'; give a list of names"),
+        ({"kinds": {"age": "histroy"}}, "the kind of 'age' is 'histroy'"),
+        ({"min_count": "2"}, "min_count is '2'"),
+        ({"max_items": 0}, "max_items is 0"),
+        ({"widths": {"age": "8"}}, "the width of 'age' is '8'"),
+        ({"split_weights": ("80", "10", "10")}, "split_weights is 80,10,10"),
+        ({"text": cbert.TextOptions(pack=True)}, "pack, pairs and stride are for texts"),
+        (
+            {"kind": "text", "text": cbert.TextOptions(stride=-1)},
+            "stride is -1; it must be at least",
+        ),
+        (
+            {"kind": "text", "text": cbert.TextOptions(pairs="nxt")},
+            "pairs is 'nxt'; it must be 'nex",
+        ),
+    ],
+)
+def test_options_that_are_refused(options, message, tmp_path):
+    with pytest.raises(cbert.UserError, match=message):
+        cbert.prepare([{"items": ["a"]}], "mine", tmp_path, cbert.PrepareOptions(**options))
+    assert not (tmp_path / "mine").exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda path: cbert.prepare([], 5, path), "name is 5; give a string"),
+        (lambda path: cbert.prepare([], "a", path, {}), "options is {}; give PrepareOptions"),
+        (lambda path: cbert.train(small(), path, print), "callbacks is .*; give Callbacks"),
+        (lambda _: cbert.Callbacks(step=5), "the callback step is 5; give a function"),
+        (
+            lambda path: cbert.evaluate(path, masking="both"),
+            "masking is 'both'; it must be one of each, one",
+        ),
+    ],
+)
+def test_arguments_of_another_type_are_refused(call, message, trained, tmp_path):
+    with pytest.raises(cbert.UserError, match=message):
+        call(trained if "masking" in message else tmp_path)
+    assert not any(tmp_path.iterdir())
