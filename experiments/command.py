@@ -54,7 +54,7 @@ def run(main: Callable[[], None]) -> None:
             main()
             sys.stdout.flush()  # Or Python would find out at its end, and leave with 120.
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _discard_output()
         except KeyboardInterrupt:
             _leave("interrupted; a run goes on with the same command", 130)
         except UserError as error:
@@ -135,6 +135,11 @@ def _main_thread_only(report: Callable) -> Callable:
     return hook
 
 
+def _discard_output() -> None:
+    """Lets Python flush at its end although the reader of the output has gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _leave(line: str, code: int) -> None:
     """Ends the process at once, because its threads may still compute or fail to write.
 
@@ -150,6 +155,9 @@ def _parse(arguments: list[str]) -> list[str]:
     """Parses flags and config overrides; a mistake in either ends in one line."""
     try:
         return flags.FLAGS(arguments)
+    except BrokenPipeError:
+        _discard_output()
+        sys.exit(0)
     except SystemExit as error:
         # absl ends with 1 after it has printed the help that was asked for.
         sys.exit(0 if error.code == 1 else error.code)

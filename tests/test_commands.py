@@ -3,16 +3,19 @@
 import gzip
 import itertools
 import json
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 
 import pytest
 
 from cbert import config as config_lib
 from cbert.training.config_sections import sections
 from experiments.__main__ import commands
-from tests.conftest import lines, refused, run
+from tests.conftest import ROOT, lines, refused, run
 
 
 @pytest.mark.parametrize("command", commands())
@@ -25,6 +28,16 @@ def test_help_lists_every_field(command):
     text = run(command, "--help", check=0).stdout
     listed = re.findall(r"^    --config\.([\w.]+)=", text, re.M)
     assert listed == list(config_lib.declarations(sections()))
+
+
+def test_help_of_which_a_pager_reads_the_beginning_alone_ends_in_silence():
+    command = [sys.executable, "-m", "experiments.describe", "--help"]
+    pipe, silent = subprocess.PIPE, {"PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=pipe, stderr=pipe, env=os.environ | silent
+    ) as process:
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait(timeout=60)) == (b"", 0)
 
 
 @pytest.mark.parametrize(
