@@ -7,7 +7,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from cbert.data import parquet_rows, prepare, prepared, readers, records, tables
+from cbert.data import in_python, parquet_rows, prepare, prepared, readers, records, tables
 from cbert.data.columns import Texts
 from cbert.data.overview import Overview
 from cbert.errors import UserError
@@ -53,11 +53,14 @@ def test_an_index_of_pandas_is_no_feature(tmp_path):
 
 def test_fields_that_records_do_not_have_are_named_once(tmp_path, capsys):
     examples = [{"items": ["a"], "wieght": 3, "age": n, "context": {}} for n in range(3)]
-    read(write(tmp_path / "in.jsonl", examples))
+    path = write(tmp_path / "in.jsonl", examples)
+    read(path)
     assert capsys.readouterr().err == (
-        "warning: line 1: the field 'age' is ignored; a feature belongs in 'context'\n"
-        "warning: line 1: the field 'wieght' is ignored; did you mean 'weight'?\n"
+        f"warning: {path}:1: the field 'age' is ignored; a feature belongs in 'context'\n"
+        f"warning: {path}:1: the field 'wieght' is ignored; did you mean 'weight'?\n"
     )
+    list(in_python.read(examples[1:], "set"))
+    assert "warning: record 1: the field 'age' is ignored" in capsys.readouterr().err
     read(write(tmp_path / "in.jsonl", [{"text": "a", "labels": ["x"]}]), kind="text")
     assert "'labels' is ignored; did you mean 'label'?" in capsys.readouterr().err
 

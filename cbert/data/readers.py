@@ -66,7 +66,7 @@ def read(
       UserError: a row, or the file, is not readable; names `file:line`, the value, the fix.
     """
     path = pathlib.Path(path).expanduser()
-    validator, bad_rows = Validator(kind, dropped), bad_rows or BadRows(path)
+    validator, bad_rows = Validator(kind, dropped, path), bad_rows or BadRows(path)
     columns = dataclasses.replace(columns or Columns(), dropped=tuple(dropped))
     if kind == schema_lib.TEXT:
         columns = dataclasses.replace(columns, fields=tables.MAPPED_OF_TEXT)

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import math
+import pathlib
 from collections.abc import Collection
 from typing import Any
 
@@ -58,10 +59,16 @@ class Validator:
     Args:
       kind: `set`, `sequence` or `text`.
       dropped: Context features that may have any values, because `prepare` leaves them out.
+      path: The file of the rows, for warnings; empty where they are Python's.
     """
 
-    def __init__(self, kind: str = schema_lib.SET, dropped: Collection[str] = ()) -> None:
-        self._kind, self._dropped = kind, dropped
+    def __init__(
+        self,
+        kind: str = schema_lib.SET,
+        dropped: Collection[str] = (),
+        path: str | pathlib.Path = "",
+    ) -> None:
+        self._kind, self._dropped, self._path = kind, dropped, path
         self._ids = HashSet()  # The names would fill memory.
         self._unknown: set[str] = set()
         self._features: dict[str, tuple[str, int, int]] = {}
@@ -132,7 +139,8 @@ class Validator:
         ]:
             near = difflib.get_close_matches(name, known, 1)
             advice = f"did you mean {near[0]!r}?" if near else "a feature belongs in 'context'"
-            warn(f"line {line}: the field {shown(name)} is ignored; {advice}")
+            place = f"{self._path}:{line}" if self._path else f"record {line}"
+            warn(f"{place}: the field {shown(name)} is ignored; {advice}")
             self._unknown.add(name)
 
     def _items(self, row: dict[str, Any]) -> list[str]:
