@@ -85,7 +85,7 @@ def texts(folder: pathlib.Path) -> Iterator[Callable]:
     predictors = {task: text_predictors.assemble(task) for task in QUERIES}
     for task, predictor in predictors.items():
         predictor.warm_up()
-        predictor.explain(TextQuery(**QUERIES[task], context=CONTEXT))
+        predictor.explain(**QUERIES[task], context=CONTEXT)
 
     def attempt(source: random.Random, huge: float) -> None:
         task = source.choice(sorted(QUERIES))
@@ -98,11 +98,12 @@ def texts(folder: pathlib.Path) -> Iterator[Callable]:
             raise UserError("not JSON; whoever reads the text says so") from None
         row = row if isinstance(row, dict) else {"text": row}
         names = [field.name for field in dataclasses.fields(TextQuery)]
-        query = TextQuery(**{name: row[name] for name in names if name in row})
+        given = {name: row[name] for name in names if name in row}
         if source.random() < 0.8:
-            result = predictors[task].predict_batch([query])[0].to_dict()
+            result = predictors[task].predict(**given).to_dict()
         else:
-            result = predictors[task].explain(query).to_dict()
+            given.pop("k", None)
+            result = predictors[task].explain(**given).to_dict()
         json.dumps(result).encode()
         assert np.isfinite(list(_numbers(result))).all(), result
 

@@ -32,14 +32,13 @@ import json, sys
 for name in ("cbert.model", "cbert.tasks", "cbert.training", "flax"):
     sys.modules[name] = None
 import cbert
-from cbert.inference.text_queries import TextQuery
 predictor = cbert.load_exported(sys.argv[1], batch_sizes=(4,))
-query = TextQuery(**json.loads(sys.argv[2]))
+row = json.loads(sys.argv[2])
 print(json.dumps([
-    predictor.predict_batch([query])[0].to_dict(),
-    predictor.explain(query).to_dict(),
-    predictor.embed([query.text], [query.context], pooling="mean").tolist(),
-    predictor.embed([query.text], [query.context]).tolist(),
+    predictor.predict(**row).to_dict(),
+    predictor.explain(**row).to_dict(),
+    predictor.embed([row["text"]], [row["context"]], pooling="mean").tolist(),
+    predictor.embed([row["text"]], [row["context"]]).tolist(),
 ]))
 """
 QUERY = {"text": "A [MASK] is red", "text_b": "7 [MASK]", "context": {"mood": "cold"}}
@@ -67,12 +66,11 @@ def test_stablehlo_without_the_models_code(task, tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    query = TextQuery(**row)
     expected = [
-        predictor.predict_batch([query])[0].to_dict(),
-        predictor.explain(query).to_dict(),
-        predictor.embed([query.text], [query.context], pooling="mean").tolist(),
-        predictor.embed([query.text], [query.context]).tolist(),
+        predictor.predict(**row).to_dict(),
+        predictor.explain(**row).to_dict(),
+        predictor.embed([row["text"]], [row["context"]], pooling="mean").tolist(),
+        predictor.embed([row["text"]], [row["context"]]).tolist(),
     ]
     for one, other in zip(flattened(json.loads(done.stdout)), flattened(expected), strict=True):
         close = pytest.approx(other, abs=1e-4) if isinstance(other, float) else other

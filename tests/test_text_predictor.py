@@ -48,7 +48,7 @@ def test_labels_and_their_explanation():
     assert [one.probability for one in result.labels] == near(expected[order[:2]].tolist())
     assert (result.missing_context, result.unknown_context, result.cut) == ([], {}, False)
     # Each feature's importance is a difference of the log-odds of two predictions.
-    explained = predictor.explain(TextQuery(TEXT, {"mood": "odd", "age": 31}))
+    explained = predictor.explain(TEXT, {"mood": "odd", "age": 31})
     assert explained.unknown_context == {"mood": ["odd"]}
 
     def log_odds(context):
@@ -77,7 +77,7 @@ def test_labels_that_may_hold_together_and_numbers():
     numbers = assemble("regression")
     standardised = float(outputs_by_hand(numbers, TOKENS, CONTEXT)[0, 0])
     assert numbers.predict(TEXT, CONTEXT).number == pytest.approx(50 + 10 * standardised)
-    explained = numbers.explain(TextQuery(TEXT, CONTEXT))
+    explained = numbers.explain(TEXT, CONTEXT)
     assert (explained.probability, explained.log_odds) == (None, None)
     without = numbers.predict(TEXT, {"mood": "warm"}).number
     assert explained.features["age"] == pytest.approx(explained.prediction - without, rel=1e-3)
@@ -97,11 +97,11 @@ def test_masked_tokens_and_whether_a_text_follows():
     assert result.follows == near(float(softmax(made.next_sentence[0])[0]))
     assert predictor.predict("a [MASK]").follows is None
     # Without a [MASK], what is explained is whether the second text follows.
-    explained = predictor.explain(TextQuery("a is", CONTEXT, "red"))
+    explained = predictor.explain("a is", CONTEXT, "red")
     assert explained.prediction == "is_next"
     follows = predictor.predict("a is", CONTEXT, "red")
     assert (follows.masks, follows.follows) == ([], near(explained.probability))
-    explained = predictor.explain(TextQuery("A [MASK] is [MASK]", CONTEXT))
+    explained = predictor.explain("A [MASK] is [MASK]", CONTEXT)
     first = predictor.predict("A [MASK] is [MASK]", CONTEXT).masks[0][0]
     assert (explained.prediction, explained.probability) == (
         first.token,
@@ -135,7 +135,7 @@ def test_tags_stand_at_the_characters_of_their_words():
     assert all(joined[one.start : one.end] == one.word for one in given.words)
     cut = predictor.predict("red " * 14)
     assert [one.tag is not None for one in cut.words] == [True] * 10 + [False] * 4
-    explained = predictor.explain(TextQuery(text, CONTEXT))
+    explained = predictor.explain(text, CONTEXT)
     marked = [n for n, one in enumerate(result.words) if one.tag != "O"]
     assert explained.word == (marked or [0])[0]
     assert explained.prediction == result.words[explained.word].tag
@@ -181,7 +181,7 @@ def test_a_span_is_that_of_the_task():
         assert result.answer.end == characters[end][1]
         assert result.answer.text == passage[result.answer.start : result.answer.end]
         assert result.answer.probability == near(float(best))
-    explained = predictor.explain(TextQuery("is?", CONTEXT, passage))
+    explained = predictor.explain("is?", CONTEXT, passage)
     p = max(best, none)
     assert explained.log_odds == near(float(np.log(p / (1 - p))))
     assert predictor.predict("\u0301").answer is None  # An accent alone has no token.
@@ -225,7 +225,7 @@ def test_embeddings_are_the_last_hidden_states():
 
 def test_a_model_without_context_is_explained_by_zeros():
     predictor = assemble("classification", "none")
-    explained = predictor.explain(TextQuery(TEXT, CONTEXT))
+    explained = predictor.explain(TEXT, CONTEXT)
     assert (explained.features, explained.uses_context) == ({"mood": 0.0, "age": 0.0}, False)
     with pytest.raises(UserError, match="pooling is 'max'; it must be cls or mean"):
         predictor.embed(["a"], pooling="max")

@@ -59,7 +59,7 @@ def test_responses_are_the_predictors(address):
 
     status, response = ask(address, "/explain", body)
     assert status == 200
-    explanation = predictor.explain(TextQuery(TEXT, CONTEXT))
+    explanation = predictor.explain(TEXT, CONTEXT)
     assert response["features"] == pytest.approx(explanation.features, abs=1e-4)
     assert response["features"]["mood"] != 0
 

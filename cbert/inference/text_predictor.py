@@ -125,9 +125,18 @@ class TextPredictor(BasePredictor):
             return np.zeros((0, self.config.model.dimension), np.float32)
         return self.program.embed(self._rows(queries), pooling)
 
-    def explain(self, query: TextQuery) -> TextExplanation:
-        """Computes how each feature of the context changes the first prediction."""
-        encoded = self.check(query)
+    def explain(
+        self,
+        text: str | None = None,
+        context: Mapping[str, Any] | None = None,
+        text_b: str | None = None,
+        words: Sequence[str] | None = None,
+    ) -> TextExplanation:
+        """Computes how each feature of the context changes the first prediction.
+
+        Arguments as in `predict`.
+        """
+        encoded = self.check(TextQuery(text, context, text_b, words))
         observed, dropped = encoded.context.dropped()
         contexts = [encoded.context.values, *dropped]
         rows = TextRows(

@@ -62,7 +62,8 @@ def add(app: FastAPI, service: Service[TextPredictor]) -> None:
         """The change in the log-odds (nats) of the first prediction by each feature."""
         _check_characters([body], service.limits)
         function = service.model(body.model).explain
-        return await service.call(request, function, body.query())
+        given = (body.text, body.context, body.text_b, body.words)
+        return await service.call(request, function, *given)
 
     @app.post("/reading")
     async def read(request: Request, body: text_messages.ReadingTextBody) -> messages.Reading:
