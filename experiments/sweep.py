@@ -52,8 +52,8 @@ flags.mark_flag_as_required("config")
 def main() -> None:
     """Expands the sweep, checks all of it, and runs what is not finished."""
     workdir = pathlib.Path(_WORKDIR.value).expanduser().absolute()
-    todo, steps = _plan(workdir)
-    sweep = Sweep(todo, steps, _SPLIT.value)
+    todo, steps, importance = _plan(workdir)
+    sweep = Sweep(todo, steps, _SPLIT.value, importance)
     if _DRY_RUN.value:
         print(sweep.table())
         return
@@ -72,8 +72,11 @@ def main() -> None:
         print("\nstopped; the same command goes on")
 
 
-def _plan(workdir: pathlib.Path) -> tuple[list[jobs.Job], int]:
-    """The jobs, checked against each other and against what lies in the directory."""
+def _plan(workdir: pathlib.Path) -> tuple[list[jobs.Job], int, bool]:
+    """The jobs, checked against each other and against what lies in the directory.
+
+    Also the config's number of steps, and whether importance of features is to be measured.
+    """
     config, flag = _CONFIG.value, flags.FLAGS["config"]
     schema = (
         prepared.load_schema(config.data.dir, config.data.name) if config.data.name else None
@@ -101,7 +104,7 @@ def _plan(workdir: pathlib.Path) -> tuple[list[jobs.Job], int]:
     importance = _FEATURE_IMPORTANCE.value and schema is not None and bool(schema.features)
     evaluate = functools.partial(job_commands.evaluate, _SPLIT.value, importance)
     todo = jobs.make(expanded, workdir, _VMAP_SEEDS.value, job_commands.train, evaluate)
-    return todo, config.train.steps
+    return todo, config.train.steps, importance
 
 
 def _own_sweep(path: str) -> list[dict[str, Any]]:

@@ -246,6 +246,14 @@ def test_options_of_other_methods_make_no_variant(tmp_path):
     }
 
 
+def test_of_two_that_are_the_same_run_the_one_that_is_evaluated_counts(tmp_path):
+    write_run(tmp_path, "gs", 0, name="a", evaluated=False, model__gsu__update_norm="before")
+    write_run(tmp_path, "gs", 0, name="b")
+    loaded = report_data.load(tmp_path, "test")
+    assert loaded.variants["gs"].runs[0].name == "b"
+    assert not loaded.missing
+
+
 def test_a_method_is_the_base_by_whatever_its_only_variant_is_called(tmp_path):
     """Each method has the rate that suits it, and so all have a rate in their names."""
     write_run(tmp_path, "none", 0, name="a", optimizer__learning_rate=1e-2)

@@ -51,6 +51,23 @@ def python(module, *arguments):
     return [sys.executable, "-m", f"experiments.{module}", *arguments]
 
 
+def test_a_run_is_finished_once_its_best_step_is_evaluated_as_asked(tmp_path):
+    evaluated, trained = tmp_path / "eval" / "test.json", tmp_path / "finished.json"
+    evaluated.parent.mkdir()
+    assert not states.is_finished(tmp_path, "test")
+    evaluated.write_text('{"step": 20, "checkpoint": "best"}')
+    assert not states.is_finished(tmp_path, "test")
+    # It is the newer file, as it may be in a copy of the directory.
+    trained.write_text('{"step": 40, "best": 1.5, "best_step": 20}')
+    assert states.is_finished(tmp_path, "test")
+    assert not states.is_finished(tmp_path, "validation")
+    assert not states.is_finished(tmp_path, "test", importance=True)
+    evaluated.write_text('{"step": 20, "feature_importance": {}}')
+    assert states.is_finished(tmp_path, "test", importance=True)
+    trained.write_text('{"step": 60, "best": 1.4, "best_step": 60}')
+    assert not states.is_finished(tmp_path, "test")
+
+
 @pytest.mark.soak
 def test_a_killed_sweep_goes_on_and_repeats_nothing(data_dir, tmp_path):
     """The sweep is stopped in its first run, then killed in its second."""

@@ -164,6 +164,23 @@ def test_early_stopping(data_dir, tmp_path):
     assert loop.train(config, tmp_path / "run") == progress
 
 
+def test_a_run_finds_the_directory_taken_by_another_config_meanwhile(
+    data_dir, tmp_path, monkeypatch
+):
+    ours, theirs = (plain(data_dir, train__steps=steps) for steps in (4, 2))
+    set_up = run_lib.set_up
+
+    def set_up_meanwhile(*arguments):
+        monkeypatch.setattr(run_lib, "set_up", set_up)
+        loop.train(theirs, tmp_path)
+        return set_up(*arguments)
+
+    monkeypatch.setattr(run_lib, "set_up", set_up_meanwhile)
+    with pytest.raises(UserError, match=r"another config: train.steps \(2 there, 4 here\)"):
+        loop.train(ours, tmp_path)
+    assert json.loads((tmp_path / "finished.json").read_text())["step"] == 2
+
+
 def test_numbers_that_are_not_finite_stop_the_run(data_dir, tmp_path):
     config = plain(data_dir, train__steps=40, optimizer__schedule="constant")
     config.train.update({"eval_every": 40, "checkpoint_every": 1, "log_every": 40})

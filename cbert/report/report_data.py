@@ -84,8 +84,9 @@ def load(
     directory = pathlib.Path(directory).expanduser()
     runs, others = run_directory.read_all(directory, split)
     run_directory.check_comparable(runs)
-    groups = variants.group(runs)
     unusable = {run.name: run.unusable(split) for run in runs}
+    # Of two that are the same run, `group` takes the first.
+    groups = variants.group(sorted(runs, key=lambda run: bool(unusable[run.name])))
     usable = {
         label: kept
         for label, seeds in groups.items()

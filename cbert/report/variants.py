@@ -22,6 +22,8 @@ Counts = dict[str, collections.Counter[str]]
 def group(runs: list[RunDirectory]) -> dict[str, dict[int, RunDirectory]]:
     """Label to seed to run: the methods in their order, then the control variants.
 
+    Of runs that differ in options of other methods alone, the first stands for all.
+
     Raises:
       UserError: two runs have the same config and seed.
     """

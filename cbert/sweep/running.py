@@ -31,15 +31,18 @@ class Sweep:
       failures: The jobs that failed, and why.
     """
 
-    def __init__(self, todo: Sequence[Job], steps: int, split: str) -> None:
+    def __init__(
+        self, todo: Sequence[Job], steps: int, split: str, importance: bool = False
+    ) -> None:
         """Reads the state of every run.
 
         Args:
           todo: All jobs of the sweep, finished ones too.
           steps: The steps to train where a point does not override them.
           split: The split that the runs are evaluated on.
+          importance: Whether their evaluations have the importance of features.
         """
-        self._jobs, self._split = todo, split
+        self._jobs, self._split, self._importance = todo, split, importance
         self.states = {
             path: State(point.name, states.WAITING, point.overrides.get(STEPS, steps))
             for job in todo
@@ -48,7 +51,7 @@ class Sweep:
         self._starts: dict[pathlib.Path, _Start] = {}
         self.failures: list[tuple[Job, str]] = []
         for job in todo:
-            if all(states.is_finished(path, split) for path in job.paths):
+            if self._is_finished(job):
                 self._set(job, states.FINISHED)
                 self._read(job)
 
@@ -96,6 +99,9 @@ class Sweep:
     def _is(self, job: Job, phase: str) -> bool:
         return all(self.states[path].phase == phase for path in job.paths)
 
+    def _is_finished(self, job: Job) -> bool:
+        return all(states.is_finished(p, self._split, self._importance) for p in job.paths)
+
     def _start(self, job: Job) -> None:
         self._set(job, states.TRAINING)
         for path in job.paths:
@@ -117,7 +123,7 @@ class Sweep:
                     state.left = (state.steps - state.step) / state.rate
 
     def _end(self, job: Job, failure: str) -> None:
-        done = all(states.is_finished(path, self._split) for path in job.paths)
+        done = self._is_finished(job)
         if failure:
             self._set(job, states.FAILED)
             self.failures.append((job, failure))

@@ -1,9 +1,11 @@
 """The progress of each run of a sweep, read from its directory."""
 
 import dataclasses
+import json
 import pathlib
 from collections.abc import Sequence
 
+from cbert import files
 from cbert.data.records import TRAIN
 from cbert.text_table import align
 from cbert.training import workdir, writer
@@ -35,14 +37,20 @@ class State:
     left: float | None = None
 
 
-def is_finished(path: pathlib.Path, split: str) -> bool:
-    """Returns whether a run is trained to its end, and was evaluated on a split since then."""
-    trained, evaluated = path / workdir.FINISHED, path / workdir.EVALUATIONS / f"{split}.json"
-    return (
-        workdir.finished(path) is not None
-        and evaluated.exists()
-        and evaluated.stat().st_mtime >= trained.stat().st_mtime
-    )
+def is_finished(path: pathlib.Path, split: str, importance: bool = False) -> bool:
+    """Returns whether a run is trained to its end, and its best step evaluated on a split.
+
+    With `importance`, the evaluation has the importance of features, too.
+    """
+    trained, file = workdir.finished(path), path / workdir.EVALUATIONS / f"{split}.json"
+    try:
+        evaluation = json.loads(files.read_text(file))
+    except (OSError, ValueError):
+        return False
+    if not isinstance(trained, dict) or not isinstance(evaluation, dict):
+        return False
+    measured = "feature_importance" in evaluation or not importance
+    return measured and evaluation.get("step") == trained.get("best_step")
 
 
 def progress(path: pathlib.Path) -> tuple[int, float | None]:

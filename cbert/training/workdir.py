@@ -80,7 +80,11 @@ def initialise_workdir(
     """Writes a new run's schema and config, and removes temporary files of killed processes.
 
     The caller holds the directory's lock. `config.json` marks the directory as a run's.
+
+    Raises:
+      UserError: as `check`; another process may have trained there before it had the lock.
     """
+    check(config, schema, workdir)
     files.remove_left_by_kills(workdir.rglob("*.tmp"))
     if not (workdir / CONFIG).exists():
         schema_file.save(schema, workdir / SCHEMA)
