@@ -1,6 +1,7 @@
 """Every method and config takes steps; runs resume, stop, and handle non-finite losses."""
 
 import json
+import time
 
 import flax
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow.parquet
 import pytest
+from tqdm import tqdm
 
 from cbert import parallel
 from cbert.data.batching import Batches
@@ -15,7 +17,7 @@ from cbert.errors import UserError
 from cbert.model import parameter_tree
 from cbert.model.conditioning import NAMES
 from cbert.schema import schema_file
-from cbert.training import checkpoint, loop
+from cbert.training import checkpoint, console, loop
 from cbert.training import config as config_lib
 from cbert.training import run as run_lib
 from cbert.training import state as state_lib
@@ -179,6 +181,19 @@ def test_a_run_finds_the_directory_taken_by_another_config_meanwhile(
     with pytest.raises(UserError, match=r"another config: train.steps \(2 there, 4 here\)"):
         loop.train(ours, tmp_path)
     assert json.loads((tmp_path / "finished.json").read_text())["step"] == 2
+
+
+def test_speed_counts_neither_the_time_nor_the_examples_of_compiled_steps(capsys):
+    config, row = base.get_config(), {"loss": 1.0, "learning_rate": 0.1}
+    config.train.batch_size = 8
+    clock = console.Clock(config, 1, 0, tqdm(disable=True))
+    clock.leave_out(0.0, steps=5)
+    assert clock.report(5, row) == {}
+    assert "examples/s" not in capsys.readouterr().out
+    clock.leave_out(0.0, steps=4)
+    time.sleep(0.05)
+    assert 0 < clock.report(10, row)["examples_per_second"] <= 8 / 0.05
+    assert "examples/s" in capsys.readouterr().out
 
 
 def test_numbers_that_are_not_finite_stop_the_run(data_dir, tmp_path):

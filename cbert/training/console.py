@@ -57,9 +57,10 @@ class Clock:
         self._bar = shown
         self._step, self._time = step, time.perf_counter()
 
-    def leave_out(self, seconds: float) -> None:
-        """Leaves out time that the steps themselves did not take, such as compiling."""
+    def leave_out(self, seconds: float, steps: int = 0) -> None:
+        """Leaves out time in which no steps were taken, or steps that were compiled."""
         self._time += seconds
+        self._step += steps
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -68,8 +69,12 @@ class Clock:
         yield
         self.leave_out(time.perf_counter() - before)
 
-    def report(self, step: int, row: dict[str, float]) -> float:
-        """Shows loss and learning rate; returns the examples a second since the last report."""
+    def report(self, step: int, row: dict[str, float]) -> dict[str, float]:
+        """Shows loss, learning rate and speed since the last report.
+
+        Returns:
+          `examples_per_second`, or nothing where every step was left out.
+        """
         now = time.perf_counter()
         rate = (step - self._step) / (now - self._time)
         self._step, self._time = step, now
@@ -77,15 +82,15 @@ class Clock:
         shown = f"loss {loss:.4f}  learning rate {row['learning_rate']:.1e}"
         if row.get("skipped"):
             shown += f"  skipped {row['skipped']:.0f}"
-        if self._bar.disable:
-            print(
-                f"step {step:>7}  {shown}  {rate * self._size:,.0f} examples/s  "
-                f"{(self._steps - step) / rate:,.0f} s left",
-                flush=True,
-            )
-        else:
+        if not self._bar.disable:
             self._bar.set_postfix_str(shown)
-        return rate * self._size
+        elif rate:
+            left = (self._steps - step) / rate
+            speed = f"{rate * self._size:,.0f} examples/s  {left:,.0f} s left"
+            print(f"step {step:>7}  {shown}  {speed}", flush=True)
+        else:
+            print(f"step {step:>7}  {shown}", flush=True)
+        return {"examples_per_second": rate * self._size} if rate else {}
 
 
 def validated(seed: str, step: int, metrics: list[str], improved: bool) -> None:

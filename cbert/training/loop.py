@@ -148,7 +148,7 @@ def _loop(
         programs, before = len(run.compiled), time.perf_counter()
         taken, metrics = run.advance(step, _steps_at_once(config, step))
         if len(run.compiled) > programs:
-            clock.leave_out(time.perf_counter() - before)
+            clock.leave_out(time.perf_counter() - before, taken)
         step, dispatches = step + taken, dispatches + 1
         accumulator.add(metrics)
         tell(callbacks.step, step, metrics)
@@ -201,7 +201,7 @@ def _write_rows(
     mean = {n: float(np.mean([row[n] for row in rows if n in row])) for n in names}
     speed = clock.report(step, mean)
     for seed_run, row in zip(seed_runs, rows, strict=True):
-        seed_run.writer.write(step, TRAIN, row, examples_per_second=speed)
+        seed_run.writer.write(step, TRAIN, row, **speed)
 
 
 def _tell(
