@@ -19,7 +19,7 @@ from absl import flags
 from cbert import files
 from cbert.data import prepared
 from cbert.data.columns import Split, evenly_spaced
-from cbert.data.records import TEST, TRAIN
+from cbert.data.records import SPLITS, TEST, TRAIN
 from cbert.errors import UserError, printable
 from cbert.evaluation import attention, gates, model_state, sown
 from cbert.evaluation.restore import Restored, restore
@@ -41,7 +41,10 @@ _FORMATS = {
     "state": model_state.format_state,
 }
 _WHAT = flags.DEFINE_enum("what", "attention", [*_FORMATS], "What to show.")
-_SPLIT = flags.DEFINE_string("split", TEST, "The split whose examples are read.")
+_SPLIT = flags.DEFINE_enum("split", TEST, list(SPLITS), "The split whose examples are read.")
+_DATA_DIR = flags.DEFINE_string(
+    "data_dir", "", "Where the run's prepared data lie now, if they were moved."
+)
 _EXAMPLES = flags.DEFINE_integer(
     "examples", 1000, "How many examples, at equal distances; 0 for all.", lower_bound=0
 )
@@ -61,6 +64,7 @@ def main() -> None:
     """Shows the means over a split, or the attention of one query."""
     workdir = pathlib.Path(query_flags.WORKDIR.value).expanduser()
     config, schema = workdir_lib.read(workdir)
+    config.data.dir = _DATA_DIR.value or config.data.dir
     if _WHAT.value in sown.SHOWN:
         sown.check(config.model.method, _WHAT.value)
     if any(flag.present for flag in query_flags.OF_FILES):

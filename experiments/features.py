@@ -2,7 +2,7 @@
 
 python -m experiments.features --workdir=runs/turns --split=train,validation,test \\
   --layers=0,last --pooling=mean --output=features/turns --probe=label
-python -m experiments.features --init_from=hf:DIR --data=turns --output=features/turns-bert
+python -m experiments.features --init_from=hf:DIR --name=turns --output=features/turns-bert
 """
 
 import pathlib
@@ -21,8 +21,8 @@ _INIT_FROM = flags.DEFINE_string(
     "init_from", None, "In place of a run, pretrained weights: hf:DIR."
 )
 _CHECKPOINT = flags.DEFINE_string("checkpoint", "best", "The checkpoint: best, last or a step.")
-_DATA = flags.DEFINE_string(
-    "data", "", "The name of the prepared data set; by default the run's."
+_NAME = flags.DEFINE_string(
+    "name", "", "The name of the prepared data set; by default the run's."
 )
 _DATA_DIR = flags.DEFINE_string(
     "data_dir", "", "The directory of prepared data sets; by default the run's, or data."
@@ -86,14 +86,14 @@ def _frozen() -> tuple[FrozenModel, str, str]:
     if _WORKDIR.value is not None and _INIT_FROM.value is None:
         data = config_lib.load(pathlib.Path(_WORKDIR.value).expanduser()).data
         frozen = activations.frozen_run(_WORKDIR.value, _CHECKPOINT.value)
-        return frozen, _DATA_DIR.value or data.dir, _DATA.value or data.name
+        return frozen, _DATA_DIR.value or data.dir, _NAME.value or data.name
     if _WORKDIR.value is not None or _INIT_FROM.value is None:
         raise UserError("give one of --workdir=RUN and --init_from=hf:DIR")
-    if not _DATA.value:
-        raise UserError("--init_from needs --data=NAME, a prepared data set")
+    if not _NAME.value:
+        raise UserError("--init_from needs --name=NAME, a prepared data set")
     data_dir = _DATA_DIR.value or config_lib.default().data.dir
-    schema = prepared.load_schema(data_dir, _DATA.value)
-    return activations.frozen_pretrained(_INIT_FROM.value, schema), data_dir, _DATA.value
+    schema = prepared.load_schema(data_dir, _NAME.value)
+    return activations.frozen_pretrained(_INIT_FROM.value, schema), data_dir, _NAME.value
 
 
 if __name__ == "__main__":

@@ -218,7 +218,7 @@ def test_a_pretrained_model_is_probed_by_the_command(directory, tmp_path):
     done = run(
         "features",
         *common,
-        "--data=texts_label",
+        "--name=texts_label",
         "--layers=0,last",
         f"--output={output}",
         "--probe=label",
@@ -234,4 +234,4 @@ def test_a_pretrained_model_is_probed_by_the_command(directory, tmp_path):
     shown = f"{100 * written['layer 0']['accuracy']['mean']:.2f} ±"
     assert shown in done.stdout
     error = refused("features", *common, f"--output={output}")
-    assert error == "error: --init_from needs --data=NAME, a prepared data set\n"
+    assert error == "error: --init_from needs --name=NAME, a prepared data set\n"

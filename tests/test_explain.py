@@ -183,6 +183,8 @@ def test_the_command(tiny):
     assert f"{state['rms'][1]:.4f}" in done.stdout
     assert [*state["gradients"]] == [*model_state.PARTS]
     assert "no gates to show" in refused("explain", f"--workdir={tiny}", "--what=gates")
+    moved = refused("explain", f"--workdir={tiny}", f"--data_dir={tiny}/moved")
+    assert f"{tiny}/moved" in moved
     assert "the blocks are 1 to 2" in refused(
         "explain", f"--workdir={tiny}", "--items=[null]", "--block=3"
     )
@@ -211,17 +213,19 @@ def test_one_query(tiny):
 def test_reports_show_what_was_measured(tmp_path):
     weights = {"(tokens)": [0.7, 0.9], "(context)": [0.3, 0.1]}
     measured = {"weights": weights, "step": 6, "split": "test", "examples": 50}
-    for method, step in (("np", 6), ("prefix", 5)):
+    # Of prefix an earlier checkpoint was measured, of cross_attention another split.
+    cases = ("np", 6, "test"), ("prefix", 5, "test"), ("cross_attention", 6, "train")
+    for method, step, split in cases:
         folder = report_runs.write_run(tmp_path, method, 0) / "explain"
         folder.mkdir()
-        text = json.dumps({**measured, "step": step})
+        text = json.dumps({**measured, "step": step, "split": split})
         (folder / "attention.json").write_text(text)
     state = {"rms": [0.25, 1.5], "effective_rank": [3.0, 12.25], "dead_units": [0.5]}
     state |= {"gradients": {"encoder": 2.5, "head": 0.125}, "step": 6}
     path = tmp_path / "np-0" / "explain" / "state.json"
     path.write_text(json.dumps({**measured, **state}))
     data = report_data.load(tmp_path, "test", "np")
-    (section,) = sections._attention(data)  # Of prefix, an earlier checkpoint was measured.
+    (section,) = sections._attention(data)
     (plot,) = section.plots
     assert "The most goes to (tokens)" in plot.alt
     assert plot_helpers.render(plot).startswith(b"\x89PNG")

@@ -101,7 +101,9 @@ def _settings(
         "checkpoint": options.checkpoint,
         "data": options.name or own["data"],
     }
-    others = [chosen[field] for field, value in own.items() if chosen[field] != value]
+    # A data set may have the name of a checkpoint or of a masking.
+    texts = {**chosen, "data": f"on-{chosen['data']}"}
+    others = [texts[field] for field, value in own.items() if chosen[field] != value]
     settings = {"split": options.split, **chosen, "seed": config.seed}
     return settings, "-".join([options.split, *others])
 

@@ -16,7 +16,9 @@ Measured = dict[str, Any]
 
 
 def by_variant(data: ReportData, name: str, check: Callable[[Measured], object]) -> Measured:
-    """Label to what was measured of the variant's first run that has it at its checkpoint.
+    """Label to what was measured of the variant's first run that has it, as it was evaluated.
+
+    It is of the same checkpoint and of the same split.
 
     Args:
       data: The data of the report.
@@ -30,7 +32,9 @@ def by_variant(data: ReportData, name: str, check: Callable[[Measured], object])
     for label, variant in data.variants.items():
         for run in variant.runs.values():
             measured = _read(run.path / EXPLANATIONS / f"{name}.json", check)
-            if measured and run.evaluation and measured["step"] == run.evaluation["step"]:
+            if not measured or not run.evaluation:
+                continue
+            if (measured["step"], measured["split"]) == (run.evaluation["step"], data.split):
                 by_label.setdefault(label, measured)
     return by_label
 

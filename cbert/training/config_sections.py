@@ -125,7 +125,9 @@ class Train:
         at_most=BLOCK,
         changes_results=False,
     )
-    log_every: int = field(100, "steps between rows of training loss", at_least=1)
+    log_every: int = field(
+        100, "steps between rows of training loss", at_least=1, changes_results=False
+    )
     eval_every: int = field(
         1000,
         "steps between validations, which mask one item an example whatever `eval.masking` "
@@ -138,7 +140,9 @@ class Train:
         "takes all",
         at_least=0,
     )
-    checkpoint_every: int = field(1000, "steps between checkpoints", at_least=1)
+    checkpoint_every: int = field(
+        1000, "steps between checkpoints", at_least=1, changes_results=False
+    )
     patience: int = field(
         0,
         "the run ends after so many validations without a new best one; 0 turns this off",
