@@ -28,7 +28,9 @@ _CONFIG = config_flag.define()
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where the runs' directories go.", required=True
 )
-_METHODS = flags.DEFINE_list("methods", [], "Methods and controls; the config's own if empty.")
+_METHODS = flags.DEFINE_list(
+    "methods", [], "Methods and controls, or all methods: all; the config's own if empty."
+)
 _SEEDS = flags.DEFINE_integer("seeds", 1, "Seeds of each, counted from the config's.", 1)
 _SET = flags.DEFINE_multi_string("set", [], "field=value,value: every value of a field.")
 _SPLIT = flags.DEFINE_enum(
@@ -84,7 +86,7 @@ def _plan(workdir: pathlib.Path) -> tuple[list[jobs.Job], int, bool]:
     expanded = points.expand(
         config,
         _own_sweep(config_flags.get_config_filename(flag).partition(":")[0]),
-        _METHODS.value,
+        config_flag.methods(_METHODS.value),
         _SEEDS.value,
         _SET.value,
         schema,

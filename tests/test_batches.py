@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import os
 import shutil
 
 import numpy as np
@@ -142,6 +143,14 @@ def test_a_split_is_the_same_from_its_cache(data_dir, schema, tmp_path, capsys):
         prepared.load(tmp_path, "small", "test", fewer).context.keys() != fresh.context.keys()
     )
     assert len(list((folder / "columns").iterdir())) == 2
+
+    # Other records take the place of both, and of no other split's.
+    prepared.load(tmp_path, "small", "validation", schema)
+    (records,) = folder.glob("*-test.array_record*")
+    os.utime(records, (1, 1))
+    same(prepared.load(tmp_path, "small", "test", schema), fresh)
+    kept = sorted(path.name.partition("-")[0] for path in (folder / "columns").iterdir())
+    assert kept == ["test", "validation"]
 
 
 def test_some_examples_at_equal_distances(train_split):

@@ -9,6 +9,7 @@ import pytest
 
 from cbert.errors import UserError
 from cbert.model import huggingface
+from configs import text
 from tests.bert_reference import RANDOM_BERT
 from tests.huggingface_folders import CONFIG, TENSORS, folder_of, refusal
 
@@ -42,6 +43,13 @@ def test_configs_of_other_models_are_refused(tmp_path, changes, message):
     line = refusal(folder_of(tmp_path / "one", CONFIG | changes))
     assert message in line
     assert str(tmp_path / "one") in line
+
+
+def test_a_folder_may_be_in_the_home_directory(monkeypatch):
+    monkeypatch.setenv("HOME", str(RANDOM_BERT.parent))
+    config = text.get_config(f"classification,hf:~/{RANDOM_BERT.name}")
+    assert config.train.init_from == f"hf:~/{RANDOM_BERT.name}"
+    assert config.model.dimension == 16
 
 
 def test_files_that_are_not_there_or_not_whole_are_refused(tmp_path):

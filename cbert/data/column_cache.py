@@ -27,12 +27,16 @@ _CHECKSUM = 4  # Bytes, CRC-32 of all before them.
 
 def location(prepared: pathlib.Path, split: str, schema: Schema) -> pathlib.Path:
     """The file of a split encoded by a schema; another one once the records change."""
-    parts = [FORMAT, schema_file.text(schema)]
+    records = [FORMAT]
     for path in sorted(prepared.glob("*.array_record*")):
         status = path.stat()
-        parts.append(f"{path.name} {status.st_size} {status.st_mtime_ns}")
-    key = hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
-    return prepared / "columns" / f"{split}-{key}.arrow"
+        records.append(f"{path.name} {status.st_size} {status.st_mtime_ns}")
+    name = f"{split}-{_key(records)}-{_key([schema_file.text(schema)])}.arrow"
+    return prepared / "columns" / name
+
+
+def _key(parts: Sequence[str]) -> str:
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
 
 
 def read(path: pathlib.Path) -> Split | None:
@@ -76,8 +80,8 @@ def read(path: pathlib.Path) -> Split | None:
 def write(path: pathlib.Path, blocks: Iterable[Split]) -> bool:
     """Writes a split, given block by block, whole or not at all; returns whether it could.
 
-    Memory holds one block. A full disk, or a directory that may not be written to, means that
-    there is no cache.
+    Files of the same split that are of earlier records are removed. Memory holds one block. A
+    full disk, or a directory that may not be written to, means that there is no cache.
     """
     try:
         path.parent.mkdir(exist_ok=True)
@@ -88,9 +92,19 @@ def write(path: pathlib.Path, blocks: Iterable[Split]) -> bool:
                 _append(scratch, block)
             batch = scratch.batch("" if complete else "reference/")
             files.replace(path, lambda temporary: _write_stream(temporary, batch))
+            _remove_outdated(path)
     except OSError:
         return False
     return True
+
+
+def _remove_outdated(path: pathlib.Path) -> None:
+    """Removes the split's files of records that are no more, which nobody reads again."""
+    split = path.name.partition("-")[0]
+    of_these_records = path.name.rpartition("-")[0]
+    for other in path.parent.glob(f"{split}-*.arrow"):
+        if other.name.rpartition("-")[0] != of_these_records:
+            other.unlink(missing_ok=True)
 
 
 def _append(scratch: ColumnScratch, block: Split) -> None:

@@ -53,11 +53,19 @@ def slots(workers: int) -> list[Slot]:
     """The slots of this machine: one for each accelerator, or several that divide the CPU.
 
     Args:
-      workers: How many slots to make, 0 for as many as cores and memory allow.
+      workers: How many slots to make, 0 for as many as accelerators, or cores and memory, allow.
+
+    Raises:
+      UserError: there are fewer accelerators.
     """
     backend, count = processes.devices()
     if backend != "cpu":
-        return [Slot(_only(backend, index)) for index in range(min(workers or count, count))]
+        if workers > count:
+            raise UserError(
+                f"workers is {workers}, and each run needs an accelerator of its own; give at "
+                f"most {count}, or 0"
+            )
+        return [Slot(_only(backend, index)) for index in range(workers or count)]
     cores = list(range(os.cpu_count() or 1))
     if sys.platform == "linux":
         cores = sorted(os.sched_getaffinity(0))

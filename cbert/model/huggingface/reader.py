@@ -83,7 +83,7 @@ def read(folder: str | pathlib.Path) -> Pretrained:
       UserError: a file is missing or damaged, or the model is another than BERT; the message
         names the file and what is wrong with it.
     """
-    folder = pathlib.Path(folder)
+    folder = pathlib.Path(folder).expanduser()
     path = folder / folder_files.CONFIG
     raw = folder_files.read_config(path)
     config, sizes = _model_config(raw, path)
