@@ -9,7 +9,7 @@ import pytest
 
 from cbert.errors import UserError
 from cbert.model import huggingface
-from configs import text
+from configs import text as text_config
 from tests.bert_reference import RANDOM_BERT
 from tests.huggingface_folders import CONFIG, TENSORS, folder_of, refusal
 
@@ -47,7 +47,7 @@ def test_configs_of_other_models_are_refused(tmp_path, changes, message):
 
 def test_a_folder_may_be_in_the_home_directory(monkeypatch):
     monkeypatch.setenv("HOME", str(RANDOM_BERT.parent))
-    config = text.get_config(f"classification,hf:~/{RANDOM_BERT.name}")
+    config = text_config.get_config(f"classification,hf:~/{RANDOM_BERT.name}")
     assert config.train.init_from == f"hf:~/{RANDOM_BERT.name}"
     assert config.model.dimension == 16
 

@@ -53,7 +53,8 @@ def slots(workers: int) -> list[Slot]:
     """The slots of this machine: one for each accelerator, or several that divide the CPU.
 
     Args:
-      workers: How many slots to make, 0 for as many as accelerators, or cores and memory, allow.
+      workers: How many slots to make, 0 for as many as there are accelerators, or as cores
+        and memory allow.
 
     Raises:
       UserError: there are fewer accelerators.
