@@ -29,7 +29,7 @@ def _directory(data_dir: str, name: str) -> pathlib.Path:
     path = builder.directory(data_dir, name)
     if not (path / "dataset_info.json").exists():
         raise UserError(
-            f"{path}: no prepared data; prepare {shown(name)} by experiments.prepare first, or "
+            f"{path}: no prepared data; prepare {shown(name)} first, or "
             "give the data_dir (of a run: data.dir) where it lies"
         )
     return path

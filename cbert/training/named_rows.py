@@ -32,8 +32,8 @@ class NamedRows:
 
     def line(self) -> str:
         """One line that counts what is known and what begins anew."""
-        fresh = self.total - len(self.own)
-        return f"  {self.what}: {self.total - fresh} of {self.total} known by name, {fresh} new"
+        known, total = len(self.own), self.total
+        return f"  {self.what}: {known} of {total} known by name, {total - known} new"
 
     def fill(self, fresh: np.ndarray, known: np.ndarray, special: int = 0) -> np.ndarray:
         """The fresh table with the known rows in place, and its first `special` rows."""
