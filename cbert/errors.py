@@ -1,8 +1,10 @@
 """A user's mistake as one line, and safe ways to show text from outside on a terminal."""
 
 import difflib
+import os
 import reprlib
 import sys
+import types
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -69,8 +71,19 @@ def did_you_mean(value: object, choices: Iterable[str]) -> str:
 
 def check_choice(what: str, value: object, choices: Sequence[str]) -> None:
     """Raises `UserError` for an option that is not one of its choices."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise UserError(f"{what} is {shown(value)}; it must be one of {', '.join(choices)}")
+
+
+def check_kind(what: str, value: object, kind: type | types.UnionType, wanted: str) -> None:
+    """Raises `UserError` for a value of another type; `wanted` says what to give."""
+    if not isinstance(value, kind):
+        raise UserError(f"{what} is {shown(value)}; give {wanted}")
+
+
+def check_path(what: str, value: object) -> None:
+    """Raises `UserError` for what is no path."""
+    check_kind(what, value, str | os.PathLike, "a path")
 
 
 def warn(message: object) -> None:

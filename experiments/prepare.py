@@ -13,14 +13,13 @@ from typing import Any
 from absl import flags
 
 from cbert import files
-from cbert.data import builder, prepare, readers, records, summary, tables
-from cbert.data.infer_target import NONE
+from cbert.data import builder, infer_target, prepare, readers, records, summary, tables
 from cbert.data.prepare_text import NEXT, TRAINED, TextOptions
 from cbert.data.records import TRAIN
 from cbert.data.synthetic import stylist
+from cbert.data.vocabulary import LEAST_SIZE, MOST_SIZE
 from cbert.errors import UserError
 from cbert.schema import SEQUENCE, SET, TEXT, History, Schema, schema_file
-from cbert.schema import target as target_lib
 from cbert.schema.tokenizer import LEAST_LENGTH, MOST_LENGTH
 from cbert.training import suggest
 from experiments import command
@@ -83,7 +82,11 @@ _VOCABULARY = flags.DEFINE_string(
     "Texts: a vocab.txt or tokenizer.json of BERT, the schema.json of a run, or 'train'.",
 )
 _VOCABULARY_SIZE = flags.DEFINE_integer(
-    "vocabulary_size", 8000, "Texts: the most pieces of a trained vocabulary.", 100, 1_000_000
+    "vocabulary_size",
+    8000,
+    "Texts: the most pieces of a trained vocabulary.",
+    LEAST_SIZE,
+    MOST_SIZE,
 )
 _LOWERCASE = flags.DEFINE_bool(
     "lowercase",
@@ -97,7 +100,7 @@ _MAX_LENGTH = flags.DEFINE_integer(
 _TARGET = flags.DEFINE_enum(
     "target",
     None,
-    [*target_lib.TARGET_KINDS, NONE],
+    list(infer_target.CHOICES),
     "Texts: what is predicted, if there are several.",
 )
 _PAIRS = flags.DEFINE_enum(

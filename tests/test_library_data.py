@@ -114,11 +114,11 @@ def test_records_that_are_refused(records, message, tmp_path):
         ({"min_count": "2"}, "min_count is '2'"),
         ({"max_items": 0}, "max_items is 0"),
         ({"widths": {"age": "8"}}, "the width of 'age' is '8'"),
-        ({"split_weights": ("80", "10", "10")}, "split_weights is 80,10,10"),
+        ({"split_weights": ("80", "10", "10")}, "split_weights is '80','10','10'; give three"),
         ({"text": cbert.TextOptions(pack=True)}, "pack, pairs and stride are for texts"),
         (
             {"kind": "text", "text": cbert.TextOptions(stride=-1)},
-            "stride is -1; it must be at least",
+            "stride is -1; it must be a whole number from 0 to",
         ),
         (
             {"kind": "text", "text": cbert.TextOptions(pairs="nxt")},
@@ -129,6 +129,74 @@ def test_records_that_are_refused(records, message, tmp_path):
 def test_options_that_are_refused(options, message, tmp_path):
     with pytest.raises(cbert.UserError, match=message):
         cbert.prepare([{"items": ["a"]}], "mine", tmp_path, cbert.PrepareOptions(**options))
+    assert not (tmp_path / "mine").exists()
+
+
+WEIGHTS = "give three whole numbers for train, validation and test, such as 80,10,10"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("kinds", ["s"], "kinds is ['s']; give a dict from feature to kind"),
+        ("widths", [3], "widths is [3]; give a dict from feature to width"),
+        ("text", None, "text is None; give TextOptions"),
+        ("text", {}, "text is {}; give TextOptions"),
+        ("split_weights", None, f"split_weights is None; {WEIGHTS}"),
+        ("split_weights", "8,1,1", f"split_weights is '8,1,1'; {WEIGHTS}"),
+        ("split_weights", (8, True, 1), f"split_weights is 8,True,1; {WEIGHTS}"),
+        ("drop", None, "drop is None; give a list of names"),
+        ("drop", [["a"]], "a name in drop is ['a']; give a string"),
+        ("overwrite", "no", "overwrite is 'no'; give True or False"),
+        (
+            "min_count",
+            True,
+            "min_count is True; it must be a whole number from 1 to 2147483647",
+        ),
+        (
+            "kind",
+            np.array(["set"]),
+            "kind is array(['set'], dtype='<U3'); it must be one of set, sequence, text",
+        ),
+    ],
+)
+def test_options_of_another_type_are_refused(option, value, message, tmp_path):
+    with pytest.raises(cbert.UserError) as refusal:
+        cbert.prepare(
+            [{"items": ["a"]}], "m", tmp_path, cbert.PrepareOptions(**{option: value})
+        )
+    assert str(refusal.value) == message
+    assert not (tmp_path / "m").exists()
+
+
+SIZE = "a whole number from 100 to 1000000"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("vocabulary", 3, "vocabulary is 3; give the path of a file, or 'train'"),
+        *(
+            ("vocabulary_size", value, f"vocabulary_size is {value!r}; it must be {SIZE}")
+            for value in (99, 0, -1, 1_000_001, True, "x", 200.0, None)
+        ),
+        ("lowercase", "no", "lowercase is 'no'; give True, False or None"),
+        ("max_length", "abc", "max_length is 'abc'; it must be a whole number from 5 to 512"),
+        ("max_length", 513, "max_length is 513; it must be a whole number from 5 to 512"),
+        (
+            "target",
+            "lable",
+            "target is 'lable'; it must be one of label, labels, tags, number, answer, none",
+        ),
+        ("pack", "no", "pack is 'no'; give True or False"),
+        ("stride", None, "stride is None; it must be a whole number from 0 to 2147483647"),
+    ],
+)
+def test_options_of_texts_that_are_refused(option, value, message, tmp_path):
+    options = cbert.PrepareOptions("text", text=cbert.TextOptions(**{option: value}))
+    with pytest.raises(cbert.UserError) as refusal:
+        cbert.prepare([{"text": "a word"}], "mine", tmp_path, options)
+    assert str(refusal.value) == message
     assert not (tmp_path / "mine").exists()
 
 

@@ -23,6 +23,7 @@ FEW_NUMBERS = 20  # So many whole numbers are often the codes of classes.
 MOST_DEVIATIONS = 1e5  # From zero; farther away float32 is too coarse.
 _MARKS = frozenset(".,;:?!")
 NONE = "none"  # The choice of no target although the records have one.
+CHOICES = (*TARGET_KINDS, NONE)
 
 
 class TargetAccumulator:

@@ -7,7 +7,7 @@ wait on disk; memory holds some seventy bytes of each, however many there are.
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from cbert import schema as schema_lib
@@ -27,7 +27,7 @@ from cbert.data.record_store import RecordView
 from cbert.data.records import TRAIN, Record
 from cbert.data.summary import summarize
 from cbert.data.token_usage import TokenUsage
-from cbert.errors import UserError, check_choice, shown
+from cbert.errors import UserError, check_choice, check_kind, shown
 from cbert.schema import TEXT, Schema, schema_file
 from cbert.schema.target import ANSWER
 from cbert.schema.values import check_size
@@ -67,8 +67,7 @@ class Options:
 
     def check(self) -> None:
         """Raises `UserError` naming the option that is impossible."""
-        if isinstance(self.drop, str):
-            raise UserError(f"drop is {shown(self.drop)}; give a list of names")
+        self._check_types()
         splits.check_weights(self.split_weights)
         self.text.check()
         check_choice("kind", self.kind, (schema_lib.SET, schema_lib.SEQUENCE, TEXT))
@@ -83,6 +82,15 @@ class Options:
         check_size("value_min_count", self.value_min_count)
         if self.max_items is not None:
             check_size("max_items", self.max_items)
+
+    def _check_types(self) -> None:
+        check_kind("drop", self.drop, list | tuple | set | frozenset, "a list of names")
+        for name in self.drop:
+            check_kind("a name in drop", name, str, "a string")
+        check_kind("widths", self.widths, Mapping, "a dict from feature to width")
+        check_kind("kinds", self.kinds, Mapping, "a dict from feature to kind")
+        check_kind("overwrite", self.overwrite, bool, "True or False")
+        check_kind("text", self.text, TextOptions, "TextOptions")
 
 
 def prepare(

@@ -3,21 +3,23 @@
 import contextlib
 import dataclasses
 import itertools
+import os
 import pathlib
 from collections.abc import Callable, Iterable, Iterator
 
 from cbert.data import text_examples, vocabulary
 from cbert.data.collection import Collection
 from cbert.data.infer_schema import FeatureAccumulator
-from cbert.data.infer_target import TargetAccumulator
+from cbert.data.infer_target import CHOICES, TargetAccumulator
 from cbert.data.record_store import RecordView
 from cbert.data.records import SPLITS, TRAIN, Record, text_of
 from cbert.data.text import Tokenizer
 from cbert.data.text_records import target_kinds
-from cbert.errors import UserError, shown, warn
+from cbert.errors import UserError, check_choice, check_kind, shown, warn
 from cbert.schema import TEXT, Schema, TokenizerOptions, schema_file
 from cbert.schema.target import IS_NEXT, NOT_NEXT
 from cbert.schema.tokenizer import LEAST_LENGTH, MOST_LENGTH
+from cbert.schema.values import check_size
 
 TRAINED = "train"  # The vocabulary that is trained on the training split.
 NEXT = "next"  # Pairs for next-sentence prediction.
@@ -50,16 +52,19 @@ class TextOptions:
     stride: int = 0
 
     def check(self) -> None:
-        """Raises `UserError` where options exclude each other."""
-        if not LEAST_LENGTH <= self.max_length <= MOST_LENGTH:
-            raise UserError(
-                f"max_length is {self.max_length}; it must be from {LEAST_LENGTH} to "
-                f"{MOST_LENGTH}"
-            )
+        """Raises `UserError` where an option is impossible, or two exclude each other."""
+        a_file = f"the path of a file, or {TRAINED!r}"
+        check_kind("vocabulary", self.vocabulary, str | os.PathLike, a_file)
+        least, most = vocabulary.LEAST_SIZE, vocabulary.MOST_SIZE
+        check_size("vocabulary_size", self.vocabulary_size, least, most)
+        check_kind("lowercase", self.lowercase, bool | None, "True, False or None")
+        check_size("max_length", self.max_length, LEAST_LENGTH, MOST_LENGTH)
+        if self.target is not None:
+            check_choice("target", self.target, CHOICES)
         if self.pairs not in ("", NEXT):
             raise UserError(f"pairs is {shown(self.pairs)}; it must be {NEXT!r} or empty")
-        if self.stride < 0:
-            raise UserError(f"stride is {self.stride}; it must be at least 0")
+        check_kind("pack", self.pack, bool, "True or False")
+        check_size("stride", self.stride, least=0)
         if self.stride and (self.pack or self.pairs):
             raise UserError("stride cuts passages with answers; it goes without pack and pairs")
 

@@ -2,7 +2,7 @@
 
 from cbert.data.hashing import hash64
 from cbert.data.records import TEST, TRAIN, VALIDATION, Record
-from cbert.errors import UserError
+from cbert.errors import UserError, shown
 
 WEIGHTS = (80, 10, 10)
 
@@ -22,11 +22,13 @@ def split_of(record: Record, weights: tuple[int, ...] = WEIGHTS) -> str:
     return VALIDATION if point < weights[0] + weights[1] else TEST
 
 
-def check_weights(weights: tuple[int, ...]) -> None:
+def check_weights(weights: object) -> None:
     """Raises `UserError` unless there are three weights and some training data."""
-    whole = all(isinstance(weight, int) for weight in weights)
-    if len(weights) != 3 or not whole or min(weights) < 0 or weights[0] == 0:
+    given = weights if isinstance(weights, list | tuple) else ()
+    whole = all(type(weight) is int and weight >= 0 for weight in given)
+    if len(given) != 3 or not whole or given[0] == 0:
+        written = ",".join(map(shown, given)) or shown(weights)
         raise UserError(
-            f"split_weights is {','.join(map(str, weights))}; give three weights for "
-            "train, validation and test, such as 80,10,10"
+            f"split_weights is {written}; give three whole numbers for train, validation and "
+            "test, such as 80,10,10"
         )

@@ -17,6 +17,7 @@ from cbert.schema.tokenizer import PREFIX, UNKNOWN, check_vocabulary
 from cbert.schema.values import check_names
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
+LEAST_SIZE, MOST_SIZE = 100, 1_000_000  # Of a vocabulary that is trained.
 _MOST_LETTERS = 1000  # Rarer letters than that many are unknown.
 
 

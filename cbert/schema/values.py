@@ -57,10 +57,12 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def check_size(what: str, size: int) -> None:
-    """Raises `UserError` where a size read from a schema is not from 1 to `LARGEST_SIZE`."""
-    if not isinstance(size, int) or not 1 <= size <= LARGEST_SIZE:
-        raise UserError(f"{what} is {shown(size)}; it must be from 1 to {LARGEST_SIZE}")
+def check_size(what: str, size: object, least: int = 1, most: int = LARGEST_SIZE) -> None:
+    """Raises `UserError` where a size is not a whole number within bounds."""
+    if type(size) is not int or not least <= size <= most:
+        raise UserError(
+            f"{what} is {shown(size)}; it must be a whole number from {least} to {most}"
+        )
 
 
 def check_names(names: tuple[object, ...], what: str) -> None:
