@@ -14,9 +14,11 @@ from cbert import config as config_fields
 from cbert.data import in_python
 from cbert.data import prepare as prepare_lib
 from cbert.data.prepare import Options
-from cbert.errors import UserError, missing_extra, shown
+from cbert.data.records import SPLITS
+from cbert.errors import check_choice, check_kind, check_path, missing_extra
 from cbert.evaluation import evaluate as evaluate_lib
 from cbert.evaluation import evaluation_files
+from cbert.training import config as config_lib
 from cbert.training import config_file, loop, suggest
 from cbert.training import workdir as workdir_lib
 from cbert.training.callbacks import Callbacks
@@ -62,10 +64,9 @@ def prepare(
       UserError: the records do not make a data set; nothing is written.
     """
     options = Options() if options is None else options
-    if not isinstance(name, str):
-        raise UserError(f"name is {shown(name)}; give a string")
-    if not isinstance(options, Options):
-        raise UserError(f"options is {shown(options)}; give PrepareOptions")
+    check_kind("name", name, str, "a string")
+    check_path("data_dir", data_dir)
+    check_kind("options", options, Options, "PrepareOptions")
     read = in_python.read(records, options.kind, options.kinds, options.drop)
     directory, summary = prepare_lib.prepare(read, data_dir, name, options)
     config, _, _ = suggest.write(data_dir, name, summary)
@@ -85,8 +86,9 @@ def read_config(
     Raises:
       UserError: there is no such file or field, or a value is impossible.
     """
+    check_path("source", source)
     config = config_file.read(source)
-    config_file.override(config, overrides or {})
+    config_file.override(config, {} if overrides is None else overrides)
     config_fields.check(config, sections())
     return config
 
@@ -116,8 +118,9 @@ def train(
     Raises:
       UserError: the config, the data or the work directory are not what they must be.
     """
-    if not isinstance(callbacks, Callbacks | None):
-        raise UserError(f"callbacks is {shown(callbacks)}; give Callbacks(step=...)")
+    config_lib.check(config)
+    check_path("workdir", workdir)
+    check_kind("callbacks", callbacks, Callbacks | None, "Callbacks(step=...)")
     progress = loop.train(config, workdir, callbacks)
     path = pathlib.Path(workdir).expanduser()
     done = workdir_lib.finished(path) is not None
@@ -173,6 +176,10 @@ def evaluate(
         import pandas
     except ImportError as error:
         raise missing_extra("cbert.evaluate", "report", error) from None
+    check_path("workdir", workdir)
+    check_choice("split", split, SPLITS)
+    check_kind("name", name, str | None, "a string")
+    check_path("data_dir", data_dir or "")
     options = evaluate_lib.EvaluationOptions(
         split, str(checkpoint), data_dir, name, masking, by, feature_importance
     )

@@ -23,7 +23,7 @@ import ml_collections
 from flax import traverse_util
 
 from cbert import files
-from cbert.errors import UserError, did_you_mean, one_line, shown
+from cbert.errors import UserError, check_kind, did_you_mean, one_line, shown
 
 LARGEST_INTEGER = 2**31 - 1  # Steps and sizes are int32 on the devices.
 
@@ -158,6 +158,7 @@ def check(config: ml_collections.ConfigDict, sections: Sections) -> None:
     Raises:
       UserError: it names the field, its value and what the value must be.
     """
+    check_kind("config", config, ml_collections.ConfigDict, "what read_config returns")
     check_names(config, sections)
     values = flat(config.to_dict())
     for name, declaration in declarations(sections).items():

@@ -17,7 +17,7 @@ from cbert import files, parallel
 from cbert.data import in_memory, prepared
 from cbert.data.columns import Split
 from cbert.data.records import TRAIN, VALIDATION
-from cbert.errors import UserError, shown
+from cbert.errors import UserError, check_path, shown
 from cbert.schema import Schema
 from cbert.tasks.base import Examples, Task
 from cbert.training import config as config_lib
@@ -86,10 +86,12 @@ class Experiment:
           UserError: the directory belongs to another config or has the state's step already,
             the state is that of no step, or the value is no finite number.
         """
+        check_path("workdir", workdir)
         path, step = pathlib.Path(workdir).expanduser(), int(state.step)
         if not step:
             raise UserError("the state is the one before the first step; take a step first")
-        best = float(value) if hasattr(value, "__float__") else math.nan
+        is_number = hasattr(value, "__float__") and not np.ndim(value)
+        best = float(value) if is_number else math.nan
         if not math.isfinite(best):
             raise UserError(f"value is {shown(value)}; give the metric's, a finite number")
         workdir_lib.check(self.config, self.schema, path)

@@ -5,19 +5,22 @@ import json
 import re
 import subprocess
 import sys
+import types
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 import pytest
 
 import cbert
 from cbert import progress, tasks
 from cbert.training import config as config_lib
-from tests import interface
+from tests import interface, text_predictors
 from tests.conftest import ROOT, small
 from tests.test_training import flat, restored
 
+BASE = "configs/base.py"
 PAGE = ROOT / "docs" / "library.md"
 
 
@@ -85,9 +88,14 @@ def test_a_step_is_evaluated_by_its_number(trained):
 def test_a_state_is_saved_once(data_dir, tmp_path):
     experiment = cbert.build(small("none", data__dir=data_dir, model__layers=1))
     state = dataclasses.replace(experiment.state, step=experiment.state.step + 3)
-    for value in (float("nan"), "x", None):
-        with pytest.raises(cbert.UserError, match="give the metric's, a finite number"):
+    for value in (float("nan"), "x", None, np.array([1, 2])):
+        with pytest.raises(cbert.UserError) as refusal:
             experiment.save(tmp_path / "run", state, value)
+        expected = f"value is {value!r}; give the metric's, a finite number"
+        assert str(refusal.value) == expected
+    with pytest.raises(cbert.UserError) as refusal:
+        experiment.save(None, state, 1.0)
+    assert str(refusal.value) == "workdir is None; give a path"
     assert not (tmp_path / "run").exists()
     experiment.save(tmp_path / "run", state, jnp.float32(2))
     other = dataclasses.replace(state, params=jax.tree.map(jnp.zeros_like, state.params))
@@ -126,6 +134,64 @@ def test_configs_are_read_and_overridden(trained):
             cbert.read_config("configs/base.py:gs", overrides)
     with pytest.raises(cbert.UserError, match=r"method is 'gss'; did you mean gs"):
         cbert.read_config("configs/base.py:gss")
+
+
+def test_overrides_may_be_any_mappings():
+    overrides = types.MappingProxyType({"train": types.MappingProxyType({"steps": 7})})
+    assert cbert.read_config(BASE, overrides).train.steps == 7
+
+
+OVERRIDES = "give a dict from field to value"
+CONFIG = "give what read_config returns"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda run: cbert.read_config(None), "source is None; give a path"),
+        (
+            lambda run: cbert.read_config(BASE, [("a", 1)]),
+            f"overrides is [('a', 1)]; {OVERRIDES}",
+        ),
+        (
+            lambda run: cbert.read_config(BASE, "model.method=gs"),
+            f"overrides is 'model.method=gs'; {OVERRIDES}",
+        ),
+        (
+            lambda run: cbert.read_config(BASE, {"train": {1: 2}}),
+            "a field in overrides is 1; give its name, a string",
+        ),
+        (lambda run: cbert.train({}, run), f"config is {{}}; {CONFIG}"),
+        (lambda run: cbert.train(BASE, run), f"config is 'configs/base.py'; {CONFIG}"),
+        (
+            lambda run: cbert.train(ml_collections.ConfigDict(), run),
+            "seed is missing; begin a config with base.get_config of configs/base.py",
+        ),
+        (lambda run: cbert.train(small(), None), "workdir is None; give a path"),
+        (lambda run: cbert.build({}), f"config is {{}}; {CONFIG}"),
+        (lambda run: cbert.load(None), "workdir is None; give a path"),
+        (lambda run: cbert.load_exported(3), "directory is 3; give a path"),
+        (lambda run: cbert.evaluate(None), "workdir is None; give a path"),
+        (
+            lambda run: cbert.evaluate(run, split=["test"]),
+            "split is ['test']; it must be one of train, validation, test",
+        ),
+        (lambda run: cbert.evaluate(run, name=3), "name is 3; give a string"),
+        (lambda run: cbert.evaluate(run, data_dir=3), "data_dir is 3; give a path"),
+        (
+            lambda run: cbert.load(run).complete_batch(3),
+            "queries is 3; give a list of queries",
+        ),
+        (
+            lambda run: text_predictors.assemble("regression").predict_batch(3),
+            "queries is 3; give a list of queries",
+        ),
+    ],
+)
+def test_arguments_of_another_type_are_refused_in_one_line(call, message, trained):
+    with pytest.raises(cbert.UserError) as refusal:
+        call(trained)
+    assert str(refusal.value) == message
 
 
 @pytest.mark.soak

@@ -204,6 +204,7 @@ def test_options_of_texts_that_are_refused(option, value, message, tmp_path):
     ("call", "message"),
     [
         (lambda path: cbert.prepare([], 5, path), "name is 5; give a string"),
+        (lambda path: cbert.prepare([], "a", 3), "data_dir is 3; give a path"),
         (lambda path: cbert.prepare([], "a", path, {}), "options is {}; give PrepareOptions"),
         (lambda path: cbert.train(small(), path, print), "callbacks is .*; give Callbacks"),
         (lambda _: cbert.Callbacks(step=5), "the callback step is 5; give a function"),

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import ml_collections
 
 from cbert import parallel, tasks
+from cbert.errors import check_path
 from cbert.inference import text_functions
 from cbert.inference.checks import Checker
 from cbert.inference.predictor import Predictor
@@ -49,6 +50,7 @@ def load(
     Raises:
       UserError: the work directory or the checkpoint is not what it must be.
     """
+    check_path("workdir", workdir)
     workdir = pathlib.Path(workdir).expanduser()
     config, schema = workdir_lib.read(workdir)
     model = config_lib.build_model(config, schema)

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from cbert.errors import UserError
+from cbert.errors import UserError, check_kind
 
 _Given = TypeVar("_Given")
 _Encoded = TypeVar("_Encoded")
@@ -116,6 +116,7 @@ class Explanation(Jsonable):
 
 def check_all(check: Callable[[_Given], _Encoded], queries: Sequence[_Given]) -> list[_Encoded]:
     """Encodes every query; raises `UserError`, which says which of several it is."""
+    check_kind("queries", queries, list | tuple, "a list of queries")
     encoded: list[_Encoded] = []
     for index, query in enumerate(queries):
         try:

@@ -18,7 +18,7 @@ import ml_collections
 import numpy as np
 
 from cbert import parallel
-from cbert.errors import UserError
+from cbert.errors import UserError, check_path
 from cbert.inference import export_directory, text_stablehlo
 from cbert.inference.checks import Checker
 from cbert.inference.exported_functions import (
@@ -95,6 +95,7 @@ def load_exported(
       UserError: a file is missing or not the one that was written, or was written for another
         platform or version.
     """
+    check_path("directory", directory)
     directory = pathlib.Path(directory).expanduser()
     card = export_directory.read_card(directory, export_directory.STABLEHLO)
     platform = jax.export.default_export_platform()

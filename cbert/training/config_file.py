@@ -12,7 +12,7 @@ import ml_collections
 
 import cbert
 from cbert.config import check_name, check_names, declarations, flat
-from cbert.errors import UserError, shown
+from cbert.errors import UserError, check_kind, shown
 from cbert.model import conditioning
 from cbert.tasks import TASKS
 from cbert.training import config as config_lib
@@ -124,11 +124,22 @@ def override(config: ml_collections.ConfigDict, overrides: Mapping[str, Any]) ->
       UserError: there is no such field, or the value is impossible.
     """
     declared = declarations(sections())
-    for name, value in flat(overrides).items():
+    for name, value in flat(_as_dict(overrides)).items():
         check_name(name, declared)
         if complaint := declared[name].complaint(value):
             raise UserError(f"{name} is {shown(value)}; it must be {complaint}")
         config.update_from_flattened_dict({name: declared[name].kind(value)})
+
+
+def _as_dict(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings as dicts; raises `UserError` for anything else."""
+    check_kind("overrides", overrides, Mapping, "a dict from field to value")
+    for name in overrides:
+        check_kind("a field in overrides", name, str, "its name, a string")
+    return {
+        name: _as_dict(value) if isinstance(value, Mapping) else value
+        for name, value in overrides.items()
+    }
 
 
 def load_module(path: str) -> types.ModuleType:
