@@ -36,7 +36,8 @@ class PreparedData:
 
     Attributes:
       directory: Where it lies.
-      config: A config file that suits it, to start from.
+      config: A config file that suits it, to start from; or the one that was there, if it was
+        edited.
       summary: Numbers of examples, items, features and more.
     """
 

@@ -191,14 +191,10 @@ def _options(kind: str) -> prepare.Options:
 def _suggest(numbers: dict[str, Any]) -> list[str]:
     """Writes a config that suits the data; returns lines that say how to train it."""
     path, argument, fresh = suggest.write(_DATA_DIR.value, _NAME.value, numbers)
-    state = f"a config to start from is {path}"
-    if not fresh:
-        state = (
-            f"your config {path} stays as it is; deleted, it gives way to one for these data"
-        )
+    state = "a config to start from is" if fresh else "your config, which stays as it is, is"
     methods = suggest.METHODS if numbers["features"] else suggest.METHODS[-1:]
     commands = [suggest.command(path, _NAME.value, argument, method) for method in methods]
-    lines = [f"{state}; train it with", f"  {commands[0]}"]
+    lines = [f"{state} {path}; train it with", f"  {commands[0]}"]
     if len(commands) > 1:
         lines += ["and, to see what the context is worth, without it", f"  {commands[1]}"]
     return lines

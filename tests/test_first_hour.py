@@ -137,6 +137,46 @@ def test_a_config_is_suggested_that_trains(tmp_path, kind, context, argument):
     assert data.config.read_text() == "mine"
 
 
+SETS = [{"items": [f"item{n % 7}", f"item{n % 5 + 7}"]} for n in range(90)]
+TEXTS = [{"text": f"word{n % 7} here", "label": "ab"[n % 2]} for n in range(90)]
+
+
+def again(records, folder):
+    options = cbert.PrepareOptions("text" if "text" in records[0] else "set", overwrite=True)
+    return cbert.prepare(records, "mine", folder, options).config
+
+
+def test_a_config_that_was_not_edited_follows_the_data(tmp_path, capsys):
+    again(SETS, tmp_path)
+    path = again(TEXTS, tmp_path)
+    assert "warning" not in capsys.readouterr().err
+    config = cbert.read_config(path)
+    config_lib.check(config)
+    assert config.task.name == "classification"
+    of_texts = path.read_text()
+    again(SETS, tmp_path)
+    assert again(TEXTS, tmp_path).read_text() == of_texts
+
+
+def test_an_edited_config_stays_with_a_warning_where_the_data_are_others(tmp_path, capsys):
+    path = again(SETS, tmp_path)
+    edited = path.read_text().replace("0.003", "0.001")
+    assert edited != path.read_text()
+    path.write_text(edited)
+    again(SETS, tmp_path)
+    assert "warning" not in capsys.readouterr().err
+    again(TEXTS, tmp_path)
+    assert path.read_text() == edited
+    (line,) = re.findall("warning: .*config.*", capsys.readouterr().err)
+    assert line == (
+        f"warning: {path} was made for other data, and stays because you may have edited it; "
+        "delete it and prepare again with overwrite for one that suits these data"
+    )
+    path.write_bytes(b"\xff")
+    again(TEXTS, tmp_path)
+    assert path.read_bytes() == b"\xff"
+
+
 def test_data_are_whole_where_nobody_reads_what_is_printed(tmp_path):
     command = [
         *(sys.executable, "-m", "experiments.prepare", "--synthetic=stylist", "--sets=60"),

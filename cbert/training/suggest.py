@@ -8,7 +8,9 @@ from typing import Any
 
 from cbert import files
 from cbert.data import builder, prepared
+from cbert.data.hashing import hash64
 from cbert.data.records import TRAIN
+from cbert.errors import UserError, warn
 from cbert.model import conditioning
 from cbert.schema import SEQUENCE, TEXT, Schema
 from cbert.schema.target import ANSWER, IS_NEXT, LABEL, LABELS, NOT_NEXT, NUMBER, TAGS
@@ -56,12 +58,16 @@ def get_config(argument: str = "{argument}") -> ml_collections.ConfigDict:
 
 sweep = {base}.sweep
 '''
+# The last line of a file that `write` writes, with a hash of the lines above.
+_MARK = "# prepare wrote this file ({hash:016x}), and replaces it unless it was edited.\n"
 
 
 def write(
     data_dir: str | pathlib.Path, name: str, summary: Mapping[str, Any]
 ) -> tuple[pathlib.Path, str, bool]:
-    """Writes `config.py` into a prepared data set's directory, unless one is there already.
+    """Writes `config.py` into a prepared data set's directory, unless an edited one is there.
+
+    A warning names an edited one, unless it began as the config of the same data.
 
     Args:
       data_dir: Where prepared data sets lie.
@@ -74,9 +80,23 @@ def write(
     schema = prepared.load_schema(str(data_dir), name)
     path = builder.directory(data_dir, name).parent / "config.py"
     argument = default_argument(schema)
-    if path.exists():
+    text = _marked(_suggested(path, data_dir, name, schema, summary["examples"][TRAIN]))
+    before = _read(path)
+    if path.exists() and before != _marked("".join(before.splitlines(keepends=True)[:-1])):
+        if text.splitlines()[-1] not in before:
+            warn(
+                f"{path} was made for other data, and stays because you may have edited it; "
+                "delete it and prepare again with overwrite for one that suits these data"
+            )
         return path, argument, False
-    examples = summary["examples"][TRAIN]
+    files.write_text(path, text)
+    return path, argument, True
+
+
+def _suggested(
+    path: pathlib.Path, data_dir: str | pathlib.Path, name: str, schema: Schema, examples: int
+) -> str:
+    """The text of a config file for data of a schema and a number of training examples."""
     kinds = "tokens" if schema.kind == TEXT else "items"
     title = (
         f"{name}: a config to start from, made for {examples:,} {schema.kind}s of at most "
@@ -90,8 +110,20 @@ def write(
     what = "a task and a size" if schema.kind == TEXT else "the conditioning method"
     note = f"The argument is {what}. `experiments.tune` searches for better values."
     base = "text" if schema.kind == TEXT else "base"
-    files.write_text(path, source(path, name, argument, title, note, fields, base))
-    return path, argument, True
+    return source(path, name, default_argument(schema), title, note, fields, base)
+
+
+def _marked(text: str) -> str:
+    """The text with a last line by which one that was edited is known."""
+    return text + _MARK.format(hash=hash64(text))
+
+
+def _read(path: pathlib.Path) -> str:
+    """The text of a file, empty where it cannot be read."""
+    try:
+        return files.read_text(path)
+    except (OSError, ValueError, UserError):
+        return ""
 
 
 def default_argument(schema: Schema) -> str:
