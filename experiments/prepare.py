@@ -95,7 +95,12 @@ _LOWERCASE = flags.DEFINE_bool(
     "vocabulary say.",
 )
 _MAX_LENGTH = flags.DEFINE_integer(
-    "max_length", 128, "Texts: the most tokens of an example.", LEAST_LENGTH, MOST_LENGTH
+    "max_length",
+    None,
+    "Texts: the most tokens that a model reads; by default as many as the longest text has, "
+    "but at most 128.",
+    LEAST_LENGTH,
+    MOST_LENGTH,
 )
 _TARGET = flags.DEFINE_enum(
     "target",

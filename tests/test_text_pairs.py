@@ -74,6 +74,6 @@ def test_packing_joins_sentences_of_a_document_and_a_context(tmp_path):
         "train1-2": "a b c. 1 2",
         "train1-3": "a b c. 1 3 a b c. 1 4",
     }
-    assert (summary["longer"], schema.max_items) == (0, 14)
+    assert (summary["longer"], schema.max_items) == (0, 16)
     with pytest.raises(UserError, match="record '0' has 'label'; pack and pairs take records"):
         make_prepared(tmp_path, rows(label="x"), pack=True, overwrite=True)

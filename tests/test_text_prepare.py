@@ -44,7 +44,8 @@ def test_labels_become_codes_and_what_training_has_not_is_unknown(tmp_path):
     for number, label in enumerate(["odd", "x", "y", "y", None]):
         examples[number]["label"] = label
     examples[4]["text"] = "cx . zzz"
-    schema, summary, train = make_prepared(tmp_path, examples)
+    assert make_prepared(tmp_path, examples)[0].max_items == 16
+    schema, summary, train = make_prepared(tmp_path, examples, overwrite=True, max_length=None)
     assert (schema.kind, schema.items, schema.max_items) == ("text", PIECES, 6)
     assert (schema.target.kind, schema.target.values) == ("label", ("y", "x"))
     assert (schema.target.counts, schema.target.pairs) == ((2, 1), "none")
@@ -127,7 +128,7 @@ def test_tags_stand_at_the_first_piece_of_each_word(tmp_path):
     examples[0] |= {"words": ["a", "bx"], "tags": ["O", "B-odd"]}
     examples[1] |= {"words": ["ax", "\u200b", "b.", "cx"], "tags": ["B", "I", "O", "O"]}
     del examples[1]["text"]
-    schema, summary, train = make_prepared(tmp_path, examples)
+    schema, summary, train = make_prepared(tmp_path, examples, max_length=None)
     assert schema.target.values == ("O", "B", "I")
     row = by_id(train)["1"]
     assert [PIECES[c] for c in train.items[row]] == [
@@ -201,7 +202,7 @@ def test_several_targets_ask_for_a_choice(tmp_path):
 def test_a_batch_cuts_every_column_of_tokens(tmp_path):
     examples = rows(words=["a", "bx"], tags=["O", "B"])
     examples[3] |= {"words": list("abcdefg"), "tags": ["O"] * 7}
-    _, _, train = make_prepared(tmp_path, examples)
+    _, _, train = make_prepared(tmp_path, examples, max_length=None)
     assert train.items.shape == (9, 9)
     batch = in_memory.gather_rows(train.columns, np.array([4, 0]), 5)
     assert {name: column.shape for name, column in batch.items() if name != "context"} == {

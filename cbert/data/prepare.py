@@ -259,5 +259,7 @@ def _text(
     examples.overview.set_lengths(tokens.lengths)
     if given is None:
         schema = tokens.counted(schema)
+        if options.text.max_length is None:
+            schema = dataclasses.replace(schema, max_items=tokens.longest())
         schema_file.check(schema)
     return examples, schema, tokens

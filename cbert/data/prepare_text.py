@@ -23,6 +23,7 @@ from cbert.schema.values import check_size
 
 TRAINED = "train"  # The vocabulary that is trained on the training split.
 NEXT = "next"  # Pairs for next-sentence prediction.
+MOST_BY_DEFAULT = 128  # Tokens.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +36,8 @@ class TextOptions:
       vocabulary_size: The most pieces of a vocabulary that is trained.
       lowercase: Whether texts lose capital letters and accents. By default the vocabulary's
         file says it, or a `tokenizer_config.json` beside it; where none does, they do.
-      max_length: The most tokens of an example, [CLS] and [SEP] included.
+      max_length: The most tokens that a model reads of an example, [CLS] and [SEP] included;
+        by default as many as the longest example has, but at most 128.
       target: The kind of target where the records have several; `none` for none.
       pairs: `next` makes pairs for next-sentence prediction, empty makes none.
       pack: Whether consecutive sentences of a document are joined.
@@ -45,7 +47,7 @@ class TextOptions:
     vocabulary: str = TRAINED
     vocabulary_size: int = 8000
     lowercase: bool | None = None
-    max_length: int = 128
+    max_length: int | None = None
     target: str | None = None
     pairs: str = ""
     pack: bool = False
@@ -58,7 +60,8 @@ class TextOptions:
         least, most = vocabulary.LEAST_SIZE, vocabulary.MOST_SIZE
         check_size("vocabulary_size", self.vocabulary_size, least, most)
         check_kind("lowercase", self.lowercase, bool | None, "True, False or None")
-        check_size("max_length", self.max_length, LEAST_LENGTH, MOST_LENGTH)
+        if self.max_length is not None:
+            check_size("max_length", self.max_length, LEAST_LENGTH, MOST_LENGTH)
         if self.target is not None:
             check_choice("target", self.target, CHOICES)
         if self.pairs not in ("", NEXT):
@@ -77,7 +80,8 @@ def tokenizing_schema(train: RecordView, options: TextOptions) -> Schema:
         pieces = vocabulary.train(lambda: _texts(train), options.vocabulary_size, normalisation)
     else:
         pieces, normalisation = vocabulary.read(options.vocabulary, options.lowercase)
-    schema = Schema(TEXT, options.max_length, pieces, (0,) * len(pieces), (), normalisation)
+    length = options.max_length or MOST_BY_DEFAULT
+    schema = Schema(TEXT, length, pieces, (0,) * len(pieces), (), normalisation)
     schema_file.check(schema)
     return schema
 

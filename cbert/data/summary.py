@@ -46,6 +46,7 @@ def summarize(
             "max": int(lengths.max()),
         },
         "longer": longer,
+        "max_items": schema.max_items,
         "duplicates_across_splits": overview.duplicates(),
         "groups_across_splits": groups_across,
         "features": features,
@@ -137,7 +138,8 @@ def _text_lines(summary: dict[str, Any]) -> list[str]:
         f"tokens      {summary['items']:,} of a vocabulary of {summary['vocabulary']:,}; "
         f"{lengths['min']} to {lengths['max']} an example, mean {lengths['mean']:.2f}",
         f"unknown     {summary['unknown_occurrences']:,} words are [UNK]",
-        f"longer      {summary['longer']:,} examples were cut to max_length tokens",
+        f"longer      {summary['longer']:,} examples were cut; a model reads the first "
+        f"{summary['max_items']} tokens of a text",
     ]
     if "target" in summary:
         target = summary["target"]

@@ -84,10 +84,12 @@ class TokenUsage:
                     self.cut_answers += start == text_columns.CUT_OFF
 
     def counted(self, schema: Schema) -> Schema:
-        """The schema with the counts, and room for the longest example."""
-        longest = max(LEAST_LENGTH, int(self.lengths.max()))
-        counts = tuple(self.counts.tolist())
-        return dataclasses.replace(schema, counts=counts, max_items=longest)
+        """The schema with the counts."""
+        return dataclasses.replace(schema, counts=tuple(self.counts.tolist()))
+
+    def longest(self) -> int:
+        """The tokens of the longest example, or the fewest that a model may read."""
+        return max(LEAST_LENGTH, int(self.lengths.max()))
 
 
 def _check_labels(records: list[Record], target: Target) -> None:
