@@ -22,6 +22,7 @@ from cbert.errors import UserError
 from cbert.schema import SEQUENCE, SET, TEXT, History, Schema, schema_file
 from cbert.schema.tokenizer import LEAST_LENGTH, MOST_LENGTH
 from cbert.training import suggest
+from cbert.training.from_hugging_face import HUGGING_FACE
 from experiments import command
 
 _INPUT = flags.DEFINE_string("input", None, "JSON Lines (plain or .gz), CSV or Parquet file.")
@@ -193,6 +194,13 @@ def _options(kind: str) -> prepare.Options:
     )
 
 
+def _pretrained() -> pathlib.Path | None:
+    """The folder of the pretrained model whose vocabulary was given."""
+    path = pathlib.Path(_VOCABULARY.value).expanduser()
+    folder = path if path.is_dir() else path.parent
+    return folder if (folder / "model.safetensors").is_file() else None
+
+
 def _suggest(numbers: dict[str, Any]) -> list[str]:
     """Writes a config that suits the data; returns lines that say how to train it."""
     path, argument, fresh = suggest.write(_DATA_DIR.value, _NAME.value, numbers)
@@ -202,6 +210,10 @@ def _suggest(numbers: dict[str, Any]) -> list[str]:
     lines = [f"{state} {path}; train it with", f"  {commands[0]}"]
     if len(commands) > 1:
         lines += ["and, to see what the context is worth, without it", f"  {commands[1]}"]
+    if folder := _pretrained():
+        argument, name = f"{argument},{HUGGING_FACE}{folder}", f"{_NAME.value}_pretrained"
+        pretrained = suggest.command(path, name, argument, methods[0])
+        lines += ["or, from the weights beside the vocabulary, with", f"  {pretrained}"]
     return lines
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from cbert.data import prepared
 from cbert.errors import UserError
+from cbert.evaluation import data_warnings
+from cbert.tasks.classification import Classification
 from cbert.tasks.span import Span
 from cbert.tasks.tagging import Tagging
 from tests.test_text_prepare import by_id, make_prepared, rows
@@ -59,6 +61,20 @@ def test_spans_of_tags_that_training_lacks_are_missed(tmp_path):
     accuracy = task.metric_values(predictions, queries)["accuracy"]
     assert accuracy[order].tolist() == [0, 0]
     assert task.table(held_out, queries)["tags"][order[1]] == ["B-new", "I-new", "I-new"]
+
+
+def test_examples_with_labels_that_training_lacks_are_counted(tmp_path, capsys):
+    examples = rows(9)
+    for n, example in enumerate(examples):
+        example["label"] = "new" if n == 0 else "xy"[n % 2]
+        example["split"] = "validation" if n < 3 else "train"
+    schema, _, held_out = make_prepared(tmp_path, examples, split="validation")
+    queries = Classification(None, schema).queries(held_out, "")
+    data_warnings.warn_of_targets(held_out, queries, schema, "it")
+    assert capsys.readouterr().err == (
+        "warning: 1 of 3 examples of it have no label that the model knows, and are in no "
+        "metric\n"
+    )
 
 
 def test_data_prepared_again_with_labels_of_another_kind_are_named(tmp_path):

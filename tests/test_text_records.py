@@ -167,6 +167,31 @@ def test_labels_are_of_one_kind_and_null_is_none(tmp_path):
     assert labels == [None, "x", "true", None]
 
 
+def test_a_column_with_nearly_the_name_of_a_field_is_pointed_out(tmp_path, capsys):
+    path = tmp_path / "in.csv"
+    path.write_text("text,Label, weight ,words_seen\na b,x,2,3\n")
+    columns = tables.Columns()
+    (record,) = readers.read(path, "text", columns)
+    assert record.text.label is None
+    assert record.context["Label"] == "x"
+    warnings = capsys.readouterr().err.splitlines()
+    assert [line.partition("; ")[2] for line in warnings] == [
+        "rename it 'label', or give columns=label:COLUMN, if it is that",
+        "rename it 'weight', or give columns=weight:COLUMN, if it is that",
+    ]
+    (record,) = readers.read(path, "text", tables.Columns({"label": "Label"}))
+    assert record.text.label == "x"
+
+
+def test_whole_numbers_of_parquet_are_classes_where_they_are_categorical(tmp_path):
+    path = tmp_path / "in.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["a"], "label": [3]}), path)
+    for categorical, label in (((), 3.0), (("label",), "3")):
+        columns = tables.Columns(categorical=categorical)
+        (record,) = readers.read(path, "text", columns)
+        assert record.text.label == label
+
+
 def test_texts_among_items_are_told_of_their_kind(tmp_path):
     path = write(tmp_path / "in.jsonl", {"text": "a"})
     with pytest.raises(UserError, match="the records hold texts, so give kind=text"):

@@ -1,6 +1,7 @@
 """The target of a text data set, inferred from its training split."""
 
 import collections
+from collections.abc import Iterable
 
 from cbert.data.text_records import Text, target_kinds
 from cbert.errors import UserError, shown, warn
@@ -77,6 +78,12 @@ class TargetAccumulator:
             raise UserError(
                 f"target is {kind!r}; the training records have {', '.join(kinds) or 'none'}"
             )
+        if kind == LABEL and _are_numbers(self._values[LABEL]):
+            warn(
+                f"the labels are {len(self._values[LABEL])} different numbers, which a "
+                "classification takes as names; numerical=label of CSV, or numbers in place of "
+                "strings, make them a regression's"
+            )
         return self._of_numbers() if kind == NUMBER else self._of_values(kind)
 
     def _of_numbers(self) -> Target:
@@ -131,8 +138,17 @@ class TargetAccumulator:
         if 1 < count <= FEW_NUMBERS and all(n == int(n) for n in self._different):
             warn(
                 f"the labels are {count} different whole numbers, which a regression learns; "
-                "write them as strings if they are classes"
+                "write them as strings, or give categorical=label, if they are classes"
             )
+
+
+def _are_numbers(labels: Iterable[str]) -> bool:
+    """Whether all are numbers, and not a few whole ones, which are often codes of classes."""
+    try:
+        numbers = {float(label) for label in labels}
+    except ValueError:
+        return False
+    return len(numbers) > FEW_NUMBERS or any(number % 1 for number in numbers)
 
 
 def _all_alike(label: str | float) -> UserError:

@@ -136,7 +136,8 @@ def _record(row: dict[str, Any], field_of: dict[str, str], columns: Columns) -> 
     for name, value in row.items():
         field = field_of[name]
         if field != "context":
-            record[field] = _names(value) if field == "items" else _whole(value)
+            is_name = field == "items" or (field == "label" and name in columns.categorical)
+            record[field] = _names(value) if is_name else _whole(value)
         elif name == "context" and isinstance(value, dict | None):
             context.update(value or {})
         else:

@@ -31,8 +31,8 @@ class TextOptions:
     """The options of `prepare` for texts.
 
     Attributes:
-      vocabulary: A `vocab.txt`, a `tokenizer.json`, the `schema.json` of prepared texts or of
-        a run, or `train`.
+      vocabulary: A `vocab.txt`, a `tokenizer.json`, the folder of a pretrained model, the
+        `schema.json` of prepared texts or of a run, or `train`.
       vocabulary_size: The most pieces of a vocabulary that is trained.
       lowercase: Whether texts lose capital letters and accents. By default the vocabulary's
         file says it, or a `tokenizer_config.json` beside it; where none does, they do.

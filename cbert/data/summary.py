@@ -141,7 +141,9 @@ def _text_lines(summary: dict[str, Any]) -> list[str]:
         f"longer      {summary['longer']:,} examples were cut; a model reads the first "
         f"{summary['max_items']} tokens of a text",
     ]
-    if "target" in summary:
+    if "target" not in summary:
+        lines.append("target      none, so that the task is the masked language model's")
+    else:
         target = summary["target"]
         line = f"target      {target['kind']}"
         if target["values"]:

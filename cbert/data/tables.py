@@ -7,7 +7,7 @@ import pathlib
 import typing
 from collections.abc import Mapping, Sequence
 
-from cbert.errors import UserError, shown
+from cbert.errors import UserError, shown, warn
 from cbert.schema import MultiValued, Numerical, Schema
 from cbert.schema.target import LABELS, NUMBER
 
@@ -154,7 +154,15 @@ def field_of_column(
             )
     mapped = {column: field for field, column in columns.names.items()}
     unmapped = {field: field for field in columns.fields if field not in columns.names}
-    return {name: mapped.get(name) or unmapped.get(name, "context") for name in available}
+    field_of = {name: mapped.get(name) or unmapped.get(name, "context") for name in available}
+    for name, field in field_of.items():
+        meant = name.strip().lower()
+        if field == "context" and meant in columns.fields and meant not in field_of.values():
+            warn(
+                f"{path}: the column {shown(name)} is taken as a feature of the context; "
+                f"rename it {meant!r}, or give columns={meant}:COLUMN, if it is that"
+            )
+    return field_of
 
 
 def check_unique(names: list[str], path: pathlib.Path) -> None:

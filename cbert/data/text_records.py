@@ -121,7 +121,10 @@ def _tags(raw: Any, words: list[str] | None) -> list[str] | None:
         return None
     tags = _strings(raw, "tags")
     if words is None:
-        raise RowError("'tags' needs 'words', a list with a word for each tag")
+        raise RowError(
+            "'tags' needs 'words', a list with a word for each tag; a feature of the context "
+            "needs another name"
+        )
     if len(tags) != len(words):
         raise RowError(f"there are {len(tags)} tags for {len(words)} words; give one a word")
     return tags

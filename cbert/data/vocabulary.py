@@ -17,6 +17,7 @@ from cbert.schema.tokenizer import PREFIX, UNKNOWN, check_vocabulary
 from cbert.schema.values import check_names
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
+_OF_FOLDERS = ("vocab.txt", "tokenizer.json")
 LEAST_SIZE, MOST_SIZE = 100, 1_000_000  # Of a vocabulary that is trained.
 _MOST_LETTERS = 1000  # Rarer letters than that many are unknown.
 
@@ -29,7 +30,8 @@ def read(
     The `schema.json` of prepared texts or of a run has both, too.
 
     Args:
-      path: The file; the suffix `.json` and its fields decide how it is read.
+      path: The file; the suffix `.json` and its fields decide how it is read. Or a folder of a
+        pretrained model, which has one.
       lowercase: Whether a `vocab.txt` is one of small letters without accents. The file itself
         does not say it; by default `options_beside` does, and without them it is.
 
@@ -37,6 +39,8 @@ def read(
       UserError: the file is no WordPiece vocabulary of BERT.
     """
     path = pathlib.Path(path).expanduser()
+    if path.is_dir():
+        path = path / next((n for n in _OF_FOLDERS if (path / n).exists()), _OF_FOLDERS[0])
     try:
         content = files.read_text(path)
         if path.suffix == ".json":

@@ -6,6 +6,7 @@ import numpy as np
 
 from cbert.data import prepared
 from cbert.data.columns import Split
+from cbert.data.records import TRAIN
 from cbert.errors import printable, shown, warn
 from cbert.evaluation.intervals import effective_groups
 from cbert.evaluation.metrics import group_codes
@@ -18,8 +19,12 @@ FEW_GROUPS, LEAST_EQUAL = 20, 0.6
 
 
 def warn_of_data(data_dir: str, name: str, schema: Schema, own: str) -> None:
-    """Warns of data of another kind, and of others under the name of those learned from."""
+    """Warns of data of another kind, and of others than those learned from, or of their name."""
     theirs = prepared.load_schema(data_dir, name)
+    if name != own:
+        has_training = TRAIN in prepared.split_names(data_dir, name)
+        baselines = "count its own training split" if has_training else "need a training split"
+        warn(f"the model learned from {shown(own)}; the baselines of {shown(name)} {baselines}")
     if name == own and theirs != schema:
         warn(
             f"{shown(name)} was prepared anew since the model learned from it, with another "
@@ -54,6 +59,15 @@ def warn_of_context(split: Split, schema: Schema, title: str) -> None:
         warn(
             f"{title} has no value that the model knows of the context features "
             f"{printable(', '.join(unknown))}"
+        )
+
+
+def warn_of_targets(split: Split, queries: Queries, schema: Schema, title: str) -> None:
+    """Warns of examples that are not asked about, because the model cannot be right."""
+    if schema.target is not None and queries.skipped:
+        warn(
+            f"{queries.skipped:,} of {len(split):,} examples of {title} have no "
+            f"{schema.target.kind} that the model knows, and are in no metric"
         )
 
 

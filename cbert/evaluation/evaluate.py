@@ -59,6 +59,8 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
     split, queries, baseline_predictions = _query(task, data_dir, settings, schema)
     title = f"the {options.split} split of {shown(settings['data'])}"
     data_warnings.warn_of_context(split, schema, title)
+    if not task.masks:
+        data_warnings.warn_of_targets(split, queries, schema, title)
     data_warnings.warn_of_groups(split, queries)
     if options.by:
         _check_slices(options.by, task, split, schema)
