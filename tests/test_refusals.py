@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 
@@ -148,7 +149,12 @@ def test_a_schema_that_does_not_fit(tmp_path, data_dir):
     flags = [f"--input={path}", f"--data_dir={tmp_path}/data", "--name=bad"]
     assert "none of the data's items is in its vocabulary" in refused("prepare", *flags, schema)
     run("prepare", f"--input={path}", f"--data_dir={tmp_path}/data", "--name=good")
-    written = json.loads((tmp_path / "data/good/1.0.0/schema.json").read_text())
+    good = tmp_path / "data/good/1.0.0/schema.json"
+    written = json.loads(good.read_text())
+    of_good = (*flags[:2], f"--schema={good}", "--name=new")
+    assert "split_weights is 0,0,0" in refused("prepare", *of_good, "--split_weights=0,0,0")
+    done = run("prepare", *of_good, "--split_weights=0,0,1", check=0)
+    assert re.search(r"sets +test \d+ ", done.stdout)
 
     def changed(**fields):
         other = tmp_path / "schema.json"

@@ -65,10 +65,13 @@ class Options:
     overwrite: bool = False
     text: TextOptions = dataclasses.field(default_factory=TextOptions)
 
-    def check(self) -> None:
-        """Raises `UserError` naming the option that is impossible."""
+    def check(self, needs_training: bool = True) -> None:
+        """Raises `UserError` naming the option that is impossible.
+
+        A schema that is given needs no training split.
+        """
         self._check_types()
-        splits.check_weights(self.split_weights)
+        splits.check_weights(self.split_weights, needs_training)
         self.text.check()
         check_choice("kind", self.kind, (schema_lib.SET, schema_lib.SEQUENCE, TEXT))
         if self.kind != TEXT and (self.text.pack or self.text.pairs or self.text.stride):
@@ -118,7 +121,7 @@ def prepare(
     Raises:
       UserError: the records or the schema do not make a data set; nothing is written.
     """
-    options.check()
+    options.check(needs_training=not isinstance(schema, Schema))
     directory = builder.check_new(data_dir, name, options.overwrite).parent.parent
     with contextlib.ExitStack() as stack:
         collection = stack.enter_context(Collection(directory, options.kind))

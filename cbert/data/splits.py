@@ -22,11 +22,11 @@ def split_of(record: Record, weights: tuple[int, ...] = WEIGHTS) -> str:
     return VALIDATION if point < weights[0] + weights[1] else TEST
 
 
-def check_weights(weights: object) -> None:
-    """Raises `UserError` unless there are three weights and some training data."""
+def check_weights(weights: object, needs_training: bool = True) -> None:
+    """Raises `UserError` unless there are three weights, and one for training if needed."""
     given = weights if isinstance(weights, list | tuple) else ()
     whole = all(type(weight) is int and weight >= 0 for weight in given)
-    if len(given) != 3 or not whole or given[0] == 0:
+    if len(given) != 3 or not whole or not (given[0] if needs_training else any(given)):
         written = ",".join(map(shown, given)) or shown(weights)
         raise UserError(
             f"split_weights is {written}; give three whole numbers for train, validation and "

@@ -19,7 +19,7 @@ FEW_GROUPS, LEAST_EQUAL = 20, 0.6
 
 
 def warn_of_data(data_dir: str, name: str, schema: Schema, own: str) -> None:
-    """Warns of data of another kind, and of others than those learned from, or of their name."""
+    """Warns of other data than the model learned from, whatever their name or kind is."""
     theirs = prepared.load_schema(data_dir, name)
     if name != own:
         has_training = TRAIN in prepared.split_names(data_dir, name)
