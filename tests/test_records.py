@@ -106,7 +106,7 @@ def test_numbers_of_a_table_name_items_groups_and_categories(tmp_path):
         {"zip": "3", "size": 1},
         {"zip": None, "size": 2},
     )
-    with pytest.raises(UserError, match="categorical names 'zap'; the context's columns are"):
+    with pytest.raises(UserError, match="categorical names 'zap'; it may name: "):
         list(readers.read(path, columns=tables.Columns(categorical=("zap",))))
     with pytest.raises(UserError, match=r"no column 'items', only .*columns=items:COLUMN"):
         list(readers.read(path, columns=tables.Columns({"id": "items", "group": "id"})))

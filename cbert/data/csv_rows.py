@@ -42,13 +42,20 @@ class _RowLines:
         return text
 
 
-def _cells(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
+def _delimiter(path: pathlib.Path) -> str:
+    """What stands between cells: a comma, unless the header has semicolons or tabs alone."""
+    _, header = next(_cells(path, ","), (0, []))
+    text = header[0] if len(header) == 1 else ""
+    return max(",;\t", key=text.count)
+
+
+def _cells(path: pathlib.Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """The cells of each row that is not blank, the header first, with the row's first line."""
     csv.field_size_limit(MAX_ROW)
     with io.TextIOWrapper(open_binary(path), "utf-8-sig", newline="") as file:
         lines = _RowLines(file, path)
         # Not strict, a quote that is never closed would take the rows behind it into its cell.
-        reader = csv.reader(lines, strict=True)
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
         try:
             for cells in reader:
                 lines.size = 0
@@ -65,23 +72,19 @@ def rows(
     path: pathlib.Path, columns: Columns
 ) -> Iterator[tuple[int, Callable[[], dict[str, Any]]]]:
     """The rows of a CSV file; it is read twice, first to see which columns are numbers."""
-    _, header = next(_cells(path), (0, []))
+    delimiter = _delimiter(path)
+    _, header = next(_cells(path, delimiter), (0, []))
     if not header:
         raise UserError(f"{path}: the file is empty; give a header and rows below it")
-    if len(header) == 1 and (";" in header[0] or "\t" in header[0]):
-        raise UserError(
-            f"{path}: the header is one cell, {shown(header[0])}; separate the cells of the "
-            "file by commas"
-        )
     columns = columns.completed(header)
     field_of = field_of_column(columns, header, path)
     columns.check(field_of, path)
     if not columns.separator:
         raise UserError("separator is empty; give what stands between the values of a list")
-    cells_of = _cells(path)
+    cells_of = _cells(path, delimiter)
     next(cells_of)
     numerical = csv_columns.numerical(cells_of, path, header, field_of, columns)
-    cells_of = _cells(path)
+    cells_of = _cells(path, delimiter)
     next(cells_of)
     for line, cells in progress.bar(cells_of, desc="reading", unit=" rows"):
         yield line, functools.partial(_record, cells, field_of, numerical, columns)

@@ -20,7 +20,7 @@ from cbert.data.tables import MAX_ROW, Columns
 from cbert.errors import UserError
 
 _JSON_LINES = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz")
-_CSV = (".csv", ".csv.gz")
+_CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
 
 class BadRows:
@@ -108,7 +108,7 @@ def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Any]]:
             yield from parquet_rows.rows(path, columns)
         else:
             raise UserError(
-                f"{path}: unknown format; use .jsonl or .csv (or either with .gz), or .parquet"
+                f"{path}: unknown format; use .jsonl, .csv or .tsv (also with .gz), or .parquet"
             )
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None

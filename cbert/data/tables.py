@@ -73,7 +73,7 @@ class Columns:
                 column = self.names.get(name)
                 names = f"{shown(name)}, which is the column {shown(column)}; name that"
                 if column not in features:
-                    names = f"{shown(name)}; the context's columns are: {', '.join(features)}"
+                    names = f"{shown(name)}; it may name: {', '.join(features)}"
                 raise UserError(f"{kind} names {names}")
 
     def check_kinds(self) -> None:
