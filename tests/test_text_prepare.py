@@ -64,15 +64,16 @@ def test_labels_become_codes_and_what_training_has_not_is_unknown(tmp_path):
     assert summary["target"] == {
         "kind": "label",
         "values": 2,
+        "most_frequent": {"y": 2, "x": 1},
         "missing": 6,
         "unknown": 1,
         "cut": 0,
     }
     assert summary["unknown_occurrences"] == 1
     assert (
-        "target      label, 2 values; examples without one: 6, with one that training lacks: 1"
-        in (format_summary(summary, "leave_out"))
-    )
+        "target      label, 2 values; examples without one: 6, with one that training lacks: 1\n"
+        "training    y 2, x 1\n"
+    ) in format_summary(summary, "leave_out")
     assert schema_file.load(tmp_path / "own/1.0.0/schema.json") == schema
 
 
@@ -281,6 +282,15 @@ def test_a_schema_gives_labels_of_csv_their_kind(tmp_path):
         str(tmp_path), "first", "train", prepared.load_schema(tmp_path, "first")
     )
     assert sorted(again.targets["number"]) == sorted(once.targets["number"])
+
+
+def test_labels_that_differ_in_spaces_or_capitals_are_pointed_out(tmp_path, capsys):
+    examples = rows()
+    for n, example in enumerate(examples):
+        example["label"] = ("pos", "neg", "pos ", "Neg")[n % 4]
+    schema, _, _ = make_prepared(tmp_path, examples)
+    assert len(schema.target.values) == 4
+    assert "2 pairs of labels differ in spaces or capital letters" in capsys.readouterr().err
 
 
 def test_labels_that_are_numbers_are_pointed_out(tmp_path, capsys):

@@ -104,6 +104,7 @@ class TargetAccumulator:
         """A target of labels, lists of labels, tags or answers."""
         counts: dict[str, int] = dict(self._values.get(kind, {}))
         values = sorted(counts, key=lambda value: (-counts[value], value))
+        _point_out_twins(values)
         if kind == LABELS and not values:
             raise UserError(
                 f"every list of labels is empty; give records with some, or target={NONE}"
@@ -140,6 +141,21 @@ class TargetAccumulator:
                 f"the labels are {count} different whole numbers, which a regression learns; "
                 "write them as strings, or give categorical=label, if they are classes"
             )
+
+
+def _point_out_twins(values: list[str]) -> None:
+    """Warns of values that a person would take for the same one."""
+    first: dict[str, str] = {}
+    twins = []
+    for value in values:
+        twin = first.setdefault(" ".join(value.split()).casefold(), value)
+        if twin != value:
+            twins.append(f"{shown(twin)} and {shown(value)}")
+    if twins:
+        warn(
+            f"{len(twins)} pairs of labels differ in spaces or capital letters alone, such as "
+            f"{twins[0]}; write them alike if they are one"
+        )
 
 
 def _are_numbers(labels: Iterable[str]) -> bool:

@@ -10,6 +10,8 @@ from cbert.data.token_usage import TokenUsage
 from cbert.errors import printable
 from cbert.schema import Feature, Schema, Target
 
+MOST_SHOWN = 5  # Values of a target.
+
 
 def summarize(
     overview: Overview,
@@ -70,6 +72,7 @@ def _of_target(target: Target, tokens: TokenUsage) -> dict[str, Any]:
     return {
         "kind": target.kind,
         "values": len(target.values),
+        "most_frequent": dict(zip(target.values[:MOST_SHOWN], target.counts, strict=False)),
         "missing": tokens.missing,
         "unknown": tokens.unknown_targets,
         "cut": tokens.cut_answers,
@@ -152,6 +155,11 @@ def _text_lines(summary: dict[str, Any]) -> list[str]:
         if target["values"]:
             line += f", with one that training lacks: {target['unknown']:,}"
         lines.append(line)
+        if target["values"]:
+            counts = target["most_frequent"].items()
+            named = ", ".join(f"{printable(value)} {count:,}" for value, count in counts)
+            more = target["values"] - len(counts)
+            lines.append(f"training    {named}{f' and {more:,} more' * (more > 0)}")
         if target["cut"]:
             lines.append(
                 f"cut off     {target['cut']:,} answers, with the end of their passage: "
