@@ -1,4 +1,4 @@
-"""Spans: those of words that BIO tags mark, and the best one by the scores of its two ends.
+"""Spans: those of words that BIO tags mark, and the best answer by the scores of its two ends.
 
 The rules of tags are those of conlleval and of the package seqeval: an `I-x` after another type
 or after `O` begins a span, too.
@@ -12,6 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from cbert.schema import Schema
 
 Array = Any  # Of NumPy or of JAX.
 OUTSIDE = "O"
@@ -59,22 +61,44 @@ def in_passage(segments: Array, ordinary: Array) -> Array:
     return ordinary & (segments == segments.max(axis=-1, keepdims=True))
 
 
+def answer_ends(schema: Schema, codes: Array, passage: Array) -> tuple[Array, Array]:
+    """Where a predicted answer may begin and where it may end, `bool [..., L]` each.
+
+    Both are everywhere in the passage, or where the schema's `whole_words` is set at the first
+    and at the last piece of a word; for NumPy and JAX alike.
+
+    Args:
+      schema: The schema of the texts.
+      codes: `int [..., L]`, the tokens.
+      passage: `bool [..., L]`, where an answer may stand.
+    """
+    if not schema.known_target.whole_words:
+        return passage, passage
+    xp = jnp if isinstance(codes, jax.Array) else np
+    continues = xp.asarray(schema.continuations)[codes] & passage
+    continued = xp.roll(continues, -1, axis=-1)  # [CLS], the first token, continues no word.
+    return passage & ~continues, passage & ~continued
+
+
 def best_span(
-    first: Array, last: Array, passage: Array, longest: int
+    first: Array, last: Array, ends: tuple[Array, Array], longest: int
 ) -> tuple[Array, Array, Array]:
     """The span of the highest sum of scores; for NumPy and JAX alike.
 
     Args:
       first, last: `[B, L]`, scores of a span's first and last token.
-      passage: `bool [B, L]`, where a span may begin and end.
+      ends: Where a span may begin and where it may end, `bool [B, L]` each.
       longest: W, the most tokens of a span.
 
     Returns:
-      First and last token `int32 [B]`, and their sum, very low where there is no passage.
+      First and last token `int32 [B]`, and their sum, very low where there is no span.
     """
     length, xp = first.shape[1], jnp if isinstance(first, jax.Array) else np
     longest = min(longest, length)
-    first, last = (xp.where(passage, scores, -1e9) for scores in (first, last))
+    first, last = (
+        xp.where(allowed, scores, -1e9)
+        for allowed, scores in zip(ends, (first, last), strict=True)
+    )
     padded = xp.pad(last, ((0, 0), (0, longest)), constant_values=-1e9)
     sums = xp.stack(
         [first + padded[:, width : width + length] for width in range(longest)], axis=1

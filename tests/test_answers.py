@@ -35,6 +35,26 @@ def test_answers_become_tokens_and_cut_ones_are_counted(tmp_path):
     assert "target      answer; examples without one: 2\ncut off     1 answers" in printed
 
 
+@pytest.mark.parametrize(
+    ("split", "answer", "whole"),
+    [
+        ("train", "Romex b", True),
+        ("train", "x", False),
+        ("train", "Rome", False),
+        ("train", "c " * 20, True),  # It is cut off, and training leaves it out.
+        ("validation", "Rome", True),
+    ],
+)
+def test_whether_answers_are_whole_words_is_what_training_says(tmp_path, split, answer, whole):
+    passage = "a Romex b " + "c " * 20
+    examples = rows(4, text=passage)
+    examples[1]["answer"] = {"text": "Romex", "start": 2}
+    examples[2]["answer"] = {"text": answer, "start": passage.index(answer)}
+    examples[2]["split"] = split
+    schema, _, _ = make_prepared(tmp_path, examples)
+    assert schema.target.whole_words == whole
+
+
 def test_windows_hold_the_answer_where_they_hold_it_whole(tmp_path):
     """`who` and three special tokens leave six of ten tokens to a window, three apart."""
     passage = "a b c d e f g h rome in"

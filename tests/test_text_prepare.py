@@ -71,8 +71,8 @@ def test_labels_become_codes_and_what_training_has_not_is_unknown(tmp_path):
     }
     assert summary["unknown_occurrences"] == 1
     assert (
-        "target      label, 2 values; examples without one: 6, with one that training lacks: 1\n"
-        "training    y 2, x 1\n"
+        "target      label, 2 values; examples without one: 6, with one that training lacks: 1"
+        "\ntraining    y 2, x 1\n"
     ) in format_summary(summary, "leave_out")
     assert schema_file.load(tmp_path / "own/1.0.0/schema.json") == schema
 

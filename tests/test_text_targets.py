@@ -1,19 +1,26 @@
 """Several labels, numbers and answers: by hand, and learnt where the context decides them."""
 
+import dataclasses
+import itertools
 import types
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from cbert.data import prepare, prepared, records
 from cbert.data.prepare_text import TextOptions
+from cbert.data.text import Tokenizer
 from cbert.evaluation import compare
+from cbert.inference import text_readers
+from cbert.inference.token_readers import SpanReader
 from cbert.tasks import answers
 from cbert.tasks.multi_label import MultiLabel
 from cbert.tasks.regression import Regression
 from cbert.tasks.span import Span, best_span
 from cbert.tasks.text_task import ExampleQueries
+from tests import text_predictors
 from tests.test_text_tasks import LEARNS, evaluated
 from tests.text_data import prepare_texts, small_text
 
@@ -86,7 +93,7 @@ def test_the_best_span_is_that_of_all_pairs():
     passage[:, 4] = True
     start, end, score = (
         np.asarray(part)
-        for part in best_span(*map(jnp.asarray, (first, last, passage)), longest=3)
+        for part in best_span(jnp.asarray(first), jnp.asarray(last), (passage, passage), 3)
     )
     for row in range(40):
         pairs = {
@@ -98,6 +105,67 @@ def test_the_best_span_is_that_of_all_pairs():
         best = max(pairs, key=pairs.get)
         assert (start[row], end[row]) == best
         assert score[row] == pytest.approx(pairs[best], rel=1e-5)
+
+
+PASSAGES = ("7 seats, please", "seat's table8 redss??", "seats", "?seats 8 tables blues")
+
+
+class GivenSpan(Span):
+    """The task, with logits in place of parameters."""
+
+    def outputs(self, params, columns, positions=None, rngs=None):
+        return params
+
+
+def predicted(schema, tokens, logits):
+    """The first and the last token of an answer, by the task and by the predictor's reader."""
+    columns = {"items": tokens.codes[None], "segments": tokens.segments[None]}
+    columns |= {"start": np.zeros(1, int), "end": np.zeros(1, int)}
+    made = GivenSpan(None, schema, max_answer=6).predict(
+        jnp.asarray(logits[None]), jax.tree.map(jnp.asarray, columns), {}
+    )
+    query = types.SimpleNamespace(tokens=tokens)
+    first, last = text_readers.log_softmax(logits.T)
+    read = SpanReader(schema, 6)._best(query, first, last)
+    assert (int(made["start"][0]), int(made["end"][0])) == read
+    return read
+
+
+@pytest.mark.parametrize("whole_words", [True, False])
+def test_answers_are_whole_words_where_all_of_training_are(whole_words):
+    plain = text_predictors.schema("span", max_length=24)
+    target = dataclasses.replace(plain.target, whole_words=whole_words)
+    schema = dataclasses.replace(plain, target=target)
+    tokenizer, random = Tokenizer(schema), np.random.default_rng(0)
+    inside = 0
+    for passage in PASSAGES * 20:
+        tokens = tokenizer.encode("is ?", passage)
+        logits = random.normal(size=(len(tokens), 2)).astype(np.float32)
+        logits[0] = -9
+        start, end = predicted(schema, tokens, logits)
+        words, scores = tokens.words, {}
+        for first, last in itertools.combinations_with_replacement(range(4, len(words) - 1), 2):
+            whole = words[first] != words[first - 1] and words[last] != words[last + 1]
+            if last - first < 6 and (whole or not whole_words):
+                scores[first, last] = logits[first, 0] + logits[last, 1]
+        assert (start, end) == max(scores, key=scores.get)
+        inside += words[start] == words[start - 1] or words[end] == words[end + 1]
+    assert (inside == 0) == whole_words
+
+
+def test_an_answer_does_not_end_inside_a_word():
+    plain = text_predictors.schema("span", max_length=24)
+    target = dataclasses.replace(plain.target, whole_words=True)
+    schema = dataclasses.replace(plain, target=target)
+    tokens = Tokenizer(schema).encode("is ?", "7 seats, red")
+    # [CLS] is ? [SEP] 7 seat ##s [UNK] red [SEP]
+    logits = np.zeros((10, 2), np.float32)
+    logits[6, 0], logits[5, 1] = 9, 9  # It begins at ##s, or ends at seat.
+    logits[5, 0] = logits[6, 1] = 5
+    assert predicted(plain, tokens, logits) == (5, 5)
+    assert predicted(schema, tokens, logits) == (5, 6)
+    logits[0] = 7  # There is none, rather than a part of a word.
+    assert predicted(schema, tokens, logits) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,12 @@ def answer_span(text: Text, tokens: Tokens) -> tuple[int, int]:
     return int(first), int(last)
 
 
+def is_whole_words(tokens: Tokens, first: int, last: int) -> bool:
+    """Whether a span of tokens of a text begins and ends with a word."""
+    words = tokens.words
+    return bool(words[first - 1] != words[first] and words[last] != words[last + 1])
+
+
 def target_values(text: Text, target: Target) -> list[str] | None:
     """The strings that a text's target holds, None where it has no target.
 

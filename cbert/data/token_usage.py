@@ -12,7 +12,7 @@ from cbert import progress
 from cbert.data import text_columns
 from cbert.data.collection import Collection
 from cbert.data.records import TRAIN, Record, text_of
-from cbert.data.text import Tokenizer
+from cbert.data.text import Tokenizer, Tokens
 from cbert.data.text_records import Text
 from cbert.errors import shown
 from cbert.schema import Schema, Target
@@ -34,6 +34,7 @@ class TokenUsage:
       missing: How many examples have no target.
       unknown_targets: How many examples have a label or a tag that training has not.
       cut_answers: How many examples have an answer that was cut off with its passage.
+      whole_words: Whether every answer of the training split begins and ends with a word.
     """
 
     def __init__(self, collection: Collection, schema: Schema) -> None:
@@ -42,6 +43,7 @@ class TokenUsage:
         self.lengths = np.zeros(len(collection), np.int64)
         self.unknown, self.cut, self.missing = 0, 0, 0
         self.unknown_targets, self.cut_answers = 0, 0
+        self.whole_words = True
         training = np.zeros(len(collection), bool)
         training[collection.overview.indices(TRAIN)] = True
         tokenizer = Tokenizer(schema)
@@ -74,18 +76,26 @@ class TokenUsage:
         counted = codes[np.repeat(training, sizes)]
         self.counts += np.bincount(counted, minlength=len(self.counts))
         if schema.target is not None:
-            for text, tokens in zip(texts, rows, strict=True):
+            for text, tokens, trained in zip(texts, rows, training, strict=True):
                 values = text_columns.target_values(text, schema.target)
                 self.missing += values is None
                 known = schema.target.codes
                 self.unknown_targets += any(value not in known for value in values or ())
                 if schema.target.kind == ANSWER:
-                    start, _ = text_columns.answer_span(text, tokens)
-                    self.cut_answers += start == text_columns.CUT_OFF
+                    self._add_answer(*text_columns.answer_span(text, tokens), tokens, trained)
+
+    def _add_answer(self, start: int, end: int, tokens: Tokens, trained: bool) -> None:
+        """Takes note of an answer, `start` and `end` as in `text_columns.answer_span`."""
+        self.cut_answers += start == text_columns.CUT_OFF
+        if trained and start > 0:
+            self.whole_words &= text_columns.is_whole_words(tokens, start, end)
 
     def counted(self, schema: Schema) -> Schema:
-        """The schema with the counts."""
-        return dataclasses.replace(schema, counts=tuple(self.counts.tolist()))
+        """The schema with what was counted."""
+        counts, target = tuple(self.counts.tolist()), schema.target
+        if target is not None and target.kind == ANSWER:
+            target = dataclasses.replace(target, whole_words=self.whole_words)
+        return dataclasses.replace(schema, counts=counts, target=target)
 
     def longest(self) -> int:
         """The tokens of the longest example, or the fewest that a model may read."""

@@ -26,7 +26,7 @@ from cbert.inference.text_queries import (
 from cbert.inference.text_readers import First, Queries, Reader, common
 from cbert.schema import Schema
 from cbert.schema.target import IS_NEXT
-from cbert.spans import OUTSIDE, best_span, in_passage, spans
+from cbert.spans import OUTSIDE, answer_ends, best_span, in_passage, spans
 
 
 class MaskedLanguageReader:
@@ -144,8 +144,8 @@ def tagged_spans(text: str, words: list[TaggedWord]) -> list[TaggedSpan]:
 class SpanReader:
     """The most probable span of a passage, or none."""
 
-    def __init__(self, longest: int) -> None:
-        self._longest = longest
+    def __init__(self, schema: Schema, longest: int) -> None:
+        self._schema, self._longest = schema, longest
 
     def results(self, queries: Queries, outputs: Sequence[Outputs]) -> list[TextPrediction]:
         return [
@@ -168,12 +168,11 @@ class SpanReader:
     def _best(self, query: EncodedText, first: np.ndarray, last: np.ndarray) -> tuple[int, int]:
         """The first and the last token of the answer, both 0 for none."""
         tokens = query.tokens
-        searched = in_passage(tokens.segments, tokens.words >= 0)
-        if not searched.any():
+        passage = in_passage(tokens.segments, tokens.words >= 0)
+        if not passage.any():
             return 0, 0
-        (start,), (end,), (score,) = best_span(
-            first[None], last[None], searched[None], self._longest
-        )
+        ends = answer_ends(self._schema, tokens.codes[None], passage[None])
+        (start,), (end,), (score,) = best_span(first[None], last[None], ends, self._longest)
         return (0, 0) if first[0] + last[0] >= score else (int(start), int(end))
 
     def first(self, query: EncodedText, outputs: Sequence[Outputs]) -> First:
@@ -192,7 +191,7 @@ def create(config: ml_collections.ConfigDict, schema: Schema, program: TextProgr
     if task == "masked_language":
         return MaskedLanguageReader(schema, program)
     if task == "span":
-        return SpanReader(config.task.span.max_answer)
+        return SpanReader(schema, config.task.span.max_answer)
     readers: dict[str, Callable[[Schema], Reader]] = {
         "classification": text_readers.LabelReader,
         "multi_label": text_readers.MultiLabelReader,

@@ -1,6 +1,6 @@
 """The schema of a data set.
 
-Legend: M examples, L items of the longest, K entries of a coded row.
+Legend: M examples, L items of the longest, K entries of a coded row, V pieces.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ import numpy as np
 from cbert.errors import UserError
 from cbert.schema.feature import Feature
 from cbert.schema.target import Target
-from cbert.schema.tokenizer import TokenizerOptions
+from cbert.schema.tokenizer import PREFIX, TokenizerOptions
 from cbert.schema.values import PAD_ITEM, UNKNOWN_ITEM, check_room
 
 SET, SEQUENCE, TEXT = "set", "sequence", "text"
@@ -45,6 +45,11 @@ class Schema:
     @functools.cached_property
     def codes(self) -> dict[str, int]:
         return {name: code for code, name in enumerate(self.items)}
+
+    @functools.cached_property
+    def continuations(self) -> np.ndarray:
+        """Which pieces of a text's vocabulary continue a word, `bool [V]`."""
+        return np.array([item.startswith(PREFIX) for item in self.items])
 
     @property
     def known_target(self) -> Target:

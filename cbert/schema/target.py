@@ -37,6 +37,8 @@ class Target:
       pairs: How many training examples are pairs of texts: `none`, `some` or `all`.
       word_ends: Where the words of `tags` end in the training examples: `white_space` or
         `punctuation`. A text without words is split so before it is tagged.
+      whole_words: Whether every `answer` of the training examples begins and ends with a
+        word, between white space and punctuation. Predicted answers then do so, too.
     """
 
     kind: str
@@ -46,6 +48,7 @@ class Target:
     scale: float = 1.0
     pairs: str = SOME_PAIRS
     word_ends: str = PUNCTUATION
+    whole_words: bool = False
 
     @functools.cached_property
     def codes(self) -> dict[str, int]:

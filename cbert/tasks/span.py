@@ -22,7 +22,7 @@ from cbert.model.heads import SpanHead
 from cbert.model.text_bert import TextBert
 from cbert.schema import PAD_ITEM, Schema
 from cbert.schema.target import ANSWER
-from cbert.spans import best_span, in_passage
+from cbert.spans import answer_ends, best_span, in_passage
 from cbert.tasks import answers
 from cbert.tasks.base import Batch, Metrics
 from cbert.tasks.losses import sum_known
@@ -153,8 +153,9 @@ class Span(TextTask):
         Both are 0 where no answer is likelier than every span.
         """
         first, last = self._log_probabilities(params, columns)
-        searched = in_passage(columns["segments"], eligible(columns["items"], self.schema))
-        start, end, score = best_span(first, last, searched, self.max_answer)
+        passage = in_passage(columns["segments"], eligible(columns["items"], self.schema))
+        ends = answer_ends(self.schema, columns["items"], passage)
+        start, end, score = best_span(first, last, ends, self.max_answer)
         none = first[:, 0] + last[:, 0] >= score
         return {
             "log_probability": -self._nats(columns, first, last),
