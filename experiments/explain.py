@@ -1,38 +1,36 @@
-"""Shows what a trained model reads of the context: attention, gates, or the state it is in.
+"""Shows what a context does: what a trained model reads of it, and what each feature changes.
 
     python -m experiments.explain --workdir=runs/meals-cross --what=attention --split=test
     python -m experiments.explain --workdir=runs/meals-gate --what=gates --examples=200
     python -m experiments.explain --workdir=runs/meals-gs --what=state
     python -m experiments.explain --workdir=runs/meals-cross --items='["Bagel", null]' \\
       --context='{"occasion": "breakfast"}'
+    python -m experiments.explain --workdir=runs/meals-gs --what=features --items='["Bagel"]' \\
+      --item="Coffee, brewed" --context='{"occasion": "breakfast", "age": 34}'
+    python -m experiments.explain --workdir=runs/turns --what=features \\
+      --text="What's their phone number?" --context='{"domain": "Restaurants"}'
 """
 
-import dataclasses
 import importlib.util
 import json
 import pathlib
 from typing import Any
 
-import numpy as np
 from absl import flags
 
 from cbert import files
 from cbert.data import prepared
 from cbert.data.columns import Split, evenly_spaced
 from cbert.data.records import SPLITS, TEST, TRAIN
-from cbert.errors import UserError, printable
+from cbert.errors import UserError
 from cbert.evaluation import attention, gates, model_state, sown
 from cbert.evaluation.restore import Restored, restore
-from cbert.inference.context import CheckedContext
-from cbert.inference.predictor import Predictor
 from cbert.inference.queries import Query
-from cbert.inference.text_predictor import TextPredictor
 from cbert.inference.text_queries import TextQuery
 from cbert.report import heat_map, plot_helpers
 from cbert.schema import Schema
-from cbert.training import config as config_lib
 from cbert.training import workdir as workdir_lib
-from experiments import command, query_flags
+from experiments import command, explain_query, query_flags
 from experiments.query_flags import parsed
 
 _FORMATS = {
@@ -40,7 +38,10 @@ _FORMATS = {
     "gates": gates.format_gates,
     "state": model_state.format_state,
 }
-_WHAT = flags.DEFINE_enum("what", "attention", [*_FORMATS], "What to show.")
+_FEATURES = "features"  # What each feature changes in one prediction.
+_WHAT = flags.DEFINE_enum(
+    "what", "attention", [*_FORMATS, _FEATURES], "What to show; features is of one query."
+)
 _SPLIT = flags.DEFINE_enum("split", TEST, list(SPLITS), "The split whose examples are read.")
 _DATA_DIR = flags.DEFINE_string(
     "data_dir", "", "Where the run's prepared data lie now, if they were moved."
@@ -49,11 +50,15 @@ _EXAMPLES = flags.DEFINE_integer(
     "examples", 1000, "How many examples, at equal distances; 0 for all.", lower_bound=0
 )
 _ITEMS = flags.DEFINE_string("items", None, "In place of a split, a JSON list of items.")
+_ITEM = flags.DEFINE_string("item", None, "features: the item whose prediction is explained.")
 _TEXT = flags.DEFINE_string("text", None, "In place of a split, a text.")
 _TEXT_B = flags.DEFINE_string("text_b", None, "The second text of a pair.")
+_WORDS = flags.DEFINE_string("words", None, "JSON list of the words to tag, not --text.")
 _BLOCK = flags.DEFINE_integer(
-    "block", 0, "The block shown for items or a text; 0 for the mean of all.", lower_bound=0
+    "block", 0, "attention: the block shown for a query; 0 for the mean of all.", lower_bound=0
 )
+_OF_SPLITS = (_SPLIT, _DATA_DIR, _EXAMPLES)
+_OF_QUERIES = (_ITEM, _BLOCK, _TEXT_B, query_flags.CONTEXT)
 
 
 for _name in ("workdir", "checkpoint", "context", "json"):
@@ -61,7 +66,7 @@ for _name in ("workdir", "checkpoint", "context", "json"):
 
 
 def main() -> None:
-    """Shows the means over a split, or the attention of one query."""
+    """Shows means over a split, or the attention or the features of one query."""
     workdir = pathlib.Path(query_flags.WORKDIR.value).expanduser()
     config, schema = workdir_lib.read(workdir)
     config.data.dir = _DATA_DIR.value or config.data.dir
@@ -69,17 +74,50 @@ def main() -> None:
         sown.check(config.model.method, _WHAT.value)
     if any(flag.present for flag in query_flags.OF_FILES):
         raise UserError("there is no file of queries here; give --items=JSON or --text=TEXT")
-    if _ITEMS.value is None and _TEXT.value is None:
-        for flag in (_BLOCK, _TEXT_B, query_flags.CONTEXT):
-            if flag.present:
-                raise UserError(f"--{flag.name} belongs to a query; give --items or --text")
+    query = _query()
+    if query is None:
         _of_split(workdir, config, schema)
-        return
-    if _WHAT.value != "attention" or None not in (_ITEMS.value, _TEXT.value):
-        raise UserError("give one of --items and --text, and --what=attention with it")
-    if _BLOCK.value > config.model.layers:
-        raise UserError(f"--block is {_BLOCK.value}; the blocks are 1 to {config.model.layers}")
-    _of_query(config)
+    elif _WHAT.value == _FEATURES:
+        explain_query.show_features(query, _ITEM.value)
+    else:
+        explain_query.show_attention(config, query, _BLOCK.value)
+
+
+def _query() -> Query | TextQuery | None:
+    """The query of the command line, None for a split; raises `UserError` for a stray flag."""
+    given = [flag for flag in (_ITEMS, _TEXT, _WORDS) if flag.value is not None]
+    if not given:
+        _refuse(_OF_QUERIES, "a query; give --items or --text")
+        if _WHAT.value == _FEATURES:
+            raise UserError("--what=features is of one query; give --items or --text")
+        return None
+    if len(given) > 1 or _WHAT.value not in ("attention", _FEATURES):
+        raise UserError(
+            "give one of --items, --text and --words, and --what=attention or features with it"
+        )
+    _refuse(_OF_SPLITS, f"a split; leave it out, or --{given[0].name}")
+    if _WHAT.value == _FEATURES:
+        _refuse((_BLOCK,), "--what=attention; leave it out")
+    else:
+        _refuse((_ITEM,), "--what=features; leave it out")
+    context = parsed(query_flags.CONTEXT)
+    if _ITEMS.value is not None:
+        _refuse((_TEXT_B,), "--text; leave it out")
+        if _WHAT.value == _FEATURES and _ITEM.value is None:
+            raise UserError(
+                "--what=features is of the prediction of one item; give --item=NAME"
+            )
+        return Query(parsed(_ITEMS), context)
+    _refuse((_ITEM,), "--items; the first prediction of a text is explained")
+    words = None if _WORDS.value is None else parsed(_WORDS)
+    return TextQuery(_TEXT.value, context, _TEXT_B.value, words)
+
+
+def _refuse(unwanted: tuple[flags.FlagHolder, ...], owner: str) -> None:
+    """Refuses flags that belong to something else."""
+    for flag in unwanted:
+        if flag.present:
+            raise UserError(f"--{flag.name} belongs to {owner}")
 
 
 def _of_split(workdir: pathlib.Path, config: Any, schema: Schema) -> None:
@@ -121,75 +159,6 @@ def _measured(restored: Restored, config: Any, schema: Schema, split: Split) -> 
     train = prepared.load(config.data.dir, config.data.name, TRAIN, schema)
     norms = model_state.gradient_norms(restored, config, schema, train)
     return {**model_state.measure(restored, split), "gradients": norms}
-
-
-@dataclasses.dataclass(frozen=True)
-class _Encoded:
-    """A query as the model reads it.
-
-    Attributes:
-      predictor: The run's.
-      positions: What stands at each position, as a person reads it.
-      columns: The columns of tokens, each `[L]`.
-      context: The checked context.
-      notes: Lines about what is unknown.
-    """
-
-    predictor: Predictor | TextPredictor
-    positions: list[str]
-    columns: dict[str, np.ndarray]
-    context: CheckedContext
-    notes: list[str]
-
-
-def _of_query(config: Any) -> None:
-    """Prints the attention of each position of one query."""
-    encoded = _encoded_items() if _TEXT.value is None else _encoded_text()
-    schema, given = encoded.predictor.schema, encoded.context
-    model = config_lib.build_model(config, schema)
-    context = schema.encode_contexts([given.values])
-    rows = {name: column[None] for name, column in encoded.columns.items()}
-    params = encoded.predictor.program.params
-    weights = attention.of_one(model, params, {**rows, "context": context})
-    names = attention.names(model)
-    if query_flags.JSON.value:
-        shown = {"positions": encoded.positions, "names": names, "weights": weights.tolist()}
-        print(json.dumps(shown))
-        return
-    of_block = weights[_BLOCK.value - 1] if _BLOCK.value else weights.mean(axis=0)
-    print(attention.format_one(encoded.positions, names, of_block))
-    notes = encoded.notes + query_flags.context_notes(given.unknown, given.missing)
-    if notes:
-        print("\n" + "\n".join(notes))
-
-
-def _encoded_items() -> _Encoded:
-    predictor = query_flags.load_for_sets("give --text")
-    items = parsed(_ITEMS)
-    query = predictor.check(Query(items, parsed(query_flags.CONTEXT)))
-    shown = items + [None] * (len(query.codes) - len(items))
-    positions = ["(masked)" if item is None else item for item in shown]
-    unknown = ", ".join(map(printable, query.unknown_items))
-    return _Encoded(
-        predictor,
-        positions,
-        {"items": np.array(query.codes, np.int32)},
-        query.context,
-        [f"unknown items: {unknown}"] if unknown else [],
-    )
-
-
-def _encoded_text() -> _Encoded:
-    predictor = query_flags.load_for_texts("give --items")
-    query = predictor.check(TextQuery(_TEXT.value, parsed(query_flags.CONTEXT), _TEXT_B.value))
-    tokens = query.tokens
-    return _Encoded(
-        predictor,
-        [predictor.schema.items[code] for code in tokens.codes],
-        {"items": tokens.codes, "segments": tokens.segments},
-        query.context,
-        ["the text is longer than the model's longest and was cut"] if tokens.cut else [],
-    )
 
 
 if __name__ == "__main__":

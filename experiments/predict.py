@@ -57,8 +57,7 @@ def main() -> None:
 def format_prediction(prediction: TextPrediction) -> str:
     """Tables of what was predicted; below, unknown values, missing features, and a cut."""
     notes = query_flags.context_notes(prediction.unknown_context, prediction.missing_context)
-    if prediction.cut:
-        notes.append("the text is longer than the model's longest and was cut")
+    notes += query_flags.text_notes(prediction.cut)
     return "\n\n".join(part for part in (*_tables(prediction), "\n".join(notes)) if part)
 
 

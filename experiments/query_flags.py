@@ -1,4 +1,4 @@
-"""The flags and the flow that `complete` and `predict` share."""
+"""The flags and the flow that `complete`, `predict` and `explain` share."""
 
 import json
 from typing import Any
@@ -86,6 +86,16 @@ def parsed(flag: flags.FlagHolder) -> Any:
     except (ValueError, RecursionError) as error:
         shown = f"{flag.value:.60}"
         raise UserError(f"--{flag.name} is {shown!r}, not JSON ({str(error)[:120]})") from None
+
+
+def item_notes(unknown: list[str]) -> list[str]:
+    """A line that names the items that are unknown, if any are."""
+    return [f"unknown items: {', '.join(map(printable, unknown))}"] if unknown else []
+
+
+def text_notes(cut: bool) -> list[str]:
+    """A line that says so where a text was cut."""
+    return ["the text is longer than the model's longest and was cut"] if cut else []
 
 
 def context_notes(unknown: dict[str, list[str]], missing: list[str]) -> list[str]:

@@ -52,7 +52,8 @@ LONG = ("test_sweep", "test_stopping", "test_commands", "test_tour")
 SHARED_FIXTURES = {
     **dict.fromkeys(
         (
-            *("complete", "export", "features_command", "onnx", "page", "predict"),
+            *("complete", "explain_query", "export", "features_command", "onnx"),
+            *("page", "predict"),
             *("serving", "serving_limits", "event_loop"),
         ),
         "a trained model",

@@ -37,7 +37,7 @@ def test_the_command(trained, predictor):
     )
     line = refused("predict", f"--workdir={trained}", "--text=a")
     assert line == f"error: {trained} is a run of sets; use experiments.complete\n"
-    line = refused("explain", f"--workdir={trained}", "--text=a")
+    line = refused("explain", f"--workdir={trained}", "--what=features", "--text=a")
     assert line == f"error: {trained} is a run of sets; give --items\n"
 
 

@@ -154,7 +154,10 @@ def test_gates_fall_into_ranges(schema, train_split):
 
 
 def test_a_method_without_attention_is_refused():
-    line = "the method gsu has no attention to show; these have: np, prefix, .*, history; fea"
+    line = (
+        "the method gsu has no attention to show; these have: np, prefix, .*, history; for "
+        "every method, use what=features with items=JSON or text=TEXT"
+    )
     with pytest.raises(UserError, match=line):
         sown.check("gsu", "attention")
     with pytest.raises(UserError, match="has no gates to show; these have: mag, late_gate"):

@@ -44,8 +44,9 @@ def check(method: str, name: str) -> None:
     if shown_by(method) != name:
         having = [each for each in conditioning.METHODS if shown_by(each) == name]
         raise UserError(
-            f"the method {method} has no {name} to show; these have: {', '.join(having)}; "
-            "feature_importance of evaluate is for every method"
+            f"the method {method} has no {name} to show; these have: {', '.join(having)}; for "
+            "every method, use what=features with items=JSON or text=TEXT, or "
+            "feature_importance of evaluate"
         )
 
 
