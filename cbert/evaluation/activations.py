@@ -78,9 +78,7 @@ def frozen_run(workdir: str | pathlib.Path, which: str = checkpoint.BEST) -> Fro
     workdir = pathlib.Path(workdir).expanduser()
     config, schema = workdir_lib.read(workdir)
     model = config_lib.build_model(config, schema)
-    shapes = parallel.replicated(parameter_tree.shapes(model))
-    with checkpoint.Checkpoints(workdir, read_only=True) as checkpoints:
-        step, params = checkpoints.restore_params(which, shapes)
+    step, params = checkpoint.read_params(workdir, which, model)
     return FrozenModel(model, params, schema, {"workdir": str(workdir), "step": step})
 
 

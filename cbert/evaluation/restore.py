@@ -6,13 +6,13 @@ from typing import Any
 
 from cbert import tasks
 from cbert.data.columns import Split
-from cbert.model import parameter_tree, placement
+from cbert.model import placement
 from cbert.schema import Schema
 from cbert.tasks import prediction
 from cbert.tasks.base import Queries, Task
 from cbert.tasks.prediction import Predictions
 from cbert.training import config as config_lib
-from cbert.training.checkpoint import Checkpoints
+from cbert.training.checkpoint import read_params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +42,6 @@ def restore(workdir: pathlib.Path, config: Any, schema: Schema, which: str) -> R
     """The run's task with the parameters of the checkpoint `which`."""
     model = config_lib.build_model(config, schema, split=True)
     where = placement.choose(model)
-    with Checkpoints(workdir, read_only=True) as checkpoints:
-        step, params = checkpoints.restore_params(
-            which, where.to_restore(parameter_tree.shapes(model))
-        )
+    step, params = read_params(workdir, which, model, where.to_restore)
     task = tasks.create(config, model, schema)
     return Restored(task, step, where.to_devices(params), config.eval.batch_size)

@@ -24,7 +24,7 @@ from cbert.inference.predictor import Predictor
 from cbert.inference.program import BATCH_SIZES, Functions, Program
 from cbert.inference.text_predictor import TextPredictor
 from cbert.inference.text_program import TextProgram
-from cbert.model import contextual_bert, parameter_tree
+from cbert.model import contextual_bert
 from cbert.model.scoring import all_logits
 from cbert.schema import TEXT
 from cbert.training import checkpoint as checkpoint_lib
@@ -54,13 +54,7 @@ def load(
     workdir = pathlib.Path(workdir).expanduser()
     config, schema = workdir_lib.read(workdir)
     model = config_lib.build_model(config, schema)
-    device = jax.sharding.SingleDeviceSharding(parallel.first_device())
-    placed = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=device),
-        parameter_tree.shapes(model),
-    )
-    with checkpoint_lib.Checkpoints(workdir, read_only=True) as checkpoints:
-        step, params = checkpoints.restore_params(str(checkpoint), placed)
+    step, params = checkpoint_lib.read_params(workdir, str(checkpoint), model, _on_first_device)
     uses_context = config_lib.reads_context(config)
     config = _as_extended(config)
     if schema.kind == TEXT:
@@ -70,6 +64,14 @@ def load(
     checker = Checker(schema, config.model.positions)
     program = Program(functions(model), params, schema, checker.longest, batch_sizes)
     return Predictor(schema, config, step, checker, program, uses_context=uses_context)
+
+
+def _on_first_device(shapes: Any) -> Any:
+    """What parameters of these shapes are restored into."""
+    device = jax.sharding.SingleDeviceSharding(parallel.first_device())
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=device), shapes
+    )
 
 
 def _as_extended(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:

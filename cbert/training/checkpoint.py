@@ -9,7 +9,7 @@ import dataclasses
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any
 
@@ -21,6 +21,7 @@ from orbax.checkpoint import checkpoint_managers
 
 from cbert import parallel
 from cbert.errors import UserError
+from cbert.model import parameter_tree
 from cbert.training import checksums
 from cbert.training import config as config_lib
 from cbert.training import workdir as workdir_lib
@@ -190,6 +191,21 @@ class Checkpoints:
                 shutil.rmtree(aside, ignore_errors=True)
                 os.rename(self._path / str(step), aside)
         self._manager.reload()
+
+
+def read_params(
+    workdir: str | pathlib.Path,
+    which: str,
+    model: parameter_tree.Model,
+    place: Callable[[Any], Any] = parallel.replicated,
+) -> tuple[int, Any]:
+    """The step and the parameters of a run's checkpoint `best`, `last` or of a step.
+
+    `place` takes the parameters' shapes to what they are restored into, by default on every
+    device; see `Checkpoints.restore_params`.
+    """
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        return checkpoints.restore_params(which, place(parameter_tree.shapes(model)))
 
 
 def barrier(name: str) -> None:

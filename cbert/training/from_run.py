@@ -16,9 +16,10 @@ from cbert.model.config import check_same
 from cbert.model.parameter_tree import Model, Params
 from cbert.schema import TEXT, Feature, Schema, Target
 from cbert.schema.target import NUMBER
-from cbert.training import checkpoint, named_rows
 from cbert.training import config as config_lib
+from cbert.training import named_rows
 from cbert.training import workdir as workdir_lib
+from cbert.training.checkpoint import BEST, read_params
 from cbert.training.initial_parameters import CLASSIFIER, in_units, print_use, standardised
 from cbert.training.named_rows import NamedRows
 
@@ -51,7 +52,8 @@ class FromRun:
         workdir = pathlib.Path(source).expanduser()
         config, theirs = _read_schema(workdir, schema)
         self._theirs = config_lib.build_model(config, theirs)
-        self._known = _read_params(workdir, self._theirs)
+        _, params = read_params(workdir, BEST, self._theirs, _on_host)
+        self._known = traverse_util.flatten_dict(params)
         if not _related(model.encoder.method, self._theirs.encoder.method):
             # The parameters of two methods may be of the same shapes and mean something else.
             known = self._known.items()
@@ -109,13 +111,9 @@ def _read_schema(
     return config, theirs
 
 
-def _read_params(workdir: pathlib.Path, model: Model) -> dict[Path, np.ndarray]:
-    """The best parameters of a run."""
-    shapes = parameter_tree.shapes(model)
-    with checkpoint.Checkpoints(workdir, read_only=True) as checkpoints:
-        on_host = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), shapes)
-        _, params = checkpoints.restore_params(checkpoint.BEST, on_host)
-    return traverse_util.flatten_dict(params)
+def _on_host(shapes: Params) -> Params:
+    """What parameters of these shapes are restored into."""
+    return jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), shapes)
 
 
 def _context_kernels(config: ml_collections.ConfigDict, schema: Schema) -> list[Path]:
