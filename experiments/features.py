@@ -13,6 +13,7 @@ from cbert.data import prepared
 from cbert.errors import UserError
 from cbert.evaluation import activation_files, activations, probe
 from cbert.evaluation.activations import FrozenModel
+from cbert.model.pooling import MEAN, POOLINGS
 from cbert.training import config as config_lib
 from experiments import command
 
@@ -32,10 +33,7 @@ _LAYERS = flags.DEFINE_list(
     "layers", activations.LAST, "Numbers of layers, 0 for the input of the first one, or last."
 )
 _POOLING = flags.DEFINE_enum(
-    "pooling",
-    activations.MEAN,
-    activations.POOLINGS,
-    "The first position, the mean over tokens, or every token.",
+    "pooling", MEAN, POOLINGS, "The first position, the mean over tokens, or every token."
 )
 _OUTPUT = flags.DEFINE_string("output", None, "The directory to write.", required=True)
 _FORMAT = flags.DEFINE_enum(

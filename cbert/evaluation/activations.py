@@ -20,9 +20,9 @@ from cbert.data.in_memory import gather_rows
 from cbert.data.padding import padded_batches
 from cbert.errors import UserError
 from cbert.model import huggingface, parameter_tree, text_bert
-from cbert.model.context import mean_pool
 from cbert.model.encoder import HIDDEN_STATES
 from cbert.model.heads import HiddenStatesHead
+from cbert.model.pooling import CLS, TOKENS, pool
 from cbert.schema import PAD_ITEM, TEXT, Schema
 from cbert.tasks.prediction import length_batches
 from cbert.training import checkpoint
@@ -30,8 +30,6 @@ from cbert.training import config as config_lib
 from cbert.training import workdir as workdir_lib
 from cbert.training.from_hugging_face import HUGGING_FACE, read_folder
 
-CLS, MEAN, TOKENS = "cls", "mean", "tokens"
-POOLINGS = (CLS, MEAN, TOKENS)
 LAST = "last"
 # The activations of so many bytes are held at once.
 SHARD_BYTES = 2**26
@@ -194,19 +192,9 @@ def _compiled(model: Any, layers: tuple[int, ...], pooling: str) -> Callable:
         columns = gather_rows(data, rows, length)
         hidden = hidden_states(model, params, columns)
         mask = columns["items"] != PAD_ITEM
-        return {layer: _pooled(hidden[layer], mask, pooling) for layer in layers}
+        return {layer: pool(hidden[layer], mask, pooling) for layer in layers}
 
     return parallel.map_queries(compute)
-
-
-def _pooled(x: jax.Array, mask: jax.Array, pooling: str) -> jax.Array:
-    """x `[B, L, D]` to `float32 [B, D]`, or `[B, L, D]` for every token."""
-    x = x.astype(jnp.float32)
-    if pooling == CLS:
-        return x[:, 0]
-    if pooling == MEAN:
-        return mean_pool(x, mask)
-    return x
 
 
 def hidden_states(model: Any, params: Any, columns: dict[str, Any]) -> list[jax.Array]:

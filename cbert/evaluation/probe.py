@@ -19,7 +19,7 @@ from cbert import files, progress
 from cbert.data.records import SPLITS, TEST, TRAIN, VALIDATION
 from cbert.errors import UserError
 from cbert.evaluation import activation_files, compare, metrics
-from cbert.evaluation.activations import TOKENS
+from cbert.model.pooling import TOKENS
 from cbert.schema import Schema
 from cbert.schema.target import LABEL
 from cbert.tasks.label_metrics import macro_f1

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 
-from cbert.inference.text_program import CLS, MEAN, TextFunctions
-from cbert.model.context import mean_pool
+from cbert.inference.text_program import TextFunctions
 from cbert.model.heads import Pretraining
+from cbert.model.pooling import CLS, MEAN, pool
 from cbert.model.scoring import all_logits
 from cbert.model.text_bert import TextBert
 from cbert.schema import PAD_ITEM, Schema
@@ -51,7 +51,7 @@ def functions(
     names_tokens = config.task.name == MaskedLanguage.name
     return TextFunctions(
         outputs,
-        {CLS: _embedding(model, _first), MEAN: _embedding(model, _mean)},
+        {pooling: _embedding(model, pooling) for pooling in (CLS, MEAN)},
         _token_logits(model) if names_tokens else None,
     )
 
@@ -68,29 +68,16 @@ def _token_logits(model: TextBert) -> Callable[[Any, Array], Array]:
     return token_logits
 
 
-def _embedding(model: TextBert, pool: Callable) -> Callable[..., Array]:
+def _embedding(model: TextBert, pooling: str) -> Callable[..., Array]:
     """The last block's output, pooled over the positions of each text."""
 
     def embedding(
         params: Any, tokens: Array, segments: Array, context: dict[str, Array]
     ) -> Array:
         mask = tokens != PAD_ITEM
-
-        def encode(encoder: Any) -> Array:
-            x, _ = encoder.embedding(jnp.maximum(tokens, 0), segments)
-            return pool(encoder, x, mask, context)
-
-        return model.encoder.apply({"params": params}, method=encode)  # type: ignore[return-value]
+        first = jnp.zeros((tokens.shape[0], 1), jnp.int32) if pooling == CLS else None
+        inputs = jnp.maximum(tokens, 0), segments, mask, context, first
+        x: Any = model.apply({"params": params}, *inputs, method="hidden_states")
+        return pool(x, mask, pooling)
 
     return embedding
-
-
-def _first(encoder: Any, x: Array, mask: Array, context: dict[str, Array]) -> Array:
-    """`float32 [R, D]`, at [CLS]."""
-    queries = jnp.zeros((x.shape[0], 1), jnp.int32)
-    return encoder(x, mask, context, queries)[:, 0].astype(jnp.float32)
-
-
-def _mean(encoder: Any, x: Array, mask: Array, context: dict[str, Array]) -> Array:
-    """`float32 [R, D]`, the mean over all tokens, [CLS] and [SEP] included."""
-    return mean_pool(encoder(x, mask, context).astype(jnp.float32), mask)

@@ -71,11 +71,16 @@ class TextBert(nn.Module):
         return head(first, x, table)
 
     def hidden_states(
-        self, tokens: Array, segments: Array, mask: Array, context: dict[str, Array]
+        self,
+        tokens: Array,
+        segments: Array,
+        mask: Array,
+        context: dict[str, Array],
+        positions: Array | None = None,
     ) -> Array:
-        """The encoder's output at all positions, `[B, L, D]`; the head reads nothing."""
+        """The encoder's output at the positions, `[B, P, D]`; at all of them for None."""
         x, _ = self.encoder.embedding(tokens, segments)
-        return self.encoder(x, mask, context)
+        return self.encoder(x, mask, context, positions)
 
     def smallest_inputs(self) -> tuple[Any, ...]:
         """Arguments of a call, which initialise the parameters."""
