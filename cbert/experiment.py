@@ -16,7 +16,6 @@ import numpy as np
 from cbert import files, parallel
 from cbert.data import in_memory, prepared
 from cbert.data.columns import Split
-from cbert.data.records import TRAIN, VALIDATION
 from cbert.errors import UserError, check_path, shown
 from cbert.schema import Schema
 from cbert.tasks.base import Examples, Task
@@ -116,15 +115,12 @@ def build(config: ml_collections.ConfigDict) -> Experiment:
       UserError: the config or the data are not what they must be.
     """
     config_lib.check(config)
-    schema = prepared.load_schema(config.data.dir, config.data.name)
-    train, validation = (
-        prepared.load(config.data.dir, config.data.name, split, schema)
-        for split in (TRAIN, VALIDATION)
-    )
     if config.train.shard_items:
         raise UserError(
             "train.shard_items is for whole runs; use train, or set it false to take steps"
         )
+    schema = prepared.load_schema(config.data.dir, config.data.name)
+    train, validation = run_lib.load_splits(config, schema)
     run = run_lib.assemble(config, schema, train, validation)
     state = initialize.initialised(run, initialize.read(config, schema))[0]
     return Experiment(config, schema, run.task, state, run.key, run.train_step, run, train)

@@ -12,12 +12,11 @@ from cbert.benchmark import text_workload
 from cbert.data import prepared
 from cbert.data.columns import Split, selected
 from cbert.data.random_streams import stream
-from cbert.data.records import TRAIN, VALIDATION
 from cbert.model import cost
 from cbert.schema import PAD_ITEM, SET, Categorical, Feature, Schema
 from cbert.tasks import task_class, task_options
 from cbert.training import config as config_lib
-from cbert.training.run import Run, assemble
+from cbert.training.run import Run, assemble, load_splits
 
 SETS = "masked_item"  # The task of sets; all other tasks have texts.
 EXAMPLES = 8192
@@ -113,11 +112,8 @@ def prepared_run(
 ) -> tuple[Run, Split, Schema]:
     """A training run on the config's prepared data, their training split, and their schema."""
     config_lib.check(config)
-    data = config.data
-    schema = prepared.load_schema(data.dir, data.name)
-    split, validation = (
-        prepared.load(data.dir, data.name, name, schema) for name in (TRAIN, VALIDATION)
-    )
+    schema = prepared.load_schema(config.data.dir, config.data.name)
+    split, validation = load_splits(config, schema)
     return assemble(config, schema, split, validation, range(seeds)), split, schema
 
 

@@ -113,9 +113,13 @@ class Run:
 
 def set_up(config: ml_collections.ConfigDict, schema: Schema, seeds: Sequence[int] = ()) -> Run:
     """Loads the data and assembles a run."""
+    return assemble(config, schema, *load_splits(config, schema), seeds)
+
+
+def load_splits(config: ml_collections.ConfigDict, schema: Schema) -> tuple[Split, Split]:
+    """The training and the validation split of a config's data."""
     train = prepared.load(config.data.dir, config.data.name, TRAIN, schema)
-    validation = prepared.load(config.data.dir, config.data.name, VALIDATION, schema)
-    return assemble(config, schema, train, validation, seeds)
+    return train, prepared.load(config.data.dir, config.data.name, VALIDATION, schema)
 
 
 def assemble(
