@@ -13,7 +13,7 @@ import pytest
 import cbert
 from cbert.errors import UserError
 from cbert.inference import onnx_export
-from cbert.inference.load import functions
+from cbert.inference.item_functions import functions
 from cbert.model.conditioning import NAMES
 from cbert.schema import (
     MASK_ITEM,

@@ -12,7 +12,7 @@ import cbert
 from cbert.errors import UserError
 from cbert.inference import stablehlo
 from cbert.inference.checks import Checker
-from cbert.inference.load import functions
+from cbert.inference.item_functions import functions
 from cbert.inference.predictor import Predictor
 from cbert.inference.program import Program, padded_lengths
 from cbert.inference.queries import Query

@@ -13,19 +13,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import ml_collections
 
 from cbert import parallel, tasks
 from cbert.errors import check_path
-from cbert.inference import text_functions
+from cbert.inference import item_functions, text_functions
 from cbert.inference.checks import Checker
 from cbert.inference.predictor import Predictor
-from cbert.inference.program import BATCH_SIZES, Functions, Program
+from cbert.inference.program import BATCH_SIZES, Program
 from cbert.inference.text_predictor import TextPredictor
 from cbert.inference.text_program import TextProgram
-from cbert.model import contextual_bert
-from cbert.model.scoring import all_logits
 from cbert.schema import TEXT
 from cbert.training import checkpoint as checkpoint_lib
 from cbert.training import config as config_lib
@@ -62,7 +59,8 @@ def load(
         text_program = TextProgram(of_texts, params, schema, batch_sizes)
         return TextPredictor(schema, config, step, text_program, uses_context=uses_context)
     checker = Checker(schema, config.model.positions)
-    program = Program(functions(model), params, schema, checker.longest, batch_sizes)
+    of_items = item_functions.functions(model)
+    program = Program(of_items, params, schema, checker.longest, batch_sizes)
     return Predictor(schema, config, step, checker, program, uses_context=uses_context)
 
 
@@ -86,20 +84,3 @@ def _as_extended(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict
     section.update({field: own[field] for field in section if field in own})
     config.task.name = name
     return config
-
-
-def functions(model: contextual_bert.ContextualBert) -> Functions:
-    """The functions of a model that predictions need."""
-
-    def logits(
-        params: Any, codes: jax.Array, context: dict[str, jax.Array], positions: jax.Array
-    ) -> jax.Array:
-        outputs: Any = model.apply({"params": params}, codes, context, positions[:, None])
-        hidden, table, bias = outputs
-        return all_logits(hidden[:, 0], table, bias)
-
-    def context_vector(params: Any, context: dict[str, jax.Array]) -> jax.Array:
-        vector: Any = model.apply({"params": params}, context, method="context_vector")
-        return vector.astype(jnp.float32)
-
-    return Functions(logits, context_vector)

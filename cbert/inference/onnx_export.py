@@ -24,8 +24,7 @@ import jax
 import jax.export
 
 from cbert.errors import UserError, missing_extra
-from cbert.inference import export_directory, text_functions
-from cbert.inference.load import functions
+from cbert.inference import export_directory, item_functions, text_functions
 from cbert.inference.predictor import Predictor
 from cbert.inference.text_predictor import TextPredictor
 from cbert.tasks.regression import Regression
@@ -118,7 +117,7 @@ def _plain_function(
 
     def on_items(codes: jax.Array, positions: jax.Array, *columns: jax.Array) -> jax.Array:
         context = dict(zip(features, columns, strict=True))
-        return functions(model).logits(params, codes, context, positions)
+        return item_functions.functions(model).logits(params, codes, context, positions)
 
     if not isinstance(predictor, TextPredictor):
         return _LOGITS, [_LOGITS], on_items
