@@ -9,6 +9,7 @@ from cbert.errors import UserError
 from cbert.inference.predictor import Predictor
 from cbert.inference.text_predictor import TextPredictor
 from cbert.schema import Feature, Schema, schema_file
+from cbert.training.workdir import EVALUATIONS
 
 _SETTINGS = ("data", "masking", "queries", "groups", "standard_errors")
 
@@ -97,7 +98,7 @@ def _use(predictor: Predictor | TextPredictor) -> str:
 def _metrics(workdir: pathlib.Path, step: int) -> dict[str, Any]:
     """Each split's metrics of this very step; those of another step would mislead."""
     metrics: dict[str, Any] = {}
-    for path in sorted(workdir.glob("eval/*.json")):
+    for path in sorted((workdir / EVALUATIONS).glob("*.json")):
         try:
             measured = json.loads(path.read_text(encoding="utf-8"))
             if measured["step"] == step:
