@@ -39,18 +39,25 @@ class CoOccurrence:
         self.smoothing = SMOOTHINGS[len(SMOOTHINGS) // 2]
         if validation is not None:
             few = evenly_spaced(validation, TUNING_EXAMPLES)
-            if len(query_one(few)):
-                self.smoothing = min(SMOOTHINGS, key=lambda s: self._cross_entropy(few, s))
+            if len(queries := query_one(few)):
+                self.smoothing = max(
+                    SMOOTHINGS, key=lambda s: self.predict(few, queries, s)[0].mean()
+                )
 
-    def predict(self, split: Split, queries: ItemQueries) -> tuple[np.ndarray, np.ndarray]:
-        """The log-probability (nats) `float32 [Q]` and rank `int32 [Q]` of each query."""
+    def predict(
+        self, split: Split, queries: ItemQueries, smoothing: float | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The log-probability (nats) `float32 [Q]` and rank `int32 [Q]` of each query.
+
+        They are those of a smoothing; None for the one chosen.
+        """
         log_probability = np.zeros(len(queries), np.float32)
         rank = np.zeros(len(queries), np.int32)
         size = max(MOST_SCORES // len(self._popularity), 1)
         for start in range(0, len(queries), size):
             part = slice(start, start + size)
             probabilities = self.probabilities(
-                split, queries.rows[part], queries.positions[part]
+                split, queries.rows[part], queries.positions[part], smoothing
             )
             own = np.take_along_axis(probabilities, queries.items[part, None], axis=1)
             log_probability[part] = np.log(own[:, 0])
@@ -58,14 +65,19 @@ class CoOccurrence:
         return log_probability, rank
 
     def probabilities(
-        self, split: Split, rows: np.ndarray, positions: np.ndarray
+        self,
+        split: Split,
+        rows: np.ndarray,
+        positions: np.ndarray,
+        smoothing: float | None = None,
     ) -> np.ndarray:
         """p(i | R) of all items, where one position of each row is masked, `float64 [Q, V]`."""
+        s = self.smoothing if smoothing is None else smoothing
         items = np.array(split.items[rows])
         items[np.arange(len(items)), positions] = -1
         visible = self._present(items)
         each = 1 / np.maximum(visible.sum(axis=1), 1)
-        weights = visible * each[:, None] / (self._totals + self.smoothing)
+        weights = visible * each[:, None] / (self._totals + s)
         # The shares of all items' neighbours sum to one with that of popularity.
         popular = 1 - weights @ self._totals
         return (weights @ self._pairs).toarray() + popular[:, None] * self._popularity
@@ -75,7 +87,3 @@ class CoOccurrence:
         rows, positions = np.nonzero(items >= 0)
         ones, shape = np.ones(len(rows)), (len(items), len(self._popularity))
         return scipy.sparse.csr_array((ones, (rows, items[rows, positions])), shape)
-
-    def _cross_entropy(self, split: Split, smoothing: float) -> float:
-        self.smoothing = smoothing
-        return -float(self.predict(split, query_one(split))[0].mean())

@@ -111,26 +111,30 @@ class Bigram:
     def tune(self, validation: Split, queries: ItemQueries) -> None:
         """Chooses the interpolation of the lowest cross-entropy."""
         queries = queries.first(TUNING_EXAMPLES)
-        nats = {}
-        for self.interpolation in INTERPOLATIONS:
-            nats[self.interpolation] = -self.predict(validation, queries)[0].mean()
-        self.interpolation = min(nats, key=lambda interpolation: nats[interpolation])
+        self.interpolation = max(
+            INTERPOLATIONS, key=lambda x: self.predict(validation, queries, x)[0].mean()
+        )
 
-    def predict(self, split: Split, queries: ItemQueries) -> tuple[np.ndarray, np.ndarray]:
-        """The log-probability (nats) `float32 [Q]` and rank `int32 [Q]` of each query."""
+    def predict(
+        self, split: Split, queries: ItemQueries, interpolation: float | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The log-probability (nats) `float32 [Q]` and rank `int32 [Q]` of each query.
+
+        They are those of an interpolation; None for the one chosen.
+        """
+        x = self.interpolation if interpolation is None else interpolation
         parts = [
-            self._predict(split, queries, slice(start, start + _AT_ONCE))
+            self._predict(split, queries, slice(start, start + _AT_ONCE), x)
             for start in range(0, len(queries), _AT_ONCE)
         ]
         log_probability, rank = (np.concatenate(part) for part in zip(*parts, strict=True))
         return log_probability, rank
 
     def _predict(
-        self, split: Split, queries: ItemQueries, some: slice
+        self, split: Split, queries: ItemQueries, some: slice, x: float
     ) -> tuple[np.ndarray, np.ndarray]:
         rows, positions = queries.rows[some], queries.positions[some]
         before, after = split.items[rows, positions - 1], split.items[rows, positions + 1]
-        x = self.interpolation
         own = x * self._followed[before][:, None]
         forward = own * self._forward[before].toarray() + (1 - own) * self._unigram
         own = x * self._followed
