@@ -52,6 +52,4 @@ def get_config(argument: str = "classification") -> ml_collections.ConfigDict:
     return config
 
 
-def sweep() -> list[dict]:
-    """One run for each of the paper's methods."""
-    return [{"model.method": method} for method in conditioning.PAPER]
+sweep = base.sweep
