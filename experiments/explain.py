@@ -34,13 +34,16 @@ from experiments import command, explain_query, query_flags
 from experiments.query_flags import parsed
 
 _FORMATS = {
-    "attention": attention.format_means,
+    sown.ATTENTION: attention.format_means,
     "gates": gates.format_gates,
     "state": model_state.format_state,
 }
 _FEATURES = "features"  # What each feature changes in one prediction.
 _WHAT = flags.DEFINE_enum(
-    "what", "attention", [*_FORMATS, _FEATURES], "What to show; features is of one query."
+    "what",
+    sown.ATTENTION,
+    [*_FORMATS, _FEATURES],
+    "What to show; features is of one query.",
 )
 _SPLIT = flags.DEFINE_enum("split", TEST, list(SPLITS), "The split whose examples are read.")
 _DATA_DIR = flags.DEFINE_string(
@@ -91,7 +94,7 @@ def _query() -> Query | TextQuery | None:
         if _WHAT.value == _FEATURES:
             raise UserError("--what=features is of one query; give --items or --text")
         return None
-    if len(given) > 1 or _WHAT.value not in ("attention", _FEATURES):
+    if len(given) > 1 or _WHAT.value not in (sown.ATTENTION, _FEATURES):
         raise UserError(
             "give one of --items, --text and --words, and --what=attention or features with it"
         )
@@ -140,7 +143,7 @@ def _of_split(workdir: pathlib.Path, config: Any, schema: Schema) -> None:
         return
     print(_FORMATS[_WHAT.value](measured))
     written = str(target)
-    if _WHAT.value == "attention" and importlib.util.find_spec("matplotlib"):
+    if _WHAT.value == sown.ATTENTION and importlib.util.find_spec("matplotlib"):
         image = target.with_suffix(".png")
         plot = heat_map.heat_map(measured, "attention", config.model.method)
         files.write_bytes(image, plot_helpers.render(plot))
@@ -152,7 +155,7 @@ def _of_split(workdir: pathlib.Path, config: Any, schema: Schema) -> None:
 
 
 def _measured(restored: Restored, config: Any, schema: Schema, split: Split) -> dict[str, Any]:
-    if _WHAT.value == "attention":
+    if _WHAT.value == sown.ATTENTION:
         return attention.measure(restored, split)
     if _WHAT.value == "gates":
         return gates.measure(restored, split)

@@ -18,7 +18,6 @@ from cbert.model.conditioning.method import TOKENS
 from cbert.text_table import align
 
 Array = jax.Array
-ATTENTION = "attention"
 
 
 def names(model: Any) -> list[str]:

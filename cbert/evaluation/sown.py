@@ -25,8 +25,9 @@ from cbert.tasks.base import Task
 from cbert.tasks.masked_queries import ONE
 
 Array = jax.Array
+ATTENTION = "attention"
 # The name of what a method may show, and what it sows it under.
-SHOWN = {"attention": WEIGHTS, "gates": GATES}
+SHOWN = {ATTENTION: WEIGHTS, "gates": GATES}
 # Weights of attention are kept for all pairs of positions, so batches are small.
 BATCH_SIZE = 32
 # The model, what its modules sowed and `bool [B, L]`, where a token is, to values `[B, ...]`.

@@ -4,6 +4,7 @@ import dataclasses
 
 from cbert.evaluation.baselines import OPTIMA
 from cbert.evaluation.feature_importance import PERMUTED
+from cbert.evaluation.sown import ATTENTION
 from cbert.report import (
     explained,
     heat_map,
@@ -201,7 +202,7 @@ def _feature_importance(data: ReportData, styles: dict[str, Style]) -> Section:
 
 def _attention(data: ReportData) -> list[Section]:
     """The attention of each variant's first run of which it was measured at its checkpoint."""
-    by_label = explained.by_variant(data, "attention", heat_map.check)
+    by_label = explained.by_variant(data, ATTENTION, heat_map.check)
     maps = [
         heat_map.heat_map(measured, f"attention_{number:02}", label)
         for number, (label, measured) in enumerate(by_label.items(), 1)

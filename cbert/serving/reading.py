@@ -37,7 +37,7 @@ class Reader:
         self._predictor = predictor
         self._what = shown_by(predictor)
         self._model = config_lib.build_model(predictor.config, predictor.schema)
-        reduce = attention.means if self._what == "attention" else gates.distributions
+        reduce = attention.means if self._what == sown.ATTENTION else gates.distributions
         self._compute = sown.of_columns(self._model, reduce)
 
     def warm_up(self) -> None:
@@ -52,7 +52,7 @@ class Reader:
         else:
             codes, segments = np.array(query.codes), np.zeros(len(query.codes))
         values = self._values(codes, segments, query.context.values)
-        if self._what == "attention":
+        if self._what == sown.ATTENTION:
             of_names = np.asarray(values["weights"])[0].mean(axis=0)
             means = dict(zip(attention.names(self._model), of_names.tolist(), strict=True))
         else:  # The mean of a gate comes before its distribution.
