@@ -46,14 +46,7 @@ def add(app: FastAPI, service: Service[TextPredictor]) -> None:
     async def embed(request: Request, body: text_messages.EmbedBody) -> Response:
         """The last block's output at `[CLS]`, or the mean over all tokens, for each text."""
         _check_characters(body.queries, service.limits)
-        predictor = service.model(body.model)
-        check = functools.partial(predictor.check, predicted=False)
-        encoded = await service.check(check, [query.query() for query in body.queries])
-
-        def compute(queries: list[EncodedText]) -> list[Any]:
-            return [predictor.embed_checked([q], body.pooling)[0].tolist() for q in queries]
-
-        vectors = await service.compute(request, compute, encoded)
+        vectors = await _embed(service, request, body)
         listed = text_messages.Embeddings.model_construct(embeddings=vectors)
         return await _response(text_messages.Embeddings, listed)
 
@@ -93,6 +86,20 @@ async def _predict(
         count = sum(len(query.positions) * query.k for query in encoded)
         service.check_predictions(count, "the masks and k")
     return await service.compute(request, predictor.predict_checked, encoded)
+
+
+async def _embed(
+    service: Service[TextPredictor], request: Request, body: text_messages.EmbedBody
+) -> list[Any]:
+    """Vectors, computed in calls that other requests may share."""
+    predictor = service.model(body.model)
+    check = functools.partial(predictor.check, predicted=False)
+    encoded = await service.check(check, [query.query() for query in body.queries])
+
+    def compute(queries: list[EncodedText]) -> list[Any]:
+        return [predictor.embed_checked([q], body.pooling)[0].tolist() for q in queries]
+
+    return await service.compute(request, compute, encoded)
 
 
 def _check_characters(
