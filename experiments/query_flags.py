@@ -60,11 +60,11 @@ def check_one_input(name: str, given: bool) -> None:
 
 
 def predict_file(predictor: Predictor | TextPredictor, defaults: Query | TextQuery) -> None:
-    """Predicts the file of --input, and prints how many of its queries there were."""
+    """Predicts the file of --input, and prints how many queries it has and what they lack."""
     assert INPUT.value is not None
     assert OUTPUT.value is not None
     columns = Columns(command.pairs(COLUMNS), SEPARATOR.value)
-    count, skipped = query_file.predict(
+    count, skipped, notes = query_file.predict(
         predictor,
         INPUT.value,
         OUTPUT.value,
@@ -77,6 +77,8 @@ def predict_file(predictor: Predictor | TextPredictor, defaults: Query | TextQue
         print(f"skipped {line}")
     done = "predicted" if isinstance(predictor, TextPredictor) else "completed"
     print(f"{count:,} queries {done} in {OUTPUT.value}")
+    if line := notes.line():
+        print(line)
 
 
 def parsed(flag: flags.FlagHolder) -> Any:

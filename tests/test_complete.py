@@ -53,6 +53,23 @@ def test_a_feature_that_is_unknown_throughout_a_file_is_named(predictor, tmp_pat
         assert ("the values of occasion are unknown to the model in all 2" in error) == warned
 
 
+def test_features_that_are_unknown_or_missing_in_a_file_are_counted(predictor, tmp_path):
+    source, target = tmp_path / "queries.jsonl", tmp_path / "completions.jsonl"
+    known = predictor.schema.feature("occasion").values[0]
+    contexts = [{"occasion": "XMAS", "age": 9}, {"occasion": known.upper()}, {"age": 9}]
+    rows = [{"items": [], "context": one} for one in contexts]
+    source.write_text(lines(*rows))
+    *_, notes = query_file.predict(predictor, source, target, Query([]))
+    assert notes.line() == (
+        "unknown: occasion 2; missing: gender 3, colours 3, age 1, occasion 1"
+    )
+    gender = predictor.schema.feature("gender").values[0]
+    whole = {"occasion": known, "age": 9, "gender": gender, "colours": []}
+    source.write_text(lines({"items": [], "context": whole}))
+    *_, notes = query_file.predict(predictor, source, target, Query([]))
+    assert notes.line() == ""
+
+
 def test_a_file_of_queries(predictor, tmp_path, monkeypatch):
     monkeypatch.setattr(query_file, "BLOCK", 4)
     names = predictor.schema.items
@@ -63,7 +80,7 @@ def test_a_file_of_queries(predictor, tmp_path, monkeypatch):
     rows.append({"id": None, "items": [names[0], None], "k": 2, "only": names[3:9]})
     source, target = tmp_path / "queries.jsonl", tmp_path / "completions.jsonl"
     source.write_text(lines(*rows[:3], "", *rows[3:]))
-    assert query_file.predict(predictor, source, target, Query([], k=3)) == (10, [])
+    assert query_file.predict(predictor, source, target, Query([], k=3))[:2] == (10, [])
     completions = [json.loads(line) for line in target.read_text().splitlines()]
     assert [completion["line"] for completion in completions] == [1, 2, 3, *range(5, 12)]
     assert [completion.get("id") for completion in completions] == [
@@ -150,7 +167,9 @@ def test_bad_lines_are_named_or_skipped(predictor, tmp_path):
     source.write_text(lines(good, *(row for row, _ in BAD_LINES.values()), good))
     with pytest.raises(UserError, match=r":3: .*\(after 1 skipped rows\)"):
         query_file.predict(predictor, source, target, Query([]), skip_bad_rows=1)
-    count, skipped = query_file.predict(predictor, source, target, Query([]), skip_bad_rows=8)
+    count, skipped, _ = query_file.predict(
+        predictor, source, target, Query([]), skip_bad_rows=8
+    )
     assert (count, len(skipped)) == (2, 8)
     assert skipped[0].startswith(f"{source}:2: not JSON")
     assert [json.loads(line)["line"] for line in target.read_text().splitlines()] == [1, 10]
@@ -167,7 +186,8 @@ def test_columns_of_other_names_and_a_cell_that_is_no_number(predictor, tmp_path
             query_file.predict(predictor, source, target, Query([]), columns=columns)
         return str(error.value)
 
-    assert query_file.predict(predictor, source, target, Query([]), columns=columns) == (2, [])
+    done = query_file.predict(predictor, source, target, Query([]), columns=columns)
+    assert done[:2] == (2, [])
     one, other = (json.loads(line) for line in target.read_text().splitlines())
     assert one["unknown_items"] == ["kilt"]
     assert ("age" in one["missing_context"], "age" in other["missing_context"]) == (False, True)

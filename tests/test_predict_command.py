@@ -39,7 +39,8 @@ def test_the_command_predicts_a_file_and_the_loaded_run_gives_the_same(workdir, 
         "--skip_bad_rows=1",
     )
     assert f"skipped {source}:4: text is empty" in done.stdout
-    assert f"3 queries predicted in {target}" in done.stdout
+    counted = "unknown: mood 1; missing: age 2, mood 1; cut 1"
+    assert done.stdout.endswith(f"3 queries predicted in {target}\n{counted}\n")
     written = [json.loads(line) for line in target.read_text().splitlines()]
     assert [one["line"] for one in written] == [1, 2, 3]
     assert [one.get("id") for one in written] == ["one", None, None]

@@ -12,9 +12,11 @@ from cbert import files
 from cbert.data import readers, tables
 from cbert.data.tables import Columns
 from cbert.errors import UserError, printable, shown, warn
+from cbert.inference.checks import EncodedQuery
 from cbert.inference.predictor import Predictor
 from cbert.inference.program import BATCH_SIZES
 from cbert.inference.queries import Query
+from cbert.inference.text_checks import EncodedText
 from cbert.inference.text_predictor import TextPredictor
 from cbert.inference.text_queries import TextQuery
 from cbert.schema.values import check_text
@@ -26,6 +28,39 @@ TEXT_BLOCK = 16 * BLOCK
 _IGNORED = ("id", "group", "split", "weight", "reference", "label", "tags", "answer")
 
 
+@dataclasses.dataclass
+class Notes:
+    """How many queries of a file have unknown values, lack features, or were cut.
+
+    Attributes:
+      all_unknown: Feature to the queries in which none of its values is known.
+      unknown: Feature to the queries in which one of its values is unknown.
+      missing: Feature to the queries that do not have it.
+      cut: The queries whose text was cut.
+    """
+
+    all_unknown: Counter[str] = dataclasses.field(default_factory=Counter)
+    unknown: Counter[str] = dataclasses.field(default_factory=Counter)
+    missing: Counter[str] = dataclasses.field(default_factory=Counter)
+    cut: int = 0
+
+    def add(self, query: EncodedQuery | EncodedText) -> None:
+        """Counts one query."""
+        self.all_unknown.update(query.context.all_unknown)
+        self.unknown.update(list(query.context.unknown))
+        self.missing.update(query.context.missing)
+        self.cut += isinstance(query, EncodedText) and query.tokens.cut > 0
+
+    def line(self) -> str:
+        """Such as `unknown: plan 36; missing: flags 40; cut 3`; empty where all is 0."""
+        parts = [
+            f"{what}: " + ", ".join(f"{printable(name)} {times:,}" for name, times in found)
+            for what, counts in (("unknown", self.unknown), ("missing", self.missing))
+            if (found := counts.most_common())
+        ]
+        return "; ".join([*parts, f"cut {self.cut:,}"] if self.cut else parts)
+
+
 def predict(
     predictor: Predictor | TextPredictor,
     source: str | pathlib.Path,
@@ -34,7 +69,7 @@ def predict(
     skip_bad_rows: int = 0,
     columns: Columns | None = None,
     drop: Collection[str] = (),
-) -> tuple[int, list[str]]:
+) -> tuple[int, list[str], Notes]:
     """Writes one result a query, in order; the file appears whole or not at all.
 
     Args:
@@ -49,7 +84,8 @@ def predict(
       drop: Fields, and features of the context, that are not read.
 
     Returns:
-      The number of results, and for each line left out its mistake.
+      The number of results, for each line left out its mistake, and how many queries have
+      unknown values or the like.
 
     Raises:
       UserError: the file cannot be read or a line is wrong; names `file:line`.
@@ -58,12 +94,11 @@ def predict(
     _check_target(target, source)
     bad_rows = readers.BadRows(source, skip_bad_rows)
     queries = _queries(predictor, source, defaults, bad_rows, columns or Columns(), drop)
-    unknown: Counter[str] = Counter()
-    count = 0
+    notes, count = Notes(), 0
 
     def write_all(path: pathlib.Path) -> None:
         nonlocal count
-        count = _write(path, predictor, queries, unknown)
+        count = _write(path, predictor, queries, notes)
         if not count:
             wanted = " or ".join(map(repr, _required(defaults)))
             raise UserError(
@@ -71,28 +106,29 @@ def predict(
             )
 
     files.replace(target, write_all)
-    if names := [name for name, times in unknown.items() if times == count > 1]:
+    if names := [name for name, times in notes.all_unknown.items() if times == count > 1]:
         warn(
             f"{source}: the values of {printable(', '.join(names))} are unknown to the model "
             f"in all {count:,} queries"
         )
-    return count, bad_rows.messages
+    return count, bad_rows.messages, notes
 
 
 def _write(
     path: pathlib.Path,
     predictor: Predictor | TextPredictor,
     queries: Iterator[tuple[dict[str, Any], Any]],
-    unknown: Counter[str],
+    notes: Notes,
 ) -> int:
-    """Writes the results, block by block; counts them, and features of unknown values."""
+    """Writes the results, block by block; counts them, and what is noted of their queries."""
     size = TEXT_BLOCK if isinstance(predictor, TextPredictor) else BLOCK
     compute = _compute(predictor)
     count = 0
     with path.open("w", encoding="utf-8") as file:
         while block := list(itertools.islice(queries, size)):
             heads, encoded = zip(*block, strict=True)
-            unknown.update(name for query in encoded for name in query.context.all_unknown)
+            for query in encoded:
+                notes.add(query)
             for head, result in zip(heads, compute(encoded), strict=True):
                 line = {**head, **result.to_dict()}
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
