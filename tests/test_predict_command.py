@@ -2,6 +2,7 @@
 
 import json
 
+import pandas
 import pytest
 
 import cbert
@@ -109,6 +110,35 @@ def test_what_a_line_lacks_is_that_of_the_command(tmp_path):
     for dropped, message in refusals.items():
         with pytest.raises(UserError, match=message):
             predicted("in.jsonl", others, drop=(dropped,))
+
+
+def test_what_is_dropped_must_be_in_the_file(tmp_path):
+    predictor, target = assemble("classification"), tmp_path / "predictions.jsonl"
+    defaults = TextQuery(context={"age": 30})
+
+    def predicted(name, text, *drop):
+        source = tmp_path / name
+        source.write_text(text)
+        query_file.predict(predictor, source, target, defaults, drop=drop)
+        return [json.loads(line)["missing_context"] for line in target.read_text().splitlines()]
+
+    table = "id,text,mood,shop,note\n1,red,cold,['b'],\n2,red,,c,\n"
+    assert predicted("in.csv", table, "shop", "note", "id") == [["age"], ["mood"]]
+    rows = lines({"text": "red", "context": {"mood": "cold", "shop": 3}}, {"text": "red"})
+    assert predicted("in.jsonl", rows, "shop") == [["age"], ["mood"]]
+    nested = pandas.DataFrame({"text": ["red"], "context": [{"mood": "cold"}]})
+    nested.to_parquet(tmp_path / "in.parquet")
+    query_file.predict(predictor, tmp_path / "in.parquet", target, defaults, drop=("context",))
+    assert json.loads(target.read_text())["missing_context"] == ["mood"]
+    target.unlink()
+    for name, text, drop, message in (
+        ("in.csv", table, "shops", "did you mean shop? It must be one of id, text, "),
+        ("in.jsonl", rows, "id", "it must be one of text, context, mood, shop"),
+    ):
+        with pytest.raises(UserError) as error:
+            predicted(name, text, "shop", drop)
+        assert f"{tmp_path / name}: drop names {drop!r}; {message}" in str(error.value)
+        assert not target.exists()
 
 
 SHOWN = {

@@ -11,7 +11,7 @@ from typing import Any
 from cbert import files
 from cbert.data import readers, tables
 from cbert.data.tables import Columns
-from cbert.errors import UserError, printable, shown, warn
+from cbert.errors import UserError, did_you_mean, printable, shown, warn
 from cbert.inference.checks import EncodedQuery
 from cbert.inference.predictor import Predictor
 from cbert.inference.program import BATCH_SIZES
@@ -88,7 +88,8 @@ def predict(
       unknown values or the like.
 
     Raises:
-      UserError: the file cannot be read or a line is wrong; names `file:line`.
+      UserError: the file cannot be read or a line is wrong; names `file:line`. Or the file has
+        nothing of a name that `drop` gives.
     """
     source, target = pathlib.Path(source).expanduser(), pathlib.Path(target).expanduser()
     _check_target(target, source)
@@ -168,16 +169,24 @@ def _queries(
     columns: Columns,
     drop: Collection[str],
 ) -> Iterator[tuple[dict[str, Any], Any]]:
-    """Encoded queries, each with the line and the id that its result begins with."""
+    """Encoded queries, each with the line and the id that its result begins with.
+
+    Raises:
+      UserError: the file cannot be read, a line is wrong, or the file has nothing of a name
+        that `drop` gives.
+    """
     of_texts = isinstance(defaults, TextQuery)
     columns = dataclasses.replace(
         columns,
         fields=tables.MAPPED_OF_TEXT if of_texts else tables.MAPPED,
         of_schema={feature.name: feature.kind for feature in predictor.schema.features},
+        dropped=tuple({*drop} - {"context"}),  # Parquet has it as a column of its own.
     )
+    names: dict[str, None] = {}
     for line, row in readers.rows(source, columns):
         try:
             row = row() if callable(row) else row
+            names.update(dict.fromkeys(_names(row)))
             encoded = predictor.check(_query(row, defaults, drop))
         except UserError as error:
             bad_rows.add(line, error)
@@ -185,6 +194,22 @@ def _queries(
         named = "id" not in drop and row.get("id") is not None
         head = {"line": line, **({"id": row["id"]} if named else {})}
         yield head, encoded
+    for name in drop if names else ():
+        if name not in names:
+            raise UserError(
+                f"{source}: drop names {shown(name)}; {did_you_mean(name, names)} must be one "
+                f"of {', '.join(names)}"
+            )
+
+
+def _names(row: Any) -> Iterator[str]:
+    """The names of a row's fields, and of the features of its context."""
+    if isinstance(row, dict):
+        yield from row
+        if isinstance(row.get("answer"), dict):
+            yield "answer_start"  # A table's column, which the reader has put into the answer.
+        if isinstance(row.get("context"), dict):
+            yield from row["context"]
 
 
 def _query(row: Any, defaults: Query | TextQuery, drop: Collection[str]) -> Query | TextQuery:
@@ -199,8 +224,10 @@ def _query(row: Any, defaults: Query | TextQuery, drop: Collection[str]) -> Quer
                 f"unknown field {shown(name)}; drop it, or use one of {', '.join(fields)}"
             )
     if isinstance(row.get("context"), dict):
-        kept = {name: value for name, value in row["context"].items() if name not in drop}
-        row["context"] = kept
+        context = row.pop("context")
+        kept = {name: value for name, value in context.items() if name not in drop}
+        # Without the features that are dropped, a table's row may have no context at all.
+        row |= {"context": kept} if kept or not context else {}
     if not isinstance(row.get("id"), str | int | None) or isinstance(row.get("id"), bool):
         raise UserError(f"id is {shown(row['id'])}; it must be a string or a whole number")
     if isinstance(row.get("id"), str):
