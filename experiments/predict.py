@@ -80,10 +80,16 @@ def _(prediction: MaskedLanguagePrediction) -> list[str]:
     return tables
 
 
-@_tables.register(ClassificationPrediction)
-@_tables.register(MultiLabelPrediction)
-def _(prediction: ClassificationPrediction | MultiLabelPrediction) -> list[str]:
+@_tables.register
+def _(prediction: ClassificationPrediction) -> list[str]:
     return [_table("label", [(one.label, one.probability) for one in prediction.labels])]
+
+
+@_tables.register
+def _(prediction: MultiLabelPrediction) -> list[str]:
+    table = _table("label", [(one.label, one.probability) for one in prediction.labels])
+    hold = ", ".join(map(printable, prediction.above_half)) or "none"
+    return [table, f"hold, above one half: {hold}"]
 
 
 @_tables.register

@@ -144,7 +144,7 @@ def test_what_is_dropped_must_be_in_the_file(tmp_path):
 SHOWN = {
     "masked_language": ("a [MASK] [MASK]", "is", ("[MASK] 2", "the second text follows: ")),
     "classification": ("red \x1b[31m", None, ("label", "missing: mood, age")),
-    "multi_label": ("red", None, ("label", "probability")),
+    "multi_label": ("is", None, ("label", "probability", "\n\nhold, above one half: x\n\n")),
     "regression": ("red", None, ("missing: mood, age",)),
     "tagging": ("7 seats " * 8, None, ("word", "the text is longer than")),
     "span": ("is", "red seats", ("answer", "(none)")),
@@ -158,3 +158,8 @@ def test_what_a_person_reads(task):
     for part in parts:
         assert part in shown
     assert all(line.isprintable() for line in shown.splitlines())
+
+
+def test_that_no_label_holds_is_said():
+    shown = predict.format_prediction(assemble("multi_label").predict("red"))
+    assert "\n\nhold, above one half: none\n" in shown
