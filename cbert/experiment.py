@@ -122,5 +122,5 @@ def build(config: ml_collections.ConfigDict) -> Experiment:
     schema = prepared.load_schema(config.data.dir, config.data.name)
     train, validation = run_lib.load_splits(config, schema)
     run = run_lib.assemble(config, schema, train, validation)
-    state = initialize.initialised(run, initialize.read(config, schema))[0]
+    state = initialize.initialised(config, run, initialize.read(config, schema))[0]
     return Experiment(config, schema, run.task, state, run.key, run.train_step, run, train)

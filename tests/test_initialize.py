@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from cbert import experiment
 from cbert.data import prepare, prepared, records
 from cbert.data.prepare_text import TextOptions
 from cbert.errors import UserError
@@ -177,6 +178,37 @@ def test_only_a_fresh_run_reads_them(directory, pretrained, tmp_path, capsys):
         path.rename(path.with_name(f"{path.name}.orbax-checkpoint-tmp"))
     loop.train(config, tmp_path / "run")
     assert capsys.readouterr().out.count("initialised from") == 1
+
+
+@pytest.mark.parametrize(
+    ("frozen", "overrides", "parts"),
+    [
+        ("embedding,blocks_0", {}, None),
+        ("embedding, pooler", {}, "pooler (all)"),
+        (
+            "blocks_0,embedding/norm",
+            {"model__dimension": 32},
+            "blocks_0 (some), embedding/norm",
+        ),
+        ("conditioning", {"model__method": "np"}, "conditioning (all)"),
+    ],
+)
+def test_frozen_parts_that_begin_anew_are_named(
+    directory, pretrained, capsys, frozen, overrides, parts
+):
+    options = {"train__init_from": str(pretrained), "train__frozen": frozen, **overrides}
+    config = small_text("classification", directory, **options)
+    params = steps.flat(experiment.build(config).state.params)
+    names = tuple(part.strip() for part in frozen.split(","))
+    count = sum(leaf.size for name, leaf in params.items() if name.startswith(names))
+    total = sum(leaf.size for leaf in params.values())
+    printed, line = capsys.readouterr(), f"{count:,} of {total:,} parameters are frozen"
+    if parts is None:
+        assert (printed.out.splitlines()[-1], printed.err) == (line, "")
+    else:
+        start = f"warning: train.frozen: {line}, and those of {parts}"
+        assert printed.err.startswith(start)
+        assert printed.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

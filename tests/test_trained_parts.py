@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cbert.errors import UserError
+from cbert.training import loop
 from cbert.training import run as run_lib
 from tests import steps
 from tests.text_data import load, prepare_texts, small_text
@@ -34,6 +35,16 @@ def test_frozen_names_must_exist(directory):
     config = small_text("classification", directory, train__frozen="embeding")
     with pytest.raises(UserError, match="names 'embeding'; the model's parts are blocks_0"):
         run_lib.set_up(config, schema)
+
+
+def test_frozen_parts_of_a_fresh_run_are_random(directory, tmp_path, capsys):
+    config = small_text("classification", directory, train__frozen="pooler,blocks_0")
+    loop.train(config, tmp_path / "run")
+    start, end = capsys.readouterr().err.split(" parameters are frozen, and those of ")
+    assert start.startswith("warning: train.frozen: ")
+    assert end.startswith("pooler (all), blocks_0 (all) are random; leave these parts out, or ")
+    loop.train(config, tmp_path / "run")
+    assert "frozen" not in capsys.readouterr().err
 
 
 def test_rates_of_layers_and_of_the_context_by_hand(directory):

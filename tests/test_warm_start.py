@@ -36,7 +36,11 @@ def test_items_and_values_are_matched_by_name(trained, schema, capsys):
     config = small(model__layers=1)
     task = create(config, config_lib.build_model(config, other), other)
     params = drawn(task.model)
-    began = steps.flat(from_source(str(trained), task.model, other)(params))
+    source = from_source(str(trained), task.model, other)
+    began = steps.flat(source(params))
+    assert source.known.keys() == began.keys()
+    not_whole = [name for name, whole in source.known.items() if not whole]
+    assert sorted(not_whole) == ["embedding/bias", "embedding/items"]
     known, fresh = best_params(trained), steps.flat(params)
     for name in ("embedding/items", "embedding/bias"):
         np.testing.assert_array_equal(began[name][:-2], known[name][:10:-1])

@@ -13,7 +13,7 @@ from cbert.model.parameter_tree import Params
 from cbert.model.text_bert import TextBert
 from cbert.schema import Schema, TokenizerOptions
 from cbert.schema.target import NUMBER
-from cbert.training.initial_parameters import CLASSIFIER, print_use, standardised
+from cbert.training.initial_parameters import CLASSIFIER, names_of, print_use, standardised
 
 HUGGING_FACE = "hf:"  # What the folder of a Hugging Face model begins with.
 
@@ -22,6 +22,9 @@ class FromHuggingFace:
     """Puts a folder's parameters in place of fresh ones, matched by path and shape.
 
     What the folder does not have, such as the labels of another classifier, begins anew.
+
+    Attributes:
+      known: The parameters that the last call put in place, by name, and whether with all rows.
     """
 
     def __init__(self, source: str, model: TextBert, schema: Schema) -> None:
@@ -36,6 +39,7 @@ class FromHuggingFace:
           UserError: the folder is not what it must be, or has another vocabulary.
         """
         self._source, self._model = source, model
+        self.known: dict[str, bool] = {}
         self._pretrained = _with_labels_of(schema, read_folder(source, schema))
 
     def __call__(self, params: Params) -> Params:
@@ -43,6 +47,7 @@ class FromHuggingFace:
         joined, unmatched = huggingface.initialize_from(
             self._model, jax.device_get(params), self._pretrained
         )
+        self.known = dict.fromkeys(names_of(joined) - {*unmatched.not_found}, True)
         print_use(self._source, joined, unmatched.not_found, unmatched.unused)
         return jax.tree.map(np.asarray, joined)
 

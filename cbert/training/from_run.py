@@ -20,7 +20,13 @@ from cbert.training import config as config_lib
 from cbert.training import named_rows
 from cbert.training import workdir as workdir_lib
 from cbert.training.checkpoint import BEST, read_params
-from cbert.training.initial_parameters import CLASSIFIER, in_units, print_use, standardised
+from cbert.training.initial_parameters import (
+    CLASSIFIER,
+    in_units,
+    names_of,
+    print_use,
+    standardised,
+)
 from cbert.training.named_rows import NamedRows
 
 POSITIONS = ("embedding", "positions")
@@ -35,6 +41,9 @@ class FromRun:
     They are matched by path and shape, and the rows of items and of a feature's values by name.
     What the other run does not know begins anew, and so do the parameters of a conditioning
     method where the other run's method is another one, unless one of them extends the other.
+
+    Attributes:
+      known: The parameters that the last call put in place, by name, and whether with all rows.
     """
 
     def __init__(self, source: str, model: Model, schema: Schema) -> None:
@@ -49,6 +58,7 @@ class FromRun:
           UserError: the directory is not what it must be, or has another vocabulary.
         """
         self._source, self._model = source, model
+        self.known: dict[str, bool] = {}
         workdir = pathlib.Path(source).expanduser()
         config, theirs = _read_schema(workdir, schema)
         self._theirs = config_lib.build_model(config, theirs)
@@ -71,12 +81,13 @@ class FromRun:
         fresh = jax.device_get(params)
         self._check_choices(fresh)
         joined, not_found, unused = _join(fresh, self._known, self._changed, self._tables)
-        unmatched = {*not_found, *unused}
-        lines = [
-            rows.line()
-            for path, (rows, _) in self._tables.items()
-            if "/".join(path) not in unmatched
-        ]
+        self.known = dict.fromkeys(names_of(joined) - {*not_found}, True)
+        tables = {"/".join(path): rows for path, (rows, _) in self._tables.items()}
+        lines = []
+        for name, rows in tables.items():
+            if name in self.known:
+                lines.append(rows.line())
+                self.known[name] = rows.are_all_known
         print_use(self._source, joined, not_found, unused, lines)
         return jax.tree.map(np.asarray, joined)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import jax
 import numpy as np
+from flax import traverse_util
 
 from cbert.model.parameter_tree import Params
 from cbert.schema import Target
@@ -19,6 +20,11 @@ def in_units(name: str, values: np.ndarray, target: Target) -> np.ndarray:
 def standardised(name: str, values: np.ndarray, target: Target) -> np.ndarray:
     """`kernel` or `bias` of a regression's last layer, giving y in place of mean + scale y."""
     return (values - (target.mean if name == "bias" else 0.0)) / target.scale
+
+
+def names_of(params: Params) -> set[str]:
+    """The names of all parameters, such as `embedding/items`."""
+    return set(traverse_util.flatten_dict(params, sep="/"))
 
 
 def print_use(

@@ -5,9 +5,13 @@ from typing import Any
 
 import ml_collections
 
+from cbert.errors import warn
+from cbert.model import parameter_tree
+from cbert.model.config import POPULARITY
 from cbert.schema import Schema
 from cbert.training import config as config_lib
 from cbert.training import item_vectors
+from cbert.training import optimizer as optimizer_lib
 from cbert.training.from_hugging_face import HUGGING_FACE, FromHuggingFace
 from cbert.training.from_run import FromRun
 from cbert.training.item_vectors import ItemVectors
@@ -47,14 +51,16 @@ def read(config: ml_collections.ConfigDict, schema: Schema) -> list[Initializer]
     return initializers
 
 
-def initialised(run: Run, initializers: list[Initializer]) -> list[TrainState]:
+def initialised(
+    config: ml_collections.ConfigDict, run: Run, initializers: list[Initializer]
+) -> list[TrainState]:
     """Each seed's state before the first step, after what was read is put in place.
+
+    Says how many parameters are frozen, and warns where some of them are random.
 
     Raises:
       UserError: what was read does not fit the model.
     """
-    if not initializers:
-        return run.states()
 
     def begun(state: TrainState) -> TrainState:
         params = run.placement.to_host(state.params)
@@ -62,4 +68,35 @@ def initialised(run: Run, initializers: list[Initializer]) -> list[TrainState]:
             params = initializer(params)
         return dataclasses.replace(state, params=run.placement.to_devices(params))
 
-    return [begun(state) for state in run.states()]
+    states = [begun(state) if initializers else state for state in run.states()]
+    if config.train.frozen:
+        _report_frozen(config, run.task.model, initializers)
+    return states
+
+
+def _report_frozen(
+    config: ml_collections.ConfigDict, model: Any, initializers: list[Initializer]
+) -> None:
+    """Prints how many parameters are frozen, in a warning where some of them are random."""
+    sizes = parameter_tree.parameter_sizes(model)
+    known = {"embedding/bias": True} if config.model.output_bias == POPULARITY else {}
+    for initializer in initializers:
+        for name, whole in initializer.known.items():
+            known[name] = known.get(name, False) or whole
+    frozen: set[tuple[str, ...]] = set()
+    random = []
+    for part in optimizer_lib.frozen_parts(config, model):
+        paths = [path for path in sizes if optimizer_lib.is_part(path, part)]
+        frozen.update(paths)
+        found = {known.get("/".join(path)) for path in paths}
+        if found != {True}:
+            random.append(f"{part} ({'all' if found == {None} else 'some'})")
+    count = sum(sizes[path] for path in frozen)
+    line = f"{count:,} of {sum(sizes.values()):,} parameters are frozen"
+    if random:
+        warn(
+            f"train.frozen: {line}, and those of {', '.join(random)} are random; leave these "
+            "parts out, or begin with a train.init_from that has them"
+        )
+    else:
+        print(line, flush=True)

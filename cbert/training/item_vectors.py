@@ -37,6 +37,11 @@ class ItemVectors:
     vectors: np.ndarray
     total: int
 
+    @property
+    def known(self) -> dict[str, bool]:
+        """The parameters that a call puts in place, by name, and whether with all rows."""
+        return {"embedding/items": len(self.rows) == self.total}
+
     def __call__(self, params: Params) -> Params:
         """The parameters with the vectors in place, on the host.
 

@@ -76,7 +76,7 @@ def train_seeds(
         stack.enter_context(console.only_first_prints())
         stop = stack.enter_context(Stop())
         run = run_lib.set_up(config, schema, seeds)
-        states = initialize.initialised(run, initializers)
+        states = [] if resumes else initialize.initialised(config, run, initializers)
         for one, path in zip(configs, paths, strict=True):
             if parallel.is_first():
                 stack.enter_context(files.Lock(path, "work directory", wait))
@@ -85,7 +85,7 @@ def train_seeds(
             seed_runs = open_all(stack, run, paths)
             if resumes and not run.steps_taken:  # The seeds have no checkpoint in common.
                 initializers = initialize.read(config, schema)
-                states = initialize.initialised(run, initializers)
+                states = initialize.initialised(config, run, initializers)
             if initializers and not run.steps_taken:
                 run.set_states(states)
             del states  # Or they would stay in memory beside those that are trained.

@@ -30,6 +30,11 @@ class NamedRows:
     theirs: np.ndarray
     total: int
 
+    @property
+    def are_all_known(self) -> bool:
+        """Whether no named row begins anew."""
+        return len(self.own) == self.total
+
     def line(self) -> str:
         """One line that counts what is known and what begins anew."""
         known, total = len(self.own), self.total

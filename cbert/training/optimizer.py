@@ -46,13 +46,13 @@ def build(config: ml_collections.ConfigDict, model: Any) -> optax.GradientTransf
         )
         optimizer = with_rates(optimizer, factor)
     if config.train.frozen:
-        optimizer = freeze(optimizer, _frozen_parts(config, model))
+        optimizer = freeze(optimizer, frozen_parts(config, model))
     if config.train.on_nonfinite == SKIP:
         optimizer = skip_nonfinite(optimizer)
     return optimizer
 
 
-def _frozen_parts(config: ml_collections.ConfigDict, model: Any) -> list[str]:
+def frozen_parts(config: ml_collections.ConfigDict, model: Any) -> list[str]:
     """The parts that `train.frozen` names; raises `UserError` for one that does not exist."""
     paths = list(parameter_tree.parameter_sizes(model))
     parts = [part.strip() for part in config.train.frozen.split(",")]
