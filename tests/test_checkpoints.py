@@ -194,7 +194,8 @@ def test_a_checkpoint_of_another_run_is_refused(saved, tmp_path, overrides, diff
     ):
         with pytest.raises(UserError) as refusal:
             restore(workdir)
-        assert f"{foreign} belongs to another run: {differences}; " in str(refusal.value)
+        first = f"{differences}; restore the run's config.json if it was edited; "
+        assert f"{foreign} belongs to another run: {first}" in str(refusal.value)
     # The run's own checkpoints are as usable as before.
     assert parameters(workdir, "4") == 4
     shutil.rmtree(foreign)

@@ -152,8 +152,9 @@ class CheckpointReader:
         ]
         if differences:
             raise UserError(
-                f"{path} belongs to another run: {'; '.join(differences)}; remove it, or use "
-                "the work directory that it was saved in"
+                f"{path} belongs to another run: {'; '.join(differences)}; restore the run's "
+                "config.json if it was edited; if the checkpoint was copied here, use the work "
+                "directory that it was saved in, or remove it"
             )
 
     def _items(self, step: int, **items: Any) -> dict[str, Any]:
