@@ -18,12 +18,14 @@ from typing import Any
 
 import ml_collections
 from absl import flags
+from ml_collections import config_flags
 
 from cbert import files, tasks
 from cbert.config import flat, short_names
 from cbert.data import prepared
 from cbert.errors import UserError
 from cbert.model import conditioning
+from cbert.schema import TEXT
 from cbert.sweep import halving, jobs, launchers
 from cbert.sweep.points import STEPS, Point
 from cbert.sweep.running import Sweep, described
@@ -32,7 +34,7 @@ from cbert.text_table import align
 from cbert.training import config as config_lib
 from cbert.training import suggest
 from cbert.training import workdir as workdir_lib
-from configs import base
+from configs import base, text
 from experiments import command, config_flag, job_commands
 
 _CONFIG = config_flag.define()
@@ -87,7 +89,7 @@ def main() -> None:
                 "not finite, lower the learning rate"
             )
     print(_table(config, rungs, metric))
-    _write(config, workdir, halving.best(rungs[-1], metric, 1)[0])
+    _write(config, schema.kind, workdir, halving.best(rungs[-1], metric, 1)[0])
 
 
 def _run(points: list[Point], workdir: pathlib.Path) -> bool:
@@ -120,24 +122,37 @@ def _table(config: ml_collections.ConfigDict, rungs: list[Scores], metric: Metri
     return align(rows)
 
 
-def _write(config: ml_collections.ConfigDict, workdir: pathlib.Path, trial: int) -> None:
-    """Writes the config of a trial, with the steps of the config that was given."""
+def _takes_task(kind: str) -> bool:
+    """Whether the argument of the config that was given is a task, as it is of most texts."""
+    _, _, argument = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")
+    name = argument.partition(",")[0]
+    return name in tasks.TASKS or (kind == TEXT and name not in conditioning.NAMES)
+
+
+def _write(
+    config: ml_collections.ConfigDict, kind: str, workdir: pathlib.Path, trial: int
+) -> None:
+    """Writes the config of a trial, with the steps and the argument of the one given."""
     chosen = config.copy_and_resolve_references().unlock()
     chosen.update_from_flattened_dict(halving.draw(config, trial))
     method, path = chosen.model.method, workdir / "config.py"
-    defaults = flat(base.get_config(method).to_dict())
+    if _takes_task(kind):
+        argument, what, parent = chosen.task.name, "task", "text"
+        defaults = flat(text.get_config(argument).to_dict()) | {"model.method": ""}
+    else:
+        argument, what, parent = method, "conditioning method", "base"
+        defaults = flat(base.get_config(argument).to_dict())
     fields: dict[str, tuple[Any, str]] = {
         name: (value, "")
         for name, value in flat(chosen.to_dict()).items()
         if value != defaults[name]
     }
     title = f"{chosen.data.name}: the best of {_TRIALS.value} trials, number {trial}."
-    note = "The argument is the conditioning method; the values were searched for this one."
-    text = suggest.source(
-        path, chosen.data.name, method, title, note, fields, "base", tuned=True
-    )
-    files.write_text(path, text)
-    flag = shlex.quote(f"--config={path}:{method}")
+    note = f"The argument is the {what}; the values were searched for {method}."
+    name = chosen.data.name
+    source = suggest.source(path, name, argument, title, note, fields, parent, tuned=True)
+    files.write_text(path, source)
+    flag = shlex.quote(f"--config={path}:{argument}")
     print(
         f"\ntrial {trial} is the best; its config is {path}; train it with\n"
         f"  python -m experiments.train {flag} "

@@ -84,3 +84,25 @@ def test_a_search_reads_no_test_split_and_is_resumed(tmp_path):
     again = run("tune", *flags).stdout
     assert again.splitlines()[-7:] == first.splitlines()[-7:]
     assert kept == {path: path.stat().st_mtime for path in kept}
+
+
+@pytest.mark.soak
+def test_a_searched_config_takes_what_the_given_one_takes(tmp_path):
+    """A task for a config of texts, though its method is another than the default."""
+    rows = [
+        {"text": f"word{n % 7} here", "label": "ab"[n % 2], "context": {"day": "ab"[n % 3 > 0]}}
+        for n in range(120)
+    ]
+    options = cbert.PrepareOptions(kind="text", text=cbert.TextOptions(max_length=8))
+    data = cbert.prepare(rows, "mine", tmp_path / "data", options)
+    flags = (*QUICK, "--trials=1", "--workers=1", f"--workdir={tmp_path}/tune")
+    flags += ("--config.model.method=np",)
+    done = run("tune", f"--config={data.config}:classification", *flags)
+    path = tmp_path / "tune" / "config.py"
+    assert f"--config={path}:classification --workdir=runs/mine/np-tuned" in done.stdout
+    assert "--workdir=runs/mine/np-tuned" in path.read_text()
+    (searched,) = map(cbert.read_config, (tmp_path / "tune").glob("rung*"))
+    for argument in (":classification", ""):
+        config = cbert.read_config(f"{path}{argument}")
+        assert (config.task.name, config.model.method) == ("classification", "np")
+        assert config.to_dict() == searched.to_dict()
