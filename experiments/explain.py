@@ -145,7 +145,7 @@ def _of_split(workdir: pathlib.Path, config: Any, schema: Schema) -> None:
     written = str(target)
     if _WHAT.value == sown.ATTENTION and importlib.util.find_spec("matplotlib"):
         image = target.with_suffix(".png")
-        plot = heat_map.heat_map(measured, "attention", config.model.method)
+        plot = heat_map.heat_map(measured, sown.ATTENTION, config.model.method)
         files.write_bytes(image, plot_helpers.render(plot))
         written += f" and {image.name}"
     print(
