@@ -13,8 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cbert.schema import Schema
-
 Array = Any  # Of NumPy or of JAX.
 OUTSIDE = "O"
 Span = tuple[str, int, int]
@@ -61,21 +59,23 @@ def in_passage(segments: Array, ordinary: Array) -> Array:
     return ordinary & (segments == segments.max(axis=-1, keepdims=True))
 
 
-def answer_ends(schema: Schema, codes: Array, passage: Array) -> tuple[Array, Array]:
+def answer_ends(
+    codes: Array, passage: Array, continuations: np.ndarray | None
+) -> tuple[Array, Array]:
     """Where a predicted answer may begin and where it may end, `bool [..., L]` each.
 
-    Both are everywhere in the passage, or where the schema's `whole_words` is set at the first
-    and at the last piece of a word; for NumPy and JAX alike.
+    For NumPy and JAX alike.
 
     Args:
-      schema: The schema of the texts.
       codes: `int [..., L]`, the tokens.
       passage: `bool [..., L]`, where an answer may stand.
+      continuations: `bool [V]`, the pieces that continue a word, where answers begin and end
+        with words; None where they may begin and end anywhere.
     """
-    if not schema.known_target.whole_words:
+    if continuations is None:
         return passage, passage
     xp = jnp if isinstance(codes, jax.Array) else np
-    continues = xp.asarray(schema.continuations)[codes] & passage
+    continues = xp.asarray(continuations)[codes] & passage
     continued = xp.roll(continues, -1, axis=-1)  # [CLS], the first token, continues no word.
     return passage & ~continues, passage & ~continued
 

@@ -190,14 +190,16 @@ def queries(folder: pathlib.Path) -> Iterator[Callable]:
     config.model.update({"dimension": 16, "heads": 2, "layers": 1, "feed_forward": 32})
     (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     schema = _inferred(folder)
-    workdir.initialise_workdir(config, schema, folder)
+    run = folder / "run"
+    run.mkdir()
+    workdir.initialise_workdir(config, schema, run)
     model = config_lib.build_model(config, schema)
     params = parameter_tree.initialize(model, jax.random.key(0))
-    with Checkpoints(folder) as checkpoints:
+    with Checkpoints(run) as checkpoints:
         checkpoints.save(
             TrainState(jnp.asarray(1), params, {"count": jnp.zeros(())}), Progress()
         )
-    predictor = cbert.load(folder, checkpoint="last", batch_sizes=(4,))
+    predictor = cbert.load(run, checkpoint="last", batch_sizes=(4,))
     predictor.warm_up()
     valid = {
         "items": ["a", None, "c"],

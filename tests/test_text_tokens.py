@@ -255,5 +255,6 @@ def test_other_tokenisers_and_damaged_files_are_refused_in_a_line(tmp_path):
     assert "'a' is listed twice" in refusal("\n".join([*PIECES, "a"]), "vocab.txt")
     with pytest.raises(UserError, match="no such vocabulary"):
         vocabulary.read(tmp_path / "absent.txt")
-    with pytest.raises(UserError, match="is not a file; give another path"):
-        vocabulary.read(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"empty/vocab\.txt: no such vocabulary"):
+        vocabulary.read(tmp_path / "empty")

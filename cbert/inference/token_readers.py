@@ -171,7 +171,8 @@ class SpanReader:
         passage = in_passage(tokens.segments, tokens.words >= 0)
         if not passage.any():
             return 0, 0
-        ends = answer_ends(self._schema, tokens.codes[None], passage[None])
+        continuations = self._schema.answer_continuations
+        ends = answer_ends(tokens.codes[None], passage[None], continuations)
         (start,), (end,), (score,) = best_span(first[None], last[None], ends, self._longest)
         return (0, 0) if first[0] + last[0] >= score else (int(start), int(end))
 

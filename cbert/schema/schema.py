@@ -47,8 +47,10 @@ class Schema:
         return {name: code for code, name in enumerate(self.items)}
 
     @functools.cached_property
-    def continuations(self) -> np.ndarray:
-        """Which pieces of a text's vocabulary continue a word, `bool [V]`."""
+    def answer_continuations(self) -> np.ndarray | None:
+        """Which pieces continue a word, `bool [V]`; None where answers may begin with one."""
+        if not self.known_target.whole_words:
+            return None
         return np.array([item.startswith(PREFIX) for item in self.items])
 
     @property

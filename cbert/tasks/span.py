@@ -154,7 +154,7 @@ class Span(TextTask):
         """
         first, last = self._log_probabilities(params, columns)
         passage = in_passage(columns["segments"], eligible(columns["items"], self.schema))
-        ends = answer_ends(self.schema, columns["items"], passage)
+        ends = answer_ends(columns["items"], passage, self.schema.answer_continuations)
         start, end, score = best_span(first, last, ends, self.max_answer)
         none = first[:, 0] + last[:, 0] >= score
         return {
