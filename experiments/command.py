@@ -254,5 +254,6 @@ def _path_of(error: BaseException) -> str:
     if name := getattr(error, "filename", None):
         return str(name)
     given = flags.FLAGS.flag_values_dict()
-    path = given.get("workdir") or given.get("data_dir") or os.getcwd()
+    names = ("output", "workdir", "data_dir")
+    path = next((given[name] for name in names if given.get(name)), os.getcwd())
     return path if isinstance(path, str) else ", ".join(path)

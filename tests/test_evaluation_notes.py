@@ -54,7 +54,7 @@ def test_what_an_evaluation_does_not_know_is_said(trained, tmp_path, capsys):
     assert "the test split of 'own' has no value of the context features age, " in error
     assert "every example; it has: occasion" in error
     assert "'own' has no value that the model knows of the context features occasion" in error
-    assert "; the baselines of 'own' count its own training split" in error
+    assert "'own' is not what the model learned from, 'small'; the baselines are of" in error
     assert "prepared anew" not in error
     cbert.prepare(own, config["data"]["name"], tmp_path / "anew")
     cbert.evaluate(copy, split="test", data_dir=tmp_path / "anew")

@@ -38,6 +38,14 @@ get_config = stylist.get_config
 """
 
 
+MISSPELT = """
+
+class Misspelt(conditioning.Method):
+    def begn(self, x, mask, context):
+        return 2 * x, mask, None
+
+conditioning.METHODS["misspelt"] = Misspelt
+"""
 NAME = "scaled_input"
 PLAIN = 546432  # The parameters of the method none: d = 128, four layers, C = 736.
 
@@ -195,6 +203,10 @@ def test_describe_counts_it_by_a_config_file_of_its_own(tmp_path):
     assert "is written for what comes with cbert only; use" in line
     done = run(*arguments, "--config.model.scaled_input.bias=false")
     assert int(done.stdout.split()[-1]) == PLAIN + 736 * 128
+    assert "overrides no hook" not in done.stderr
+    file.write_text(CONFIG_FILE + MISSPELT)
+    done = run("describe", f"--config={file}:misspelt", "--articles=300")
+    assert "the method misspelt overrides no hook of Method, so that it is" in done.stderr
 
 
 def test_a_task_that_extends_another_is_used_as_that_one(tmp_path, monkeypatch):

@@ -79,6 +79,17 @@ def test_a_run_is_finished_once_its_best_step_is_evaluated_as_asked(tmp_path):
     assert not states.is_finished(tmp_path, "test")
 
 
+def test_a_run_that_waits_shows_how_far_it_is(tmp_path):
+    made = [points.Point(f"gs-seed{n}", "gs", {points.SEED: n}) for n in range(2)]
+    (tmp_path / "gs-seed0").mkdir()
+    row = {"step": 30, "split": "train", "loss": 2.5}
+    (tmp_path / "gs-seed0" / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    queue = jobs.make(made, tmp_path, False, lambda *_: (), lambda _: ())
+    rows = Sweep(queue, 40, "test").table().splitlines()[1:]
+    cells = ["gs-seed0", "waiting", "30/40", "2.5000"], ["gs-seed1", "waiting"]
+    assert tuple(map(str.split, rows)) == cells
+
+
 @pytest.mark.soak
 def test_a_killed_sweep_goes_on_and_repeats_nothing(data_dir, tmp_path):
     """The sweep is stopped in its first run, then killed in its second."""

@@ -9,7 +9,7 @@ from flax import traverse_util
 
 from cbert.data import prepared
 from cbert.errors import UserError
-from cbert.schema import SPECIAL_VALUES, MultiValued, Target, TokenFeature
+from cbert.schema import SPECIAL_VALUES, MultiValued, Numerical, Target, TokenFeature
 from cbert.tasks import create
 from cbert.training import config as config_lib
 from cbert.training import from_run
@@ -57,6 +57,30 @@ def test_items_and_values_are_matched_by_name(trained, schema, capsys):
     known_items = len(schema.items) - 11
     assert f"items: {known_items} of {known_items + 2} known by name, 2 new\n" in printed
     assert f"values of {first.name}: {len(kept)} of {len(kept)} known by name, 0 new" in printed
+
+
+@pytest.mark.parametrize(("moved", "kept"), [(0.05, True), (0.5, False)])
+def test_numbers_of_a_little_more_data_keep_their_embedding(trained, schema, moved, kept):
+    (age,) = [feature for feature in schema.features if isinstance(feature, Numerical)]
+    shift = moved * age.scale
+    edges = tuple(edge + shift for edge in age.edges)
+    other_age = dataclasses.replace(age, mean=age.mean + shift, edges=edges)
+    features = tuple(other_age if one is age else one for one in schema.features)
+    other = dataclasses.replace(schema, features=features)
+    config = small(model__layers=1)
+    task = create(config, config_lib.build_model(config, other), other)
+    params = drawn(task.model)
+    began = steps.flat(from_source(str(trained), task.model, other)(params))
+    name = f"context_encoder/feature_{age.name}/embedding"
+    wanted = best_params(trained) if kept else steps.flat(params)
+    np.testing.assert_array_equal(began[name], wanted[name])
+
+
+def test_a_run_of_another_dimension_is_refused(trained, schema):
+    config = small(model__layers=1, model__dimension=8)
+    task = create(config, config_lib.build_model(config, schema), schema)
+    with pytest.raises(UserError, match=r"model.dimension is 8, and that of .* is 16"):
+        from_source(str(trained), task.model, schema)(drawn(task.model))
 
 
 def test_features_in_another_order_give_what_they_gave(trained, schema, data_dir):

@@ -144,7 +144,7 @@ def field_of_column(
             )
         if column not in available:
             raise UserError(
-                f"{path}: no column {shown(column)}; it has: {', '.join(available)}"
+                f"{path}: no column {shown(column)}; it has: {', '.join(map(shown, available))}"
             )
     for column, times in collections.Counter(columns.names.values()).items():
         if times > 1:

@@ -23,8 +23,13 @@ def warn_of_data(data_dir: str, name: str, schema: Schema, own: str) -> None:
     theirs = prepared.load_schema(data_dir, name)
     if name != own:
         has_training = TRAIN in prepared.split_names(data_dir, name)
-        baselines = "count its own training split" if has_training else "need a training split"
-        warn(f"the model learned from {shown(own)}; the baselines of {shown(name)} {baselines}")
+        counted = (
+            "are of its own training split" if has_training else "are those that need none"
+        )
+        warn(
+            f"{shown(name)} is not what the model learned from, {shown(own)}; the baselines "
+            f"{counted}"
+        )
     if name == own and theirs != schema:
         warn(
             f"{shown(name)} was prepared anew since the model learned from it, with another "

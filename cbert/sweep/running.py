@@ -53,7 +53,7 @@ class Sweep:
         for job in todo:
             if self._is_finished(job):
                 self._set(job, states.FINISHED)
-                self._read(job)
+            self._read(job)
 
     def table(self) -> str:
         """A line for each run that says how far it is."""

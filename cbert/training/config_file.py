@@ -12,7 +12,7 @@ import ml_collections
 
 import cbert
 from cbert.config import check_name, check_names, declarations, flat
-from cbert.errors import UserError, check_kind, shown
+from cbert.errors import UserError, check_kind, shown, warn
 from cbert.model import conditioning
 from cbert.tasks import TASKS
 from cbert.training import config as config_lib
@@ -155,7 +155,14 @@ def load_module(path: str) -> types.ModuleType:
     if specification is None or specification.loader is None:
         raise UserError(f"{path} is not a Python file; {_ADVICE}")
     module, loader = importlib.util.module_from_spec(specification), specification.loader
+    known = {*conditioning.NAMES}
     _call(path, lambda: loader.exec_module(module))
+    for name in conditioning.NAMES - known:
+        if not conditioning.hooks(name):
+            warn(
+                f"{path}: the method {name} overrides no hook of Method, so that it is plain "
+                f"BERT; the hooks are {', '.join(conditioning.HOOKS)}"
+            )
     return module
 
 

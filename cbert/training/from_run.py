@@ -14,7 +14,7 @@ from cbert.model import parameter_tree
 from cbert.model.conditioning.method import Method
 from cbert.model.config import check_same
 from cbert.model.parameter_tree import Model, Params
-from cbert.schema import TEXT, Feature, Schema, Target
+from cbert.schema import TEXT, Feature, NumberFeature, Numerical, Schema, Target
 from cbert.schema.target import NUMBER
 from cbert.training import config as config_lib
 from cbert.training import named_rows
@@ -29,6 +29,8 @@ from cbert.training.initial_parameters import (
 )
 from cbert.training.named_rows import NamedRows
 
+# Deviations by which mean and deviation of the same numbers may differ.
+NEAR = 0.1
 POSITIONS = ("embedding", "positions")
 TRANSFORM, CONDITIONING = "transform", "conditioning"
 
@@ -93,7 +95,7 @@ class FromRun:
 
     def _check_choices(self, params: Params) -> None:
         """Refuses another model of the same shapes, in which the parameters would mean less."""
-        fields = ["heads", "activation", "norm_epsilon"]
+        fields = ["dimension", "heads", "activation", "norm_epsilon"]
         if TRANSFORM in params and any(path[0] == TRANSFORM for path in self._known):
             fields.append("transform_activation")
         if self._read_context:
@@ -182,8 +184,20 @@ def _change_units(
 
 
 def _is_same(own: Feature | None, theirs: Feature) -> bool:
-    """Returns whether two features are equal, however long their lists are."""
-    return own is not None and own.with_entries(1) == theirs.with_entries(1)
+    """Returns whether two features are alike, however long their lists are.
+
+    More data move the mean and the deviation of numbers a little, and the edges of their bins.
+    """
+    if own is None:
+        return False
+    if isinstance(own, NumberFeature) and isinstance(theirs, NumberFeature):
+        moved = max(abs(own.mean - theirs.mean), abs(own.scale - theirs.scale))
+        if moved <= NEAR * theirs.scale:
+            own = dataclasses.replace(own, mean=theirs.mean, scale=theirs.scale)
+            if isinstance(own, Numerical) and isinstance(theirs, Numerical):
+                same_bins = len(own.edges) == len(theirs.edges)
+                own = dataclasses.replace(own, edges=theirs.edges) if same_bins else own
+    return own.with_entries(1) == theirs.with_entries(1)
 
 
 def _join(

@@ -149,12 +149,12 @@ def save_all(run: Run, seed_runs: Sequence[SeedRun]) -> None:
 def not_finite(seed_run: SeedRun, step: int, row: dict[str, float]) -> str:
     """One line for a number that is not finite: its step, its name, and the remedies."""
     steps = seed_run.checkpoints.steps()
-    kept = steps[-1] if steps else "none"
+    kept = f"the last checkpoint is of step {steps[-1]}" if steps else "there is no checkpoint"
     numbers = ", ".join(
         f"{name} {value:g}" for name, value in row.items() if not name.endswith("_count")
     )
     return (
-        f"{seed_run.workdir}: a number is not finite at step {step} ({numbers}); the last "
-        f"checkpoint is of step {kept}; lower optimizer.learning_rate, or set "
-        "train.on_nonfinite=skip and train in a fresh work directory"
+        f"{seed_run.workdir}: a number is not finite at step {step} ({numbers}); {kept}; lower "
+        "optimizer.learning_rate, or set train.on_nonfinite=skip and train in a fresh work "
+        "directory"
     )

@@ -48,6 +48,10 @@ METHODS: dict[str, type[Method]] = {
     "late_concat": LateConcat,  # the context concatenated to the output
     "late_gate": LateGate,  # a gate that mixes the context into the output
 }
+HOOKS = (
+    *("begin", "keys_values", "sublayer_input", "residual", "after_attention", "update"),
+    "finish",
+)
 NAMES = METHODS.keys()  # A view: a method that is added later is there, too.
 # The methods that the paper compares, in its order; a sweep has these unless others are named.
 PAPER = ("none", "c", "np", "gs", "gsu")
@@ -73,3 +77,8 @@ def default_options(name: str, **choices: Any) -> Any:
     """The method's own options, its defaults but for the choices given; None if it has none."""
     section = method_class(name).Config
     return dataclasses.replace(section(), **choices) if section else None
+
+
+def hooks(name: str) -> list[str]:
+    """The hooks that a method overrides."""
+    return [hook for hook in HOOKS if getattr(METHODS[name], hook) is not getattr(Method, hook)]
