@@ -103,6 +103,20 @@ def test_a_features_values_are_matched_by_name(directory, pretrained, capsys):
         from_source(str(pretrained), task.model, dataclasses.replace(schema, tokenizer=cased))
 
 
+def test_longer_texts_have_the_known_positions_and_new_ones_after_them(directory, pretrained):
+    _, schema = load(directory, "label")
+    config = small_text("masked_language", directory)
+    known = best_params(pretrained)["embedding/positions"]
+    for more in (-3, 0, 5):
+        other = dataclasses.replace(schema, max_items=len(known) + more)
+        task = create(config, config_lib.build_model(config, other), other)
+        params = drawn(task.model)
+        began = steps.flat(from_source(str(pretrained), task.model, other)(params))
+        fresh = steps.flat(params)["embedding/positions"]
+        expected = np.concatenate([known, fresh[len(known) :]])[: len(fresh)]
+        np.testing.assert_array_equal(began["embedding/positions"], expected)
+
+
 @pytest.mark.parametrize(
     ("method", "kernel"), [("prefix", []), ("cross_attention", []), ("gs", ["hidden/kernel"])]
 )

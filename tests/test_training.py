@@ -1,5 +1,6 @@
 """Every method and config takes steps; runs resume, stop, and handle non-finite losses."""
 
+import dataclasses
 import json
 import time
 
@@ -194,6 +195,14 @@ def test_speed_counts_neither_the_time_nor_the_examples_of_compiled_steps(capsys
     time.sleep(0.05)
     assert 0 < clock.report(10, row)["examples_per_second"] <= 8 / 0.05
     assert "examples/s" in capsys.readouterr().out
+
+
+def test_sequences_whose_order_is_not_read_are_pointed_out(data_dir, schema, capsys):
+    sequences = dataclasses.replace(schema, kind="sequence")
+    for positions in (False, True):
+        run_lib.set_up(plain(data_dir, model__positions=positions), sequences)
+        pointed_out = "model.positions is false, so that no order is read"
+        assert (pointed_out in capsys.readouterr().err) == (not positions)
 
 
 def test_numbers_that_are_not_finite_stop_the_run(data_dir, tmp_path):

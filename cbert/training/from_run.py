@@ -211,8 +211,9 @@ def _join(
     used = set()
     for path in flat.keys() & known.keys():
         values = known[path]
-        if path == POSITIONS:  # Shorter texts take the first positions.
-            values = values[: len(flat[path])]
+        if path == POSITIONS and values.shape[1:] == flat[path].shape[1:]:
+            # Shorter texts take the first positions, and longer ones have new ones after them.
+            values = np.concatenate([values, flat[path][len(values) :]])[: len(flat[path])]
         if path in tables and values.shape[1:] == flat[path].shape[1:]:
             rows, special = tables[path]
             flat[path] = rows.fill(flat[path], values, special)

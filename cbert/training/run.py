@@ -18,11 +18,11 @@ from cbert.data.columns import Split, evenly_spaced
 from cbert.data.in_memory import InMemory, gather_rows
 from cbert.data.records import TRAIN, VALIDATION
 from cbert.data.streaming import Streaming
-from cbert.errors import UserError
+from cbert.errors import UserError, warn
 from cbert.model import placement
 from cbert.model.config import POPULARITY
 from cbert.model.placement import Placement
-from cbert.schema import Schema
+from cbert.schema import SEQUENCE, Schema
 from cbert.tasks import ranking
 from cbert.tasks.base import Examples, Task
 from cbert.training import config as config_lib
@@ -113,6 +113,8 @@ class Run:
 
 def set_up(config: ml_collections.ConfigDict, schema: Schema, seeds: Sequence[int] = ()) -> Run:
     """Loads the data and assembles a run."""
+    if schema.kind == SEQUENCE and not config.model.positions:
+        warn("the data are sequences, and model.positions is false, so that no order is read")
     return assemble(config, schema, *load_splits(config, schema), seeds)
 
 
