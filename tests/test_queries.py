@@ -54,7 +54,6 @@ BAD_QUERIES = {
     "only nothing": (Query(["a"], only=[]), "leave no item to choose from"),
     "only a string": (Query(["a"], only="b"), "only must be a list of strings"),
     "only unknown": (Query(["a"], only=["kilt"]), "only names 'kilt'"),
-    "exclude unknown": (Query(["a"], exclude=["kilt"]), "exclude names 'kilt'"),
     "exclude a number": (Query(["a"], exclude=[3]), "exclude holds 3"),
 }
 
@@ -74,6 +73,14 @@ def test_a_bad_query_is_refused_in_one_line(predictor, name):
     with pytest.raises(UserError) as alone:
         predictor.check(query)
     assert str(error.value) == f"queries.1: {alone.value}"
+
+
+def test_an_excluded_item_that_training_never_saw_is_reported(predictor):
+    first, *_ = predictor.schema.items
+    asked = predictor.complete([], exclude=[first, "kilt", "kilt"])
+    assert asked.unknown_items == ["kilt"]
+    known = predictor.complete([], exclude=[first])
+    assert asked.to_dict() == {**known.to_dict(), "unknown_items": ["kilt"]}
 
 
 def test_numbers_of_numpy_are_numbers(predictor):

@@ -4,6 +4,7 @@ Legend: V real items, L positions, P masked positions.
 """
 
 import dataclasses
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ class EncodedQuery:
       candidates: `bool [V]`, the items that may be listed.
       restricted: Whether the user has restricted the candidates.
       k: How many items to list.
-      unknown_items: Visible items that are not in the vocabulary.
+      unknown_items: Visible and excluded items that are not in the vocabulary.
     """
 
     codes: list[int]
@@ -72,7 +73,8 @@ class Checker:
         context = self.context(query.context)
         codes = self._codes(items)
         candidates, restricted = self._candidates(query, codes)
-        unknown = _unknown(items, codes)
+        excluded = [name for name in query.exclude if name not in self._schema.codes]
+        unknown = list(dict.fromkeys(_unknown(items, codes) + excluded))
         k = int(min(query.k, len(self._schema.items)))
         return EncodedQuery(codes, masked, context, candidates, restricted, k, unknown)
 
@@ -122,7 +124,8 @@ class Checker:
         if query.only is not None:
             candidates[:] = False
             candidates[self._known(query.only, "only")] = True
-        excluded = self._known(query.exclude, "exclude")
+        known = self._schema.codes
+        excluded = [known[n] for n in _names(query.exclude, "exclude") if n in known]
         candidates[excluded] = False
         if self._schema.kind == SET:
             candidates[[code for code in codes if code >= 0]] = False
@@ -134,16 +137,22 @@ class Checker:
         return candidates, query.only is not None or bool(excluded)
 
     def _known(self, names: Any, where: str) -> list[int]:
-        if not isinstance(names, list | tuple | set | frozenset):
-            raise UserError(f"{where} must be a list of strings, not {shown(names)}")
-        for name in names:
-            if not isinstance(name, str):
-                raise UserError(f"{where} holds {shown(name)}; items are strings")
+        for name in _names(names, where):
             if name not in self._schema.codes:
                 raise UserError(
                     f"{where} names {shown(name)}, which is not in the vocabulary; leave it out"
                 )
         return [self._schema.codes[name] for name in names]
+
+
+def _names(names: Any, where: str) -> Collection[str]:
+    """Names of items, whether known or not; raises `UserError` for what is no list of strings."""
+    if not isinstance(names, list | tuple | set | frozenset):
+        raise UserError(f"{where} must be a list of strings, not {shown(names)}")
+    for name in names:
+        if not isinstance(name, str):
+            raise UserError(f"{where} holds {shown(name)}; items are strings")
+    return names
 
 
 def _unknown(items: list[str | None], codes: list[int]) -> list[str]:

@@ -54,7 +54,7 @@ class Completion(Jsonable):
 
     Attributes:
       predictions: For each masked position at most k items, the most probable first.
-      unknown_items: Visible items that are not in the vocabulary.
+      unknown_items: Visible and excluded items that are not in the vocabulary.
       unknown_context: Feature name to its values that were never seen in training.
       missing_context: Features that the context does not give.
     """
