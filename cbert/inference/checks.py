@@ -146,7 +146,7 @@ class Checker:
 
 
 def _names(names: Any, where: str) -> Collection[str]:
-    """Names of items, whether known or not; raises `UserError` for what is no list of strings."""
+    """Names of items, known or not; raises `UserError` for what is no list of strings."""
     if not isinstance(names, list | tuple | set | frozenset):
         raise UserError(f"{where} must be a list of strings, not {shown(names)}")
     for name in names:
