@@ -199,11 +199,7 @@ def test_only_a_fresh_run_reads_them(directory, pretrained, tmp_path, capsys):
     [
         ("embedding,blocks_0", {}, None),
         ("embedding, pooler", {}, "pooler (all)"),
-        (
-            "blocks_0,embedding/norm",
-            {"model__dimension": 32},
-            "blocks_0 (some), embedding/norm",
-        ),
+        ("blocks_0,embedding", {"model__feed_forward": 8}, "blocks_0 (some)"),
         ("conditioning", {"model__method": "np"}, "conditioning (all)"),
     ],
 )
