@@ -17,13 +17,12 @@ from cbert.data import builder, infer_target, prepare, readers, records, summary
 from cbert.data.prepare_text import NEXT, TRAINED, TextOptions
 from cbert.data.records import TRAIN
 from cbert.data.synthetic import stylist
+from cbert.data.validator import Validator
 from cbert.data.vocabulary import LEAST_SIZE, MOST_SIZE
 from cbert.errors import UserError
 from cbert.schema import SEQUENCE, SET, TEXT, History, Schema, schema_file
 from cbert.schema.tokenizer import LEAST_LENGTH, MOST_LENGTH
-from cbert.training import suggest
-from cbert.training.from_hugging_face import HUGGING_FACE
-from experiments import command
+from experiments import command, prepare_advice
 
 _INPUT = flags.DEFINE_string("input", None, "JSON Lines (plain or .gz), CSV or Parquet file.")
 _SYNTHETIC = flags.DEFINE_enum("synthetic", None, ["stylist"], "Make the records instead.")
@@ -161,7 +160,11 @@ def main() -> None:
         )
     # All is written before anything is printed, because who reads it may stop, as `head` does.
     # With a schema, the data may be there to evaluate only.
-    suggested = _suggest(numbers) if TRAIN in numbers["examples"] else []
+    suggested = []
+    if TRAIN in numbers["examples"]:
+        suggested = prepare_advice.lines(
+            _DATA_DIR.value, _NAME.value, _VOCABULARY.value, numbers
+        )
     for line in bad_rows.messages:
         print(f"skipped {line}")
     print(summary.format_summary(numbers, options.longer))
@@ -192,29 +195,6 @@ def _options(kind: str) -> prepare.Options:
             stride=_STRIDE.value or 0,
         ),
     )
-
-
-def _pretrained() -> pathlib.Path | None:
-    """The folder of the pretrained model whose vocabulary was given."""
-    path = pathlib.Path(_VOCABULARY.value).expanduser()
-    folder = path if path.is_dir() else path.parent
-    return folder if (folder / "model.safetensors").is_file() else None
-
-
-def _suggest(numbers: dict[str, Any]) -> list[str]:
-    """Writes a config that suits the data; returns lines that say how to train it."""
-    path, argument, fresh = suggest.write(_DATA_DIR.value, _NAME.value, numbers)
-    state = "a config to start from is" if fresh else "your config, which stays as it is, is"
-    methods = suggest.METHODS if numbers["features"] else suggest.METHODS[-1:]
-    commands = [suggest.command(path, _NAME.value, argument, method) for method in methods]
-    lines = [f"{state} {path}; train it with", f"  {commands[0]}"]
-    if len(commands) > 1:
-        lines += ["and, to see what the context is worth, without it", f"  {commands[1]}"]
-    if folder := _pretrained():
-        argument, name = f"{argument},{HUGGING_FACE}{folder}", f"{_NAME.value}_pretrained"
-        pretrained = suggest.command(path, name, argument, methods[0])
-        lines += ["or, from the weights beside the vocabulary, with", f"  {pretrained}"]
-    return lines
 
 
 def _check_combinations() -> None:
@@ -276,7 +256,7 @@ def _synthetic() -> Iterator[records.Record]:
         path = pathlib.Path(_RECORDS.value).expanduser()
         files.replace(path, lambda temporary: _write_lines(temporary, rows))
         return readers.read(path)
-    validator = records.Validator()
+    validator = Validator()
     return (validator(row, line) for line, row in enumerate(rows, 1))
 
 

@@ -29,8 +29,9 @@ import jax
 import pytest
 
 import cbert
-from cbert.data import prepare, prepared, records
+from cbert.data import prepare, prepared
 from cbert.data.synthetic import stylist
+from cbert.data.validator import Validator
 from cbert.training import loop
 from configs import base
 
@@ -181,7 +182,7 @@ def small(method: str = "gsu", **overrides):
 def data_dir(tmp_path_factory) -> str:
     """A prepared stylist data set called `small`, with some of its features."""
     directory = tmp_path_factory.mktemp("data")
-    validator = records.Validator()
+    validator = Validator()
     rows = enumerate(stylist.outfits(ARTICLES, SETS), 1)
     outfits = (validator(_with_few_features(row), number) for number, row in rows)
     prepare.prepare(outfits, directory, "small", prepare.Options(), _schema)

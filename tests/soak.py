@@ -16,8 +16,9 @@ import time
 
 import numpy as np
 
-from cbert.data import prepare, records
+from cbert.data import prepare
 from cbert.data.synthetic import stylist
+from cbert.data.validator import Validator
 from cbert.model.conditioning import NAMES
 from tests.conftest import ARTICLES, ROOT, SETS, small
 from tests.test_stopping import arguments, assert_same, wait_for
@@ -45,7 +46,7 @@ def main() -> None:
 
 def prepare_small(folder: pathlib.Path) -> str:
     """Prepares the data that the tests use."""
-    validator = records.Validator()
+    validator = Validator()
     outfits = (validator(row, n) for n, row in enumerate(stylist.outfits(ARTICLES, SETS), 1))
     schema = functools.partial(stylist.schema, ARTICLES)
     prepare.prepare(outfits, folder, "small", prepare.Options(), schema)

@@ -13,10 +13,11 @@ import pyarrow.parquet
 import pytest
 
 import cbert
-from cbert.data import columns, prepare, prepared, readers, records
+from cbert.data import columns, prepare, prepared, readers
 from cbert.data.batching import Batches
 from cbert.data.in_memory import InMemory
 from cbert.data.streaming import Streaming
+from cbert.data.validator import Validator
 from cbert.errors import UserError
 from cbert.schema import PAD_ITEM
 from cbert.training import loop
@@ -112,7 +113,7 @@ def rows_of(weights):
 
 
 def prepared_split(directory, weights, split="train"):
-    validator = records.Validator()
+    validator = Validator()
     read = (validator(row, line) for line, row in enumerate(rows_of(weights), 1))
     _, summary = prepare.prepare(read, directory, "own", prepare.Options(overwrite=True))
     schema = prepared.load_schema(str(directory), "own")
@@ -144,7 +145,7 @@ def test_a_stream_sends_the_weights_of_its_rows(tmp_path):
 @pytest.mark.parametrize("weight", [-1, "2", True, float("nan"), float("inf"), 1e30, [1]])
 def test_a_bad_weight_is_a_bad_row(weight):
     with pytest.raises(UserError, match=r"'weight' is .*; use a finite number that"):
-        records.Validator()({"items": ["a"], "weight": weight}, 1)
+        Validator()({"items": ["a"], "weight": weight}, 1)
 
 
 def test_every_format_has_weights(tmp_path):

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from cbert import parallel
-from cbert.data import prepare, records
+from cbert.data import prepare
 from cbert.data.prepared import load_schema
+from cbert.data.validator import Validator
 from cbert.errors import UserError
 from cbert.evaluation import compare, evaluate, evaluation_files, feature_importance, metrics
 from cbert.evaluation.evaluation import MODEL
@@ -44,7 +45,7 @@ MEALS = {"noon": "abcdef", "night": "uvwxyz"}
 def prepared(tmp_path_factory):
     """Sets of three letters that depend on the time; the age says nothing."""
     directory, random = tmp_path_factory.mktemp("letters"), np.random.default_rng(0)
-    validate, examples = records.Validator(), []
+    validate, examples = Validator(), []
     for row in range(400):
         time = random.choice(list(MEALS))
         context = {"time": str(time), "age": int(random.integers(20, 80))}

@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from cbert.data import infer_schema, records
+from cbert.data import infer_schema
 from cbert.data.infer_schema import SchemaAccumulator
+from cbert.data.validator import Validator
 from cbert.errors import UserError
 from cbert.model.context import NumericalProjection, feature_embedding
 from cbert.schema import KINDS, History, Numerical, Vector, schema_file
@@ -85,7 +86,7 @@ def test_inferring_needs_no_order_of_splits():
         for n, row in enumerate(ROWS)
     ]
     rows[3]["context"]["viewed"] = ["a"] * 9
-    validated = [records.Validator()(row, n) for n, row in enumerate(rows)]
+    validated = [Validator()(row, n) for n, row in enumerate(rows)]
     schemas = []
     for order in (validated, validated[::-1]):
         accumulator = SchemaAccumulator(kinds={"viewed": "history"})
@@ -104,7 +105,7 @@ def test_inferring_needs_no_order_of_splits():
 
 
 def test_a_feature_that_training_lacks_is_refused():
-    validated = [records.Validator()(row, n) for n, row in enumerate(ROWS)]
+    validated = [Validator()(row, n) for n, row in enumerate(ROWS)]
     accumulator = SchemaAccumulator()
     for record in validated:
         (accumulator.observe if record.split == "train" else accumulator.make_room)(record)
@@ -176,7 +177,7 @@ class HourAccumulator:
 def test_a_new_kind_is_one_class_and_one_line(monkeypatch):
     monkeypatch.setitem(KINDS, Hour.kind, Hour)
     rows = [{"items": ["a", "b"], "context": {"at": f"{n % 24}:00"}} for n in range(30)]
-    validated = [records.Validator()(row, n) for n, row in enumerate(rows)]
+    validated = [Validator()(row, n) for n, row in enumerate(rows)]
     schema = infer_schema.infer(validated, SchemaAccumulator(kinds={"at": "hour"}))
     assert schema_file.from_dict(json.loads(schema_file.text(schema))) == schema
     coded = schema.encode_feature("at", ["6:00", None])

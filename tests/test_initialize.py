@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from cbert import experiment
-from cbert.data import prepare, prepared, records
+from cbert.data import prepare, prepared
 from cbert.data.prepare_text import TextOptions
+from cbert.data.validator import Validator
 from cbert.errors import UserError
 from cbert.evaluation.restore import restore
 from cbert.model import huggingface, parameter_tree
@@ -35,7 +36,7 @@ def directory(tmp_path_factory):
     prepare_texts(folder, "label")
     schema = prepared.load_schema(str(folder), "texts_label")
     (folder / "vocab.txt").write_text("\n".join(schema.items) + "\n")
-    validator = records.Validator("text")
+    validator = Validator("text")
     read = (validator(row, line) for line, row in enumerate(rows("tags"), 1))
     options = prepare.Options(
         kind="text",
@@ -279,7 +280,7 @@ def test_a_pretrained_bert_with_a_context_begins_as_itself(tmp_path):
     tokens = [*special, "red", "blue", "7", "8", "please", "so"]
     tokens += [f"word{n}" for n in range(known.sizes[0] - len(tokens))]
     (folder / "vocab.txt").write_text("\n".join(tokens) + "\n")
-    validator = records.Validator("text")
+    validator = Validator("text")
     read = (validator(row, line) for line, row in enumerate(rows(), 1))
     options = prepare.Options(
         kind="text",

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cbert.data import column_cache, columns, prepare, readers, records
+from cbert.data import column_cache, columns, prepare, readers
 from cbert.data.summary import format_summary
+from cbert.data.validator import Validator
 from cbert.errors import UserError, one_line, printable, shown
 from cbert.evaluation import evaluate
 from cbert.schema import (
@@ -148,7 +149,7 @@ def test_any_value_is_of_a_feature_or_refused(value):
 
 @given(st.lists(JSON, max_size=5))
 def test_any_row_is_a_record_or_refused(rows):
-    validator = records.Validator()
+    validator = Validator()
     for line, row in enumerate(rows, 1):
         for candidate in (row, {"items": row}, {"items": ["a"], "context": row}):
             record = attempted(validator, candidate, line)

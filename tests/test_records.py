@@ -8,7 +8,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from cbert.data import infer_schema, prepare, prepared, readers, records, splits, tables
+from cbert.data import infer_schema, prepare, prepared, readers, splits, tables
+from cbert.data.validator import Validator
 from cbert.errors import UserError
 from cbert.schema import MultiValued, schema_file
 
@@ -174,7 +175,7 @@ def test_a_sequence_keeps_a_window(tmp_path):
 
 
 def test_widths_and_unknown_names_are_refused():
-    parsed = [records.Validator()(row, n) for n, row in enumerate(ROWS)]
+    parsed = [Validator()(row, n) for n, row in enumerate(ROWS)]
 
     def inferred(**widths):
         return infer_schema.infer(parsed, infer_schema.SchemaAccumulator(widths=widths))

@@ -7,9 +7,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from cbert.data import in_python, parquet_rows, prepare, prepared, readers, records, tables
+from cbert.data import in_python, parquet_rows, prepare, prepared, readers, tables
 from cbert.data.columns import Texts
 from cbert.data.overview import Overview
+from cbert.data.validator import Validator
 from cbert.errors import UserError
 from tests.test_prepare import csv, make_prepared, rows
 from tests.test_records import read, write
@@ -36,7 +37,7 @@ def test_rows_with_other_cells_decide_no_kind(tmp_path):
 
 
 def test_a_row_that_is_refused_keeps_neither_its_id_nor_its_kinds():
-    validator = records.Validator()
+    validator = Validator()
     with pytest.raises(UserError, match="'group' must be a string that is not empty"):
         validator({"id": "1", "group": "", "items": ["a"], "context": {"age": 3}}, 1)
     record = validator({"id": "1", "items": ["a"], "context": {"age": "old"}}, 2)
@@ -68,7 +69,7 @@ def test_fields_that_records_do_not_have_are_named_once(tmp_path, capsys):
 def test_held_out_vectors_are_not_counted():
     overview = Overview("set")
     context = {"image": [0.5, 1.5], "tags": ["x", "y", "x"], "day": "mon", "age": 3.0}
-    (record,) = [records.Validator()({"items": ["a"], "context": context}, 1)]
+    (record,) = [Validator()({"items": ["a"], "context": context}, 1)]
     for split in ("train", "validation", "test"):
         overview.add(record, split)
     assert overview.held_out == {"tags": {"x": 2, "y": 2}, "day": {"mon": 2}}

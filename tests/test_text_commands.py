@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from cbert.data import prepare, prepared, records
+from cbert.data import prepare, prepared
 from cbert.data.prepare_text import TextOptions
+from cbert.data.validator import Validator
 from cbert.tasks import create
 from cbert.training import config as config_lib
 from tests import steps
@@ -67,7 +68,7 @@ def test_restaurant8k_from_records_to_a_table(restaurant8k, tmp_path):
 @pytest.mark.soak
 def test_pairs_of_sentences(tmp_path):
     """The label is 0 where the second text follows, as in BERT, and its loss is one of two."""
-    validator = records.Validator("text")
+    validator = Validator("text")
     sentences = [
         {"id": f"{group}-{n}", "group": f"g{group}", "text": f"sentence number {n} of {group}"}
         for group in range(40)

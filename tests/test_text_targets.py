@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cbert.data import prepare, prepared, records
+from cbert.data import prepare, prepared
 from cbert.data.prepare_text import TextOptions
 from cbert.data.text import Tokenizer
+from cbert.data.validator import Validator
 from cbert.evaluation import compare
 from cbert.inference import text_readers
 from cbert.inference.token_readers import SpanReader
@@ -200,7 +201,7 @@ def test_answers_are_cut_out_of_the_passage(tmp_path):
     ]
     rows = [{**row, "split": "train"} for row in rows]
     rows.append({**rows[0], "id": "3", "split": "validation"})
-    validator = records.Validator("text")
+    validator = Validator("text")
     read = [validator(row, line) for line, row in enumerate(rows, 1)]
     options = prepare.Options(
         kind="text",

@@ -2,8 +2,9 @@
 
 import random
 
-from cbert.data import prepare, prepared, records
+from cbert.data import prepare, prepared
 from cbert.data.prepare_text import TextOptions
+from cbert.data.validator import Validator
 from configs import text
 
 FILLERS = ("please", "today", "thanks", "well", "so", "booking", "tables", "bookings")
@@ -43,7 +44,7 @@ def rows(target: str = "label", count: int = 600, seed: int = 0):
 
 def prepare_texts(directory, target: str) -> None:
     """Prepares them under the name `texts_<target>`."""
-    validator = records.Validator("text")
+    validator = Validator("text")
     read = (validator(row, line) for line, row in enumerate(rows(target), 1))
     options = prepare.Options(
         kind="text",

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow
 
 from cbert.data import parquet_rows, tables
-from cbert.data.records import Record, Validator
+from cbert.data.records import Record
 from cbert.data.row_errors import RowError
+from cbert.data.validator import Validator
 from cbert.errors import UserError, one_line, shown
 from cbert.schema import TEXT, Categorical
 from cbert.schema.history import History

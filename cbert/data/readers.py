@@ -14,9 +14,10 @@ import pyarrow
 from cbert import progress
 from cbert import schema as schema_lib
 from cbert.data import csv_rows, parquet_rows, tables
-from cbert.data.records import Record, Validator
+from cbert.data.records import Record
 from cbert.data.row_errors import RowError
 from cbert.data.tables import MAX_ROW, Columns
+from cbert.data.validator import Validator
 from cbert.errors import UserError
 
 _JSON_LINES = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz")

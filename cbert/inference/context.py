@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cbert.data.records import plain_value
+from cbert.data.validator import plain_value
 from cbert.errors import UserError, shown
 from cbert.schema import Schema, recognise
 

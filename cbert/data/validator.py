@@ -1,0 +1,246 @@
+"""Rows are validated one by one, and become records."""
+
+import difflib
+import math
+import pathlib
+from collections.abc import Collection
+from typing import Any
+
+from cbert import schema as schema_lib
+from cbert.data.hashing import HashSet, hash64
+from cbert.data.records import SPLITS, Record
+from cbert.data.row_errors import RowError, check_text
+from cbert.data.text_records import Text, target_kinds, validated
+from cbert.errors import UserError, shown, warn
+
+_FIELDS = frozenset({"id", "group", "split", "weight", "context"})
+FIELDS = _FIELDS | {"items", "reference"}
+FIELDS_OF_TEXT = _FIELDS | set(Text.__slots__)
+MOST_WARNINGS = 10  # Records of which each has other fields would fill the screen.
+
+
+class Validator:
+    """Turns rows into records, and holds each context feature to one kind over all rows.
+
+    Args:
+      kind: `set`, `sequence` or `text`.
+      dropped: Context features that may have any values, because `prepare` leaves them out.
+      path: The file of the rows, for warnings; empty where they are Python's.
+    """
+
+    def __init__(
+        self,
+        kind: str = schema_lib.SET,
+        dropped: Collection[str] = (),
+        path: str | pathlib.Path = "",
+    ) -> None:
+        self._kind, self._dropped, self._path = kind, dropped, path
+        self._ids = HashSet()  # The names would fill memory.
+        self._unknown: set[str] = set()
+        self._features: dict[str, tuple[str, int, int]] = {}
+        self._label: tuple[str, int] | None = None  # The kind of labels, and a line with one.
+
+    def __call__(self, row: Any, line: int) -> Record:
+        """Checks one row; raises `RowError`."""
+        if not isinstance(row, dict):
+            is_list = isinstance(row, list)
+            what = "a list; write one object a line" if is_list else shown(row)
+            raise RowError(f"a record must be an object, not {what}")
+        is_text = self._kind == schema_lib.TEXT
+        text = validated(row) if is_text else None
+        items = [] if is_text else self._items(row)
+        context, kept = self._context(row)
+        identity = self._name(row, "id") or f"row-{line}"
+        hashed = hash64(identity)
+        if hashed in self._ids:
+            raise RowError(
+                f"id {shown(identity)} was used before; ids must differ, or be left out"
+            )
+        record = Record(
+            id=identity,
+            group=self._name(row, "group") or identity,
+            items=items,
+            context={**context, **kept},
+            split=self._split(row),
+            reference=_reference(row.get("reference"), len(items)),
+            text=text,
+            weight=_weight(row.get("weight")),
+        )
+        label = self._checked_label(text, line)
+        # A row that is refused leaves nothing behind, so this comes after all checks.
+        self._remember(kept, line)
+        self._label = label
+        self._ids.add(hashed)
+        self._note_unknown(row, line)
+        return record
+
+    def _context(self, row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The context as it was given, and its features that are not dropped."""
+        context = row.get("context")
+        if context is None:
+            context = {}
+        if not isinstance(context, dict):
+            raise RowError(f"'context' must be an object, not {shown(context)}")
+        kept = {
+            name: plain_value(name, value)
+            for name, value in context.items()
+            if name not in self._dropped
+        }
+        return context, kept
+
+    def _split(self, row: dict[str, Any]) -> str:
+        split = self._name(row, "split") or ""
+        if split and split not in SPLITS:
+            raise RowError(f"split is {shown(split)}; it must be one of {', '.join(SPLITS)}")
+        return split
+
+    def _note_unknown(self, row: dict[str, Any], line: int) -> None:
+        """Warns of fields that records do not have, each once, and of a few only."""
+        known = FIELDS_OF_TEXT if self._kind == schema_lib.TEXT else FIELDS
+        room = MOST_WARNINGS - len(self._unknown)
+        if not room or row.keys() <= known:
+            return
+        for name in sorted({str(name)[:80] for name in row.keys() - known} - self._unknown)[
+            :room
+        ]:
+            near = difflib.get_close_matches(name, known, 1)
+            advice = f"did you mean {near[0]!r}?" if near else "a feature belongs in 'context'"
+            place = f"{self._path}:{line}" if self._path else f"record {line}"
+            warn(f"{place}: the field {shown(name)} is ignored; {advice}")
+            self._unknown.add(name)
+
+    def _items(self, row: dict[str, Any]) -> list[str]:
+        items = row.get("items")
+        if items is None and ("text" in row or "words" in row):
+            raise RowError("no 'items'; the records hold texts, so give kind=text")
+        if items is None:
+            raise RowError("no 'items'; give a list of strings")
+        if not isinstance(items, list):
+            raise RowError(f"'items' must be a list of strings, not {shown(items)}")
+        if not items:
+            raise RowError("'items' is empty; an example needs at least one item")
+        seen = set()
+        for item in items:
+            if not isinstance(item, str):
+                raise RowError(f"item {shown(item)} is not a string; write it in quotes")
+            check_text(item, "item")
+            if self._kind == schema_lib.SET and item in seen:
+                raise RowError(
+                    f"item {shown(item)} occurs twice in a set; remove it or use kind=sequence"
+                )
+            seen.add(item)
+        return items
+
+    def _checked_label(self, text: Text | None, line: int) -> tuple[str, int] | None:
+        """What is known of labels after this row; raises `RowError` where its kind differs."""
+        if text is None or text.label is None:
+            return self._label
+        kind = target_kinds(text)[0]
+        if self._label is None:
+            return kind, line
+        if self._label[0] != kind:
+            described = {"label": "a string", "labels": "a list of strings"}
+            raise RowError(
+                f"'label' is {shown(text.label)}, {described.get(kind, 'a number')}; it was "
+                f"{described.get(self._label[0], 'a number')} in line {self._label[1]}"
+            )
+        return self._label
+
+    def _name(self, row: dict[str, Any], field: str) -> str | None:
+        value = row.get(field)
+        if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 1024:
+            value = str(value)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not value:
+            raise RowError(f"{field!r} must be a string that is not empty, not {shown(value)}")
+        check_text(value, field)
+        if "\0" in value:  # NumPy takes a name that ends in it for the name without it.
+            raise RowError(f"{field!r} is {shown(value)}, with a NUL character; leave it out")
+        return value
+
+    def _remember(self, context: dict[str, Any], line: int) -> None:
+        """Compares the kinds with those seen so far; stores them once all are right."""
+        fresh = {}
+        for name, value in context.items():
+            if value is None:
+                continue
+            kind, size = kind_of(name, value)
+            before = self._features.get(name)
+            if before is None:
+                fresh[name] = (kind, size, line)
+            elif before[:2] != (kind, size):
+                raise RowError(
+                    f"context {name!r} is {shown(value)}, {_described(kind, size)}; "
+                    f"it was {_described(*before[:2])} in line {before[2]}"
+                )
+        self._features.update(fresh)
+
+
+def plain_value(name: str, value: Any) -> Any:
+    """A context value with a boolean as a string; raises `RowError` for one in a list."""
+    if not isinstance(name, str):
+        raise RowError(f"the name of a context feature is {shown(name)}; use a string")
+    check_text(name, "context feature")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list) and any(isinstance(v, bool) for v in value):
+        raise RowError(f"context {name!r} is {shown(value)}; a list holds strings or numbers")
+    return value
+
+
+def kind_of(name: str, value: Any) -> tuple[str, int]:
+    """A value's feature kind, and its length if all values of the kind must be as long.
+
+    Raises:
+      RowError: the value is of no kind, or a number that is not finite.
+    """
+    try:
+        kind = schema_lib.recognise(name, value)
+    except UserError as error:
+        raise RowError(error) from None
+    return kind.kind, kind.entries_of(value) if kind.same_length else 0
+
+
+def _described(kind: str, size: int) -> str:
+    return f"{kind} of length {size}" if size else kind
+
+
+def _weight(raw: Any) -> float:
+    if raw is None:
+        return 1.0
+    if not schema_lib.is_finite(raw) or raw < 0:
+        raise RowError(
+            f"'weight' is {shown(raw)}; use a finite number that is not negative, or null for 1"
+        )
+    return float(raw)
+
+
+def _reference(raw: Any, items: int) -> dict[str, list[float]] | None:
+    if raw is None:
+        return None
+    needed, optional = {"log_probability", "rank"}, "without_context"
+    if not isinstance(raw, dict) or set(raw) - {optional} != needed:
+        raise RowError(
+            "'reference' must be an object of log_probability and rank, and of without_context "
+            "where it is known"
+        )
+    for name in ("log_probability", *({optional} & set(raw))):
+        _check_numbers(raw, name, items, float, -math.inf, 0)
+    _check_numbers(raw, "rank", items, int, 1, 2**31 - 1)
+    return raw
+
+
+def _check_numbers(
+    raw: dict[str, Any], name: str, items: int, kind: type, least: float, most: float
+) -> None:
+    values = raw[name]
+    if not isinstance(values, list) or len(values) != items:
+        raise RowError(f"reference {name!r} must be a list of {items} numbers, one an item")
+    for value in values:
+        plain = isinstance(value, kind | int) and schema_lib.is_finite(value)
+        if not plain or not least <= value <= most:
+            raise RowError(
+                f"reference {name!r} holds {shown(value)}; a log-probability is at most 0, "
+                "a rank a whole number from 1"
+            )
