@@ -111,10 +111,12 @@ def test_a_row_over_several_lines_is_named_by_its_first(tmp_path):
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_the_header_tells_what_stands_between_cells(tmp_path, delimiter):
+@pytest.mark.parametrize("note", ["note", '"note"', '"the note, or; what\tis noted"'])
+def test_the_header_tells_what_stands_between_cells(tmp_path, delimiter, note):
     path = tmp_path / "in.tsv"
-    rows = ["id", "items", "note"], ["1", "tea|milk", '"a, b; c\td"'], ["2", "tea", "one"]
+    rows = ["id", "items", note], ["1", "tea|milk", '"a, b; c\td"'], ["2", "tea", "one"]
     path.write_text("\n".join(map(delimiter.join, rows)))
     one, two = readers.read(path)
-    assert (one.id, one.items, one.context) == ("1", ["tea", "milk"], {"note": "a, b; c\td"})
-    assert two.context == {"note": "one"}
+    assert (one.id, one.items) == ("1", ["tea", "milk"])
+    assert one.context == {note.strip('"'): "a, b; c\td"}
+    assert two.context == {note.strip('"'): "one"}

@@ -44,9 +44,11 @@ class _RowLines:
 
 def _delimiter(path: pathlib.Path) -> str:
     """What stands between cells: a comma, unless the header has semicolons or tabs alone."""
-    _, header = next(_cells(path, ","), (0, []))
-    text = header[0] if len(header) == 1 else ""
-    return max(",;\t", key=text.count)
+    with io.TextIOWrapper(open_binary(path), "utf-8-sig", newline="") as file:
+        lines = iter(lambda: file.readline(MAX_ROW), "")
+        header = next((line for line in lines if line.strip()), "")
+    outside_quotes = re.sub('"[^"]*"', "", header)
+    return "," if "," in outside_quotes else max(",;\t", key=outside_quotes.count)
 
 
 def _cells(path: pathlib.Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:

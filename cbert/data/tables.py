@@ -157,7 +157,9 @@ def field_of_column(
     field_of = {name: mapped.get(name) or unmapped.get(name, "context") for name in available}
     for name, field in field_of.items():
         meant = name.strip().lower()
-        if field == "context" and meant in columns.fields and meant not in field_of.values():
+        if field != "context" or name in columns.dropped:
+            continue
+        if meant in columns.fields and meant not in field_of.values():
             warn(
                 f"{path}: the column {shown(name)} is taken as a feature of the context; "
                 f"rename it {meant!r}, or give columns={meant}:COLUMN, if it is that"

@@ -64,24 +64,15 @@ def plus_minus(
     return f"{scale * mean:{sign}.{digits}f}{shown}"
 
 
-def check_tasks(workdirs: Sequence[str], name: str = "") -> None:
-    """Raises `UserError` for runs of different tasks or data, before any of them is evaluated.
-
-    Args:
-      workdirs: The runs.
-      name: The data to evaluate all of them on; empty for their own.
-    """
-    configs = [config_lib.load(pathlib.Path(one).expanduser()) for one in workdirs]
-    for workdir, config in zip(workdirs, configs, strict=True):
-        for what, own, first in (
-            ("tasks", config.task.name, configs[0].task.name),
-            ("data", name or config.data.name, name or configs[0].data.name),
-        ):
-            if own != first:
-                raise UserError(
-                    f"{workdirs[0]} and {workdir} are of different {what}, {first} and {own}; "
-                    "evaluate them one by one"
-                )
+def check_tasks(workdirs: Sequence[str]) -> None:
+    """Raises `UserError` for runs of different tasks, before any of them is evaluated."""
+    tasks = [config_lib.load(pathlib.Path(one).expanduser()).task.name for one in workdirs]
+    for workdir, task in zip(workdirs, tasks, strict=True):
+        if task != tasks[0]:
+            raise UserError(
+                f"{workdirs[0]} and {workdir} are of different tasks, {tasks[0]} and {task}; "
+                "evaluate them one by one"
+            )
 
 
 def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
