@@ -1,7 +1,5 @@
 """Text data sets are prepared and read back as columns."""
 
-import shutil
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,6 @@ from cbert.data.summary import format_summary
 from cbert.errors import UserError
 from cbert.schema import SPECIAL_TOKENS, schema_file
 from cbert.tasks.multi_label import MultiLabel
-from tests.bert_reference import RANDOM_BERT
 from tests.conftest import refused, run
 from tests.test_text_records import write
 
@@ -282,44 +279,6 @@ def test_a_schema_gives_labels_of_csv_their_kind(tmp_path):
         str(tmp_path), "first", "train", prepared.load_schema(tmp_path, "first")
     )
     assert sorted(again.targets["number"]) == sorted(once.targets["number"])
-
-
-def test_labels_that_differ_in_spaces_or_capitals_are_pointed_out(tmp_path, capsys):
-    examples = rows()
-    for n, example in enumerate(examples):
-        example["label"] = ("pos", "neg", "pos ", "Neg")[n % 4]
-    schema, _, _ = make_prepared(tmp_path, examples)
-    assert len(schema.target.values) == 4
-    assert "2 pairs of labels differ in spaces or capital letters" in capsys.readouterr().err
-
-
-def test_labels_that_are_numbers_are_pointed_out(tmp_path, capsys):
-    for number, wanted in ((lambda n: n % 3, ""), (lambda n: n % 3 / 2, "3 different numbers")):
-        examples = rows()
-        for n, example in enumerate(examples):
-            example["label"] = str(number(n))
-        make_prepared(tmp_path, examples, overwrite=True)
-        error = capsys.readouterr().err
-        assert wanted in error
-        assert bool(wanted) == ("numerical=label of CSV" in error)
-
-
-def test_a_pretrained_folder_gives_its_vocabulary_and_is_advised(tmp_path):
-    labelled = [{**row, "label": "xy"[n % 2]} for n, row in enumerate(rows(40))]
-    path = write(tmp_path / "in.jsonl", *labelled)
-    folder = tmp_path / "bert"
-    folder.mkdir()
-    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
-    command = [
-        *("prepare", "--kind=text", f"--input={path}", f"--data_dir={tmp_path}", "--overwrite"),
-        *("--name=own", f"--vocabulary={folder}"),
-    ]
-    assert "hf:" not in run(*command).stdout
-    shutil.copy(RANDOM_BERT / "model.safetensors", folder)
-    advised = run(*command).stdout.splitlines()[-1]
-    assert f"config.py:classification,hf:{folder} --config.model.method=none" in advised
-    error = refused(*command[:-1], f"--vocabulary={tmp_path}")
-    assert f"{tmp_path}/vocab.txt: no such vocabulary" in error
 
 
 def test_existing_data_are_refused_before_records_are_read(tmp_path):

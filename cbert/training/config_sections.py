@@ -97,7 +97,8 @@ class Train:
         "",
         "parameters to begin with, matched by name and shape, and items and values of features "
         "by name: a run's work directory, or `hf:` and the folder of a pretrained BERT; those "
-        "of a method are taken by the same method, or one that extends it",
+        "of a method are taken by the same method, or one that extends it, and those of a "
+        "number where its mean and deviation moved by at most a tenth of the latter",
     )
     item_embeddings: str = field(
         "",

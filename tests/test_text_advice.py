@@ -1,0 +1,46 @@
+"""What `prepare` points out in texts and their labels, and what it advises."""
+
+import shutil
+
+from tests.bert_reference import RANDOM_BERT
+from tests.conftest import refused, run
+from tests.test_text_prepare import PIECES, make_prepared, rows
+from tests.test_text_records import write
+
+
+def test_labels_that_differ_in_spaces_or_capitals_are_pointed_out(tmp_path, capsys):
+    examples = rows()
+    for n, example in enumerate(examples):
+        example["label"] = ("pos", "neg", "pos ", "Neg")[n % 4]
+    schema, _, _ = make_prepared(tmp_path, examples)
+    assert len(schema.target.values) == 4
+    assert "2 pairs of labels differ in spaces or capital letters" in capsys.readouterr().err
+
+
+def test_labels_that_are_numbers_are_pointed_out(tmp_path, capsys):
+    for number, wanted in ((lambda n: n % 3, ""), (lambda n: n % 3 / 2, "3 different numbers")):
+        examples = rows()
+        for n, example in enumerate(examples):
+            example["label"] = str(number(n))
+        make_prepared(tmp_path, examples, overwrite=True)
+        error = capsys.readouterr().err
+        assert wanted in error
+        assert bool(wanted) == ("numerical=label of CSV" in error)
+
+
+def test_a_pretrained_folder_gives_its_vocabulary_and_is_advised(tmp_path):
+    labelled = [{**row, "label": "xy"[n % 2]} for n, row in enumerate(rows(40))]
+    path = write(tmp_path / "in.jsonl", *labelled)
+    folder = tmp_path / "bert"
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    command = [
+        *("prepare", "--kind=text", f"--input={path}", f"--data_dir={tmp_path}", "--overwrite"),
+        *("--name=own", f"--vocabulary={folder}"),
+    ]
+    assert "hf:" not in run(*command).stdout
+    shutil.copy(RANDOM_BERT / "model.safetensors", folder)
+    advised = run(*command).stdout.splitlines()[-1]
+    assert f"config.py:classification,hf:{folder} --config.model.method=none" in advised
+    error = refused(*command[:-1], f"--vocabulary={tmp_path}")
+    assert f"{tmp_path}/vocab.txt: no such vocabulary" in error
