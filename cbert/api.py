@@ -164,7 +164,8 @@ def evaluate(
       checkpoint: `best`, `last` or a step.
       by: A feature of the context, to whose values the summary then has metrics.
       feature_importance: Whether to measure the importance of each feature.
-      write: Whether to write `eval/<split>.json` and `.parquet`, which reports read.
+      write: Whether to write `eval/<split>.json` and `.parquet`, which reports read, and the
+        tables of labels.
       name: Another prepared data set; by default the run's.
       data_dir: Where the data lie now; by default where the run found them.
       masking: `each` item of an example in turn, or `one`; by default as the run's config says.

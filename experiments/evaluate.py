@@ -11,7 +11,7 @@ from absl import flags
 
 from cbert.data.records import SPLITS, TEST
 from cbert.errors import UserError, printable
-from cbert.evaluation import baselines, compare, diagnosis, evaluation_files
+from cbert.evaluation import baselines, compare, diagnosis, evaluation_files, label_tables
 from cbert.evaluation import evaluate as evaluate_lib
 from cbert.evaluation.evaluation import MODEL, Evaluation
 from cbert.tasks.metric import Metric
@@ -110,9 +110,11 @@ def _print(
 
 
 def _print_one(evaluation: Evaluation, summary: dict[str, Any]) -> None:
-    """Prints where baselines are better than a run, and its metrics by the task's slices."""
+    """Prints where baselines are better than a run, its labels, and metrics by slices."""
     for line in diagnosis.better_baselines(evaluation, summary):
         print(f"\nnote: {line}")
+    if evaluation.label_counts is not None and len(evaluation.label_counts) > 1:
+        print("\n" + label_tables.format_labels(evaluation.label_counts, evaluation.name))
     for name in evaluation.task.slices(evaluation.split):
         title = name.replace("_", " ")
         slices = summary[f"by_{name}"]

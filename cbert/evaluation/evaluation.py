@@ -13,6 +13,7 @@ from cbert.data.columns import Split
 from cbert.evaluation import metrics
 from cbert.schema import Schema
 from cbert.tasks.base import Queries, Task
+from cbert.tasks.label_counts import LabelCounts
 from cbert.tasks.prediction import Predictions
 
 MODEL = "model"
@@ -50,6 +51,11 @@ class Evaluation:
     def groups(self) -> np.ndarray:
         """`int [Q]`, equal where the group is."""
         return metrics.group_codes(self.split.groups)[self.queries.rows]
+
+    @functools.cached_property
+    def label_counts(self) -> LabelCounts | None:
+        """How often the model has each label right; None for a task without labels."""
+        return self.task.label_counts(self.predictions[MODEL], self.queries)
 
     def values(self, predictor: str = MODEL) -> dict[str, np.ndarray]:
         """Every metric that is a mean over queries, of every query."""

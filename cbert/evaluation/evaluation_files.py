@@ -1,4 +1,4 @@
-"""What an evaluation writes: its metrics as JSON, and a table with a row for each query.
+"""What an evaluation writes: its metrics as JSON, and tables of its queries and its labels.
 
 Legend: M examples.
 """
@@ -13,7 +13,7 @@ import pyarrow
 import pyarrow.parquet
 
 from cbert import files
-from cbert.evaluation import baselines, breakdown
+from cbert.evaluation import baselines, breakdown, label_tables
 from cbert.evaluation.evaluation import MODEL, Evaluation
 from cbert.training.workdir import EVALUATIONS
 
@@ -59,7 +59,7 @@ def _by_slice(evaluation: Evaluation, slices: dict[str, np.ndarray]) -> dict[str
 
 
 def write(evaluation: Evaluation, result: dict[str, Any], workdir: str | pathlib.Path) -> None:
-    """Writes `eval/<name>.json` and `eval/<name>.parquet`, one row a query.
+    """Writes `eval/<name>.json` and `eval/<name>.parquet`, one row a query, and CSV of labels.
 
     The importance of features, once measured of this checkpoint, stays in the JSON.
     """
@@ -68,6 +68,8 @@ def write(evaluation: Evaluation, result: dict[str, Any], workdir: str | pathlib
     table = pyarrow.table(columns(evaluation))
     parquet = folder / f"{evaluation.name}.parquet"
     files.replace(parquet, lambda path: pyarrow.parquet.write_table(table, path))
+    if evaluation.label_counts is not None:
+        label_tables.write(evaluation.label_counts, folder.parent, evaluation.name)
     # The JSON comes last, because it says that the run is evaluated.
     target = folder / f"{evaluation.name}.json"
     whole = {**_known_importance(target, result), **result}

@@ -20,6 +20,7 @@ from cbert.data import context_dropout
 from cbert.data.columns import Split
 from cbert.model.config import ModelConfig
 from cbert.schema import Schema
+from cbert.tasks.label_counts import LabelCounts
 from cbert.tasks.metric import CorpusMetrics, Metric, no_corpus_metrics
 
 Array = jax.Array
@@ -224,4 +225,10 @@ class Task(abc.ABC):
         self, predictions: dict[str, np.ndarray], queries: Any
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """What is right or not, and its probability; None where calibration is not measured."""
+        return None
+
+    def label_counts(
+        self, predictions: dict[str, np.ndarray], queries: Any
+    ) -> LabelCounts | None:
+        """How often each label is right, missed or predicted; None where there are none."""
         return None

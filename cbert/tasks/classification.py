@@ -15,7 +15,9 @@ from cbert.model.config import ModelConfig
 from cbert.model.heads import ClassificationHead
 from cbert.schema import Schema
 from cbert.schema.target import LABEL
+from cbert.tasks import label_counts
 from cbert.tasks.base import Batch, Metrics
+from cbert.tasks.label_counts import LabelCounts
 from cbert.tasks.label_metrics import CALIBRATION_ERROR, calibration_error, macro_f1
 from cbert.tasks.losses import sum_cross_entropy
 from cbert.tasks.metric import CorpusMetrics, Metric
@@ -93,6 +95,15 @@ class Classification(TextTask):
         """Whether the likeliest label is right, `[Q]`, and its probability."""
         correct = predictions["prediction"] == queries.targets["label"]
         return correct, predictions["probability"].astype(np.float64)
+
+    def label_counts(
+        self, predictions: dict[str, np.ndarray], queries: ExampleQueries
+    ) -> LabelCounts:
+        """The counts of each label, with the confusions."""
+        names = self.schema.known_target.values
+        return label_counts.of_labels(
+            names, queries.targets["label"], predictions["prediction"]
+        )
 
     def prediction_columns(
         self, predictions: dict[str, np.ndarray], queries: ExampleQueries

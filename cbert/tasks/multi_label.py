@@ -17,7 +17,9 @@ from cbert.model.config import ModelConfig
 from cbert.model.heads import ClassificationHead
 from cbert.schema import Schema
 from cbert.schema.target import LABELS
+from cbert.tasks import label_counts
 from cbert.tasks.base import Batch, Metrics
+from cbert.tasks.label_counts import LabelCounts
 from cbert.tasks.label_metrics import CALIBRATION_ERROR, calibration_error, fraction, mean_f1
 from cbert.tasks.losses import sum_known
 from cbert.tasks.metric import CorpusMetrics, Metric
@@ -119,6 +121,16 @@ class MultiLabel(TextTask):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Whether a text has each label, `[Q, T]`, and the label's probability."""
         return queries.targets["labels"] > 0, predictions["probability"].astype(np.float64)
+
+    def label_counts(
+        self, predictions: dict[str, np.ndarray], queries: ExampleQueries
+    ) -> LabelCounts:
+        """The counts of each label; those that are not in the schema are one more."""
+        predicted, true = predictions["probability"] > 0.5, queries.targets["labels"] > 0
+        unknown = 0, 0, queries.targets["unknown_labels"].sum()
+        of_known = (each.sum(axis=0) for each in (predicted & true, predicted, true))
+        names = *self.schema.known_target.values, label_counts.UNKNOWN
+        return label_counts.ordered(names, map(np.append, of_known, unknown))
 
     def prediction_columns(
         self, predictions: dict[str, np.ndarray], queries: ExampleQueries

@@ -20,8 +20,9 @@ from cbert.model.heads import TaggingHead
 from cbert.model.text_bert import TextBert
 from cbert.schema import Schema
 from cbert.schema.target import TAGS
-from cbert.tasks import span_scores
+from cbert.tasks import label_counts, span_scores
 from cbert.tasks.base import Batch, Metrics
+from cbert.tasks.label_counts import LabelCounts
 from cbert.tasks.losses import sum_cross_entropy
 from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
@@ -158,6 +159,13 @@ class Tagging(TextTask):
         pairs = zip(queries.targets["names"], predicted, strict=True)
         counts = np.array([span_scores.count(truth, own) for truth, own in pairs])
         return CorpusMetrics(counts.astype(np.float64), span_scores.scores)
+
+    def label_counts(
+        self, predictions: dict[str, np.ndarray], queries: ExampleQueries
+    ) -> LabelCounts:
+        """The counts of each type of span."""
+        predicted = self._names(queries.targets["word_starts"], predictions["tags"])
+        return label_counts.of_spans(queries.targets["names"], predicted)
 
     def _names(self, word_starts: np.ndarray, tags: np.ndarray) -> list[list[str]]:
         """The predicted tags of each sentence's words."""
