@@ -9,14 +9,16 @@ import pyarrow.parquet
 import pytest
 
 from cbert.evaluation import label_tables
+from cbert.report import label_tables as report_tables
+from cbert.report import report_data
 from cbert.tasks import label_counts
 from cbert.tasks.label_metrics import macro_f1
 from cbert.training import loop
 from tests.conftest import run
-from tests.test_text_reports import TARGETS, evaluated
+from tests.test_text_reports import TARGETS, evaluated, write_run
 from tests.text_data import prepare_texts, small_text
 
-TASKS = ("classification", "multi_label")
+TASKS = ("classification", "multi_label", "tagging", "regression")
 LABELS = np.array([0, 0, 0, 0, 2, 2, 3, 3, 3])
 PREDICTIONS = np.array([0, 3, 3, 1, 2, 0, 3, 3, 3])
 
@@ -160,6 +162,43 @@ def test_labels_that_training_lacks_are_one_that_is_missed(directory):
     assert counts.names[1:] == evaluation.label_counts.names
     macro = changed.summarize()["macro_f1"]["mean"]
     assert counts.f1.mean() == pytest.approx(macro)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_report_has_the_labels_of_each_variant(directory, tmp_path, name):
+    for seed in (0, 1):
+        write_run(tmp_path, directory, name, "gs", seed)
+    tables = report_tables.label_tables(report_data.load(tmp_path, "test"))
+    if name == "regression":
+        assert tables == []
+        return
+    (table,) = tables
+    assert table.caption == "gs: the labels that occur; mean ± standard error over 2 seeds."
+    files = [read(tmp_path / f"gs-{seed}", "test-labels") for seed in (0, 1)]
+    by_seed = [{row["label"]: row for row in rows} for rows in files]
+    assert [row[0] for row in table.rows] == list(by_seed[0])
+    for label, _, _, f1, support in table.rows:
+        one, other = (float(rows[label]["f1"]) for rows in by_seed)
+        assert f1 == f"{50 * (one + other):.2f} ± {50 * abs(one - other):.2f}"
+        assert support == by_seed[0][label]["support"] == by_seed[1][label]["support"]
+
+
+def test_a_report_leaves_out_labels_that_are_rare_or_do_not_occur(directory, tmp_path):
+    write_run(tmp_path, directory, "classification", "gs", 0)
+    data = report_data.load(tmp_path, "test")
+    variant, names = data.variants["gs"], [f"label {n}" for n in range(26)]
+    for most, shown in ((25, 20), (5, 5)):
+        # The last label is predicted alone.
+        labels, predictions = np.arange(most), np.append(np.arange(most - 1), 25)
+        counts = label_counts.of_labels(names, labels, predictions)
+        measured = dataclasses.replace(variant.measured[0], label_counts=counts)
+        changed = dataclasses.replace(variant, measured={0: measured})
+        (table,) = report_tables.label_tables(
+            dataclasses.replace(data, variants={"gs": changed})
+        )
+        assert [row[0] for row in table.rows] == names[:shown]
+        said = "the labels that occur" if most == 5 else "the 20 most frequent of the 25 labels"
+        assert f"gs: {said}" in table.caption
 
 
 def test_evaluate_prints_and_writes_the_labels(directory, tmp_path):

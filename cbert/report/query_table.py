@@ -17,6 +17,7 @@ from cbert.evaluation.baselines import column_prefix
 from cbert.evaluation.evaluation import MODEL
 from cbert.report.run_directory import RunDirectory
 from cbert.tasks.base import Queries, Task
+from cbert.tasks.label_counts import LabelCounts
 from cbert.tasks.label_metrics import reliability
 from cbert.tasks.masked_item import MaskedItem
 from cbert.tasks.metric import CorpusMetrics, Metric
@@ -40,12 +41,14 @@ class Measured:
       corpus: The metrics that are no means.
       weights: `float64 [Q]`, what each query weighs in a mean.
       reliability: See `label_metrics.reliability`; None where calibration is not measured.
+      label_counts: How often each label is right; None for a task without labels.
     """
 
     values: MetricValues
     corpus: CorpusMetrics
     weights: np.ndarray
     reliability: np.ndarray | None = None
+    label_counts: LabelCounts | None = None
 
     def every(self) -> CorpusMetrics:
         """All metrics, the means among them, as functions of sums over queries."""
@@ -190,4 +193,5 @@ def _measured(task: Task, queries: Queries, columns: _Columns) -> Measured:
         task.corpus_metrics(predictions, queries),
         queries.weights,
         None if calibration is None else reliability(*calibration),
+        task.label_counts(predictions, queries),
     )

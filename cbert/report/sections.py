@@ -8,6 +8,7 @@ from cbert.evaluation.sown import ATTENTION
 from cbert.report import (
     explained,
     heat_map,
+    label_tables,
     plot_helpers,
     plots,
     reliability_diagram,
@@ -47,6 +48,7 @@ def make(
         ),
         _comparisons(data, differences),
         *([Section("Learning curves", plots=[curves])] if curves else []),
+        *_labels(data),
         *_calibration(data, styles),
         *_gains(data, styles),
         _feature_importance(data, styles),
@@ -144,6 +146,12 @@ def _margin(data: ReportData) -> str:
     metric = data.metric
     unit = f" {'points' if metric.percent else metric.unit}".rstrip()
     return f"{metric.scale * data.margin:g}{unit} of {metric.heading}"
+
+
+def _labels(data: ReportData) -> list[Section]:
+    """A table for each variant, where the task has labels."""
+    tables = label_tables.label_tables(data)
+    return [Section("Labels", tables=tables)] if tables else []
 
 
 def _calibration(data: ReportData, styles: dict[str, Style]) -> list[Section]:
