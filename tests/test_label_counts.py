@@ -166,21 +166,21 @@ def test_labels_that_training_lacks_are_one_that_is_missed(directory):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_report_has_the_labels_of_each_variant(directory, tmp_path, name):
-    for seed in (0, 1):
-        write_run(tmp_path, directory, name, "gs", seed)
-    tables = report_tables.label_tables(report_data.load(tmp_path, "test"))
+    for method, seed in (("none", 0), ("gs", 0), ("gs", 1)):
+        write_run(tmp_path, directory, name, method, seed)
+    table = report_tables.label_table(report_data.load(tmp_path, "test"))
     if name == "regression":
-        assert tables == []
+        assert table is None
         return
-    (table,) = tables
-    assert table.caption == "gs: the labels that occur; mean ± standard error over 2 seeds."
-    files = [read(tmp_path / f"gs-{seed}", "test-labels") for seed in (0, 1)]
-    by_seed = [{row["label"]: row for row in rows} for rows in files]
-    assert [row[0] for row in table.rows] == list(by_seed[0])
-    for label, _, _, f1, support in table.rows:
-        one, other = (float(rows[label]["f1"]) for rows in by_seed)
-        assert f1 == f"{50 * (one + other):.2f} ± {50 * abs(one - other):.2f}"
-        assert support == by_seed[0][label]["support"] == by_seed[1][label]["support"]
+    assert table.head == ("label", "support", "none", "gs")
+    runs = [read(tmp_path / run, "test-labels") for run in ("none-0", "gs-0", "gs-1")]
+    by_run = [{row["label"]: row for row in rows} for rows in runs]
+    assert [row[0] for row in table.rows] == list(by_run[1])
+    for label, support, none, gs in table.rows:
+        plain, one, other = (100 * float(rows[label]["f1"]) for rows in by_run)
+        assert none == f"{plain:.2f}"
+        assert gs == f"{(one + other) / 2:.2f} ± {abs(one - other) / 2:.2f}"
+        assert {support} == {rows[label]["support"] for rows in by_run}
 
 
 def test_a_report_leaves_out_labels_that_are_rare_or_do_not_occur(directory, tmp_path):
@@ -193,12 +193,10 @@ def test_a_report_leaves_out_labels_that_are_rare_or_do_not_occur(directory, tmp
         counts = label_counts.of_labels(names, labels, predictions)
         measured = dataclasses.replace(variant.measured[0], label_counts=counts)
         changed = dataclasses.replace(variant, measured={0: measured})
-        (table,) = report_tables.label_tables(
-            dataclasses.replace(data, variants={"gs": changed})
-        )
+        table = report_tables.label_table(dataclasses.replace(data, variants={"gs": changed}))
         assert [row[0] for row in table.rows] == names[:shown]
         said = "the labels that occur" if most == 5 else "the 20 most frequent of the 25 labels"
-        assert f"gs: {said}" in table.caption
+        assert f"F1, % of {said}" in table.caption
 
 
 def test_evaluate_prints_and_writes_the_labels(directory, tmp_path):

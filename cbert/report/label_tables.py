@@ -1,41 +1,38 @@
-"""Precision, recall and F1 of each label: a table for each variant, with means over seeds."""
+"""F1 of each label by every variant, with means over seeds."""
 
-from cbert.evaluation.label_tables import METRICS, MOST_LABELS, values
+from cbert.evaluation.label_tables import METRICS, MOST_LABELS
 from cbert.report import statistics
-from cbert.report.report_data import ReportData
+from cbert.report.report_data import ReportData, Variant
 from cbert.report.result_tables import cell
 from cbert.report.tables import Table
-from cbert.tasks.label_counts import LabelCounts
+
+F1 = METRICS[-1]
 
 
-def label_tables(data: ReportData) -> list[Table]:
-    """The tables of the labels that occur; none where there are fewer than two."""
-    tables = []
-    for variant in data.variants.values():
-        measured = [each.label_counts for each in variant.measured.values()]
-        counts = [each for each in measured if each is not None]
-        # Those that occur come first, in the same order for every seed.
-        occurring = int((counts[0].support > 0).sum()) if counts else 0
-        if occurring > 1:
-            tables.append(_table(variant.label, counts, occurring))
-    return tables
+def label_table(data: ReportData) -> Table | None:
+    """The most frequent labels; None for a task with fewer than two that occur."""
+    first = next(iter(data.variants.values()))
+    counts = next(iter(first.measured.values())).label_counts
+    # Which labels occur, and in which order, is the same for every seed and variant.
+    occurring = 0 if counts is None else int((counts.support > 0).sum())
+    if counts is None or occurring < 2:
+        return None
+    shown = range(min(occurring, MOST_LABELS))
+    columns = [_cells(variant, shown) for variant in data.variants.values()]
+    rows = [
+        (counts.names[n], f"{counts.support[n]:,}", *(column[n] for column in columns))
+        for n in shown
+    ]
+    which = "the labels that occur"
+    if occurring > MOST_LABELS:
+        which = f"the {MOST_LABELS} most frequent of the {occurring:,} labels that occur"
+    caption = f"F1, % of {which}; mean ± standard error over seeds, where there are several."
+    variants = (variant.label for variant in data.variants.values())
+    return Table(caption, ("label", "support", *variants), rows)
 
 
-def _table(variant: str, counts: list[LabelCounts], occurring: int) -> Table:
-    """The table of a variant, whose seeds have these counts."""
-    shown = min(occurring, MOST_LABELS)
-    by_seed = [values(each) for each in counts]
-    rows = []
-    for n, name in enumerate(counts[0].names[:shown]):
-        cells = [
-            cell(statistics.over_seeds([one[metric.name][n] for one in by_seed]), metric)
-            for metric in METRICS
-        ]
-        rows.append((name, *cells, f"{counts[0].support[n]:,}"))
-    which = f"the {shown} most frequent of the {occurring:,} labels that occur"
-    seeds = f"mean ± standard error over {len(counts)} seeds" if len(counts) > 1 else "one seed"
-    return Table(
-        f"{variant}: {'the labels that occur' if shown == occurring else which}; {seeds}.",
-        ("label", *(metric.title for metric in METRICS), "support"),
-        rows,
-    )
+def _cells(variant: Variant, labels: range) -> list[str]:
+    """The F1 of these labels by a variant."""
+    counts = [each.label_counts for each in variant.measured.values()]
+    by_seed = [each.f1 for each in counts if each is not None]
+    return [cell(statistics.over_seeds([f1[n] for f1 in by_seed]), F1) for n in labels]

@@ -149,9 +149,9 @@ def _margin(data: ReportData) -> str:
 
 
 def _labels(data: ReportData) -> list[Section]:
-    """A table for each variant, where the task has labels."""
-    tables = label_tables.label_tables(data)
-    return [Section("Labels", tables=tables)] if tables else []
+    """The F1 of each label, where the task has several."""
+    table = label_tables.label_table(data)
+    return [Section("Labels", tables=[table])] if table else []
 
 
 def _calibration(data: ReportData, styles: dict[str, Style]) -> list[Section]:
