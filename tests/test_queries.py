@@ -46,7 +46,7 @@ BAD_QUERIES = {
     ),
     "list as string": (Query(["a"], {"colours": "blue"}), "'colours' is multi_valued"),
     "mixed list": (Query(["a"], {"colours": ["blue", 3]}), "strings or numbers, not both"),
-    "nested": (Query(["a"], {"age": {"years": 3}}), "use a string, a number"),
+    "nested": (Query(["a"], {"age": {"years": 3}}), 'flatten it: write "age_years": 3'),
     "NaN": (Query(["a"], {"age": float("nan")}), "context 'age' is nan"),
     "infinite": (Query(["a"], {"age": float("-inf")}), "context 'age' is -inf"),
     "huge": (Query(["a"], {"age": 10**400}), "use a finite number"),

@@ -26,7 +26,12 @@ BAD_ROWS = {
         {"items": ["a"], "context": {"x": [1, "a"]}},
         "strings or numbers, not both",
     ),
-    "nested": ({"items": ["a"], "context": {"x": {"y": 1}}}, "use a string, a number"),
+    "nested": ({"items": ["a"], "context": {"x": {"y": 1}}}, 'flatten it: write "x_y": 1'),
+    "nested twice": (
+        {"items": ["a"], "context": {"x": {"y": {"z": "b"}}}},
+        "flatten it: write \"x_y_z\": 'b'",
+    ),
+    "an empty object": ({"items": ["a"], "context": {"x": {}}}, "use a string, a number"),
     "bad split": ({"items": ["a"], "split": "dev"}, "split is 'dev'"),
     "half a surrogate": ('{"items": ["\\ud800"]}', "not valid Unicode"),
     "too many digits": ('{"items": ["a"], "context": {"x": ' + "9" * 400 + "}}", "finite"),

@@ -1,5 +1,7 @@
 """The kinds of context features there are."""
 
+from collections.abc import Mapping
+
 from cbert.errors import UserError, shown
 from cbert.schema.categorical import Categorical
 from cbert.schema.feature import Feature
@@ -27,6 +29,11 @@ def recognise(name: str, value: object) -> type[Feature]:
         if not kind.named_only and kind.holds(value):
             kind.check_raw(name, value)
             return kind
+    if isinstance(value, Mapping) and value:
+        raise UserError(
+            f"context {name!r} is {shown(value)}; a value holds no others, so flatten it: "
+            f"write {_flat(name, value)}"
+        )
     if isinstance(value, list) and None in value:
         raise UserError(
             f"context {name!r} is {shown(value)}; a list has no missing values, so leave them "
@@ -39,3 +46,12 @@ def recognise(name: str, value: object) -> type[Feature]:
     raise UserError(
         f"context {name!r} is {shown(value)}; use a string, a number, a list of either, or null"
     )
+
+
+def _flat(name: str, value: object) -> str:
+    """A nested value's first entry as a feature of its own, such as `"customer_age": 3`."""
+    for _ in range(4):  # A mapping of Python's may hold itself.
+        if isinstance(value, Mapping) and value:
+            key, value = next(iter(value.items()))
+            name = f"{name}_{str(key)[:40]}"
+    return f'"{name}": {shown(value)}'
