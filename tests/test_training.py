@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import time
 
 import flax
@@ -17,11 +18,13 @@ from cbert.data.batching import Batches
 from cbert.errors import UserError
 from cbert.model import parameter_tree
 from cbert.model.conditioning import NAMES
+from cbert.report import report_data
 from cbert.schema import schema_file
 from cbert.training import checkpoint, console, loop
 from cbert.training import config as config_lib
 from cbert.training import run as run_lib
 from cbert.training import state as state_lib
+from cbert.training.writer import Writer
 from configs import base, meals, quickstart, stylist
 from tests.conftest import run, small, some
 from tests.steps import flat, ones, steps
@@ -213,6 +216,21 @@ def test_numbers_that_are_not_finite_stop_the_run(data_dir, tmp_path):
         loop.train(config, tmp_path / "run")
     params = restored(config, tmp_path / "run")[1]
     assert all(np.isfinite(value).all() for value in params.values())
+
+
+def test_a_report_says_at_which_step_a_run_diverged(data_dir, tmp_path):
+    config = plain(data_dir, train__steps=9, train__log_every=3)
+    config.optimizer.update({"learning_rate": 1e36, "warmup_steps": 0, "clip_norm": 0.0})
+    with pytest.raises(UserError, match=r"at step \d+ ") as error:
+        loop.train(config, tmp_path / "none-0")
+    (step,) = re.findall(r"at step (\d+) ", str(error.value))
+    with pytest.raises(UserError, match=f"is not finished: it diverged at step {step} of 9;"):
+        report_data.load(tmp_path, "test")
+    # What a run that goes on has left behind must not speak of the steps that it dropped.
+    with Writer(tmp_path / "none-0", step=0):
+        pass
+    with pytest.raises(UserError, match=r"is not finished \(no evaluation yet of 9\);"):
+        report_data.load(tmp_path, "test")
 
 
 def test_numbers_that_are_not_finite_are_skipped_and_counted(data_dir, schema):

@@ -42,6 +42,7 @@ class RunDirectory:
       curve: Step to the validation value of the task's first metric.
       training_loss: The mean loss of the last training steps that were logged; None for none.
       finished: Whether training came to its end.
+      diverged: The step at which a number was not finite, which ended the run; None for none.
       evaluation: The content of `eval/<split>.json`; None where the run is not evaluated.
     """
 
@@ -53,6 +54,7 @@ class RunDirectory:
     curve: dict[int, float]
     training_loss: float | None
     finished: bool
+    diverged: int | None
     evaluation: dict[str, Any] | None
 
     @property
@@ -72,6 +74,9 @@ class RunDirectory:
 
     def unusable(self, split: str) -> str:
         """The reason why the report cannot use the run; empty where it can."""
+        if not self.finished and self.diverged is not None:
+            steps = self.config.train.steps
+            return f"not finished: it diverged at step {self.diverged} of {steps}"
         if not self.finished:
             last = f"step {max(self.curve)}" if self.curve else "no evaluation yet"
             return f"not finished ({last} of {self.config.train.steps})"
@@ -122,6 +127,7 @@ def read(path: pathlib.Path, split: str) -> RunDirectory:
         }
         trained = [row for row in rows if row["split"] == TRAIN]
         losses = [float(row["loss"]) for row in trained if "loss" in row]
+        diverged = [row["step"] for row in rows if row["split"] == workdir.DIVERGED]
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{metrics}: damaged ({error!r}); restore the file") from None
     finished = workdir.finished(path) is not None
@@ -135,6 +141,7 @@ def read(path: pathlib.Path, split: str) -> RunDirectory:
         curve=curve,
         training_loss=losses[-1] if losses else None,
         finished=finished,
+        diverged=diverged[-1] if diverged else None,
         evaluation=evaluation,
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from cbert.errors import UserError
 from cbert.training.run import Run
-from cbert.training.seed_run import SeedRun, not_finite
+from cbert.training.seed_run import SeedRun, note_divergence
 from cbert.training.state import Progress
 
 
@@ -40,7 +40,9 @@ class MetricAccumulator:
         if not np.isfinite(list(row.values())).all():
             rows, _ = self._run.batches[seed](self._step - 1)
             ids = ", ".join(str(self._run.ids[row]) for row in rows[:3])
-            raise UserError(f"{not_finite(seed_run, self._step, row)}; its batch begins {ids}")
+            raise UserError(
+                f"{note_divergence(seed_run, self._step, row)}; its batch begins {ids}"
+            )
         sums = seed_run.progress.sums
         for name, value in row.items():
             sums[name] = sums.get(name, 0.0) + value

@@ -123,7 +123,7 @@ def validate_all(
         metrics, progress = run.validation(params), seed_run.progress
         value = metrics[metric.name]
         if not np.isfinite(value):
-            raise UserError(not_finite(seed_run, step, metrics))
+            raise UserError(note_divergence(seed_run, step, metrics))
         seed_run.writer.write(step, VALIDATION, metrics)
         improved = not progress.best_step or metric.improves(value, progress.best)
         if improved:
@@ -146,8 +146,12 @@ def save_all(run: Run, seed_runs: Sequence[SeedRun]) -> None:
             seed_run.checkpoints.save(saved, seed_run.progress)
 
 
-def not_finite(seed_run: SeedRun, step: int, row: dict[str, float]) -> str:
-    """One line for a number that is not finite: its step, its name, and the remedies."""
+def note_divergence(seed_run: SeedRun, step: int, row: dict[str, float]) -> str:
+    """Notes in the metrics that a number is not finite; one line with its step and remedies.
+
+    A run that goes on from a checkpoint drops the note, as all rows after it.
+    """
+    seed_run.writer.write(step, workdir_lib.DIVERGED, {})
     steps = seed_run.checkpoints.steps()
     kept = f"the last checkpoint is of step {steps[-1]}" if steps else "there is no checkpoint"
     numbers = ", ".join(

@@ -18,6 +18,7 @@ from cbert.training import config as config_lib
 CONFIG = config_lib.FILE
 SCHEMA = schema_file.FILE
 METRICS = "metrics.jsonl"
+DIVERGED = "diverged"  # The split of a row of the metrics that marks a step, and has no more.
 LOG = "log.txt"  # What a run of a sweep prints.
 FINISHED = "finished.json"
 CHECKPOINTS = "checkpoints"
