@@ -174,7 +174,7 @@ def test_a_run_evaluates_other_prepared_data(run_directory, tmp_path):
     assert "test split of other: 20 queries (one)" in done.stdout
     assert (run_directory / "eval" / "test-one-on-other.json").exists()
     assert re.search(r"^rise in cross-entropy +permuted +dropped$", done.stdout, re.M)
-    assert re.search(r"^occasion +\+0.0000 ± 0.0000 +not trained$", done.stdout, re.M)
+    assert re.search(r"^occasion +\+0.0000 ± 0.0000 +not measured$", done.stdout, re.M)
     twin = shutil.copytree(run_directory, tmp_path / "twin")
     done = run("evaluate", f"--workdir={run_directory},{twin}", "--split=validation")
     assert "+0.0000 ± 0.0000" in done.stdout

@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import json
+import re
 import types
 
 import numpy as np
@@ -188,6 +189,8 @@ def test_a_metric_that_falls_without_a_feature_gets_worse(prepared, tmp_path):
     assert feature_importance.measure(reversed_metric, *given) == importance
     table = compare.format_feature_importance(importance, other.metrics[0])
     assert table.startswith("fall in log-likelihood")
+    assert re.search(r"^age .* not measured$", table, re.M)
+    assert "the run's train.context_dropout is 0" in table.splitlines()[-1]
 
 
 def test_nothing_rises_without_a_context(schema, data_dir, tmp_path):

@@ -9,13 +9,16 @@ import numpy as np
 from cbert.errors import UserError
 from cbert.evaluation import metrics
 from cbert.evaluation.evaluation import Evaluation
-from cbert.evaluation.feature_importance import PERMUTED, PERTURBATIONS
+from cbert.evaluation.feature_importance import DROPPED, PERMUTED, PERTURBATIONS
 from cbert.evaluation.intervals import Estimate, degrees_of_freedom
 from cbert.tasks.metric import Metric
 from cbert.text_table import align
 from cbert.training import config as config_lib
 
 Metrics = Sequence[Metric]
+
+# Gaps of the data train a feature to be missing, too, so "not trained" would not be true.
+_NOT_DROPPED = "dropped is not measured, because the run's train.context_dropout is 0"
 
 
 def format_results(results: dict[str, dict[str, Any]], metrics: Metrics) -> str:
@@ -36,16 +39,21 @@ def format_slices(slices: dict[str, Any], title: str, metrics: Metrics) -> str:
 
 
 def format_feature_importance(importance: dict[str, Any], metric: Metric) -> str:
-    """A table of `feature_importance.measure`, the most important feature first."""
+    """A table of `feature_importance.measure`, the most important feature first.
+
+    A line below it says why nothing was dropped, if nothing was.
+    """
     rows = [[f"{metric.worsening} in {metric.heading}", *PERTURBATIONS]]
     for name in sorted(importance, key=lambda name: -importance[name][PERMUTED]["mean"]):
         measured = [importance[name][perturbation] for perturbation in PERTURBATIONS]
         cells = [
-            plus_minus(one["mean"], one["standard_error"], sign="+") if one else "not trained"
+            plus_minus(one["mean"], one["standard_error"], sign="+") if one else "not measured"
             for one in measured
         ]
         rows.append([name, *cells])
-    return align(rows)
+    if all(measured[DROPPED] for measured in importance.values()):
+        return align(rows)
+    return f"{align(rows)}\n{_NOT_DROPPED}"
 
 
 def cell(metric: Metric, summary: dict[str, Any]) -> str:
