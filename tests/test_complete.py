@@ -150,7 +150,7 @@ BAD_LINES = {
     "bad k": ({"items": ["a"], "k": "many"}, "k is 'many'"),
     "id that is true": ({"items": ["a"], "id": True}, "id is True"),
     "bad id": ({"items": ["a"], "id": ["x"]}, "id is ['x']"),
-    "NaN": ('{"items": ["a"], "context": {"age": NaN}}', "context 'age' is nan"),
+    "infinite": ('{"items": ["a"], "context": {"age": Infinity}}', "context 'age' is inf"),
 }
 
 

@@ -29,6 +29,10 @@ def test_a_data_frame_gives_the_records_of_its_rows():
         }
     )
     assert list(in_python.read(frame, "set")) == list(in_python.read(mappings, "set"))
+    rows = frame[["age", "tags", "town"]].to_dict("records")  # A missing age is NaN there.
+    mappings = [{"items": ["a"], "context": row} for row in rows]
+    contexts = [record.context for record in in_python.read(mappings, "set")]
+    assert contexts[1] == {"age": None, "tags": None, "town": None}
     numpy = [{"items": np.array(["a"]), "context": {"n": np.int64(3), "v": np.ones(2)}}]
     (record,) = in_python.read(numpy, "set")
     assert record.items == ["a"]

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 
 import numpy as np
+import pandas
 import pytest
 
 import cbert
@@ -47,7 +48,8 @@ BAD_QUERIES = {
     "list as string": (Query(["a"], {"colours": "blue"}), "'colours' is multi_valued"),
     "mixed list": (Query(["a"], {"colours": ["blue", 3]}), "strings or numbers, not both"),
     "nested": (Query(["a"], {"age": {"years": 3}}), 'flatten it: write "age_years": 3'),
-    "NaN": (Query(["a"], {"age": float("nan")}), "context 'age' is nan"),
+    "NaN in a list": (Query(["a"], {"colours": ["blue", float("nan")]}), "not both"),
+    "endless nesting": (Query(["a"], {"colours": DEEP}), "a list holds strings or numbers"),
     "infinite": (Query(["a"], {"age": float("-inf")}), "context 'age' is -inf"),
     "huge": (Query(["a"], {"age": 10**400}), "use a finite number"),
     "many values": (Query(["a"], {"colours": None}), "holds"),
@@ -81,6 +83,24 @@ def test_an_excluded_item_that_training_never_saw_is_reported(predictor):
     assert asked.unknown_items == ["kilt"]
     known = predictor.complete([], exclude=[first])
     assert asked.to_dict() == {**known.to_dict(), "unknown_items": ["kilt"]}
+
+
+def test_contexts_may_be_the_rows_of_a_data_frame(predictor):
+    """pandas writes NaN, NA or NaT for a missing value of any kind."""
+    blue, *_ = predictor.schema.feature("colours").values
+    frame = pandas.DataFrame(
+        {
+            "occasion": [np.nan, "regatta"],
+            "age": pandas.array([pandas.NA, 30], "Int64"),
+            "gender": [pandas.NaT, None],
+            "colours": [np.array([blue, np.str_("octarine")], object), np.nan],
+        }
+    )
+    one, other = predictor.complete([["kilt"]] * 2, frame.to_dict("records"))
+    assert one == predictor.complete(["kilt"], {"colours": [blue, "octarine"]})
+    assert one.missing_context == ["age", "gender", "occasion"]
+    assert other == predictor.complete(["kilt"], {"age": 30, "occasion": "regatta"})
+    assert other.missing_context == ["gender", "colours"]
 
 
 def test_numbers_of_numpy_are_numbers(predictor):

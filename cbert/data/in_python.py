@@ -4,10 +4,10 @@ import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow
 
 from cbert.data import parquet_rows, tables
+from cbert.data.python_values import plain
 from cbert.data.records import Record
 from cbert.data.row_errors import RowError
 from cbert.data.validator import Validator
@@ -27,7 +27,7 @@ def read(
     Args:
       source: An iterable of mappings with the fields of a record, see docs/data.md; or a pandas
         DataFrame, whose other columns are features of the context. Numbers and arrays of NumPy
-        are taken as Python's.
+        are taken as Python's, and NaN as missing.
       kind: `set`, `sequence` or `text`.
       kinds: Kind by feature, where it was given.
       dropped: Context features that may have any values.
@@ -80,13 +80,8 @@ def _rows(
     return source
 
 
-def _plain(value: Any) -> Any:
-    """A value without NumPy's types."""
-    if isinstance(value, Mapping):
-        return {name: _plain(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, np.ndarray | np.generic):
-        # Python has no nanoseconds: such times would become whole numbers.
-        return value.astype(str).tolist() if value.dtype.kind in "mM" else value.tolist()
-    return value
+def _plain(row: Any) -> Any:
+    """A row, and the mappings in it, with plain values."""
+    if isinstance(row, Mapping):
+        return {name: _plain(value) for name, value in row.items()}
+    return plain(row)

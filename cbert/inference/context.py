@@ -5,8 +5,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
+from cbert.data.python_values import plain
 from cbert.data.validator import plain_value
 from cbert.errors import UserError, shown
 from cbert.schema import Schema, recognise
@@ -37,7 +36,7 @@ class CheckedContext:
 
 
 def check(schema: Schema, context: Any) -> CheckedContext:
-    """Checks a context; in None all features are missing."""
+    """Checks a context; in None all features are missing, and one whose value is NaN is."""
     if context is None:
         context = {}
     if not isinstance(context, Mapping):
@@ -46,12 +45,7 @@ def check(schema: Schema, context: Any) -> CheckedContext:
         _check_feature(schema, name)
     values, unknown = {}, {}
     for feature in schema.features:
-        value = context.get(feature.name)
-        if isinstance(value, np.generic | np.ndarray):
-            value = value.tolist()
-        elif isinstance(value, list | tuple):
-            value = [one.item() if isinstance(one, np.generic) else one for one in value]
-        value = plain_value(feature.name, value)
+        value = plain_value(feature.name, plain(context.get(feature.name)))
         if value is not None:
             recognise(feature.name, value)
             unknown[feature.name] = feature.validate(value, schema.codes)

@@ -73,8 +73,8 @@ class Predictor(BasePredictor):
         Args:
           items: Visible items; None stands for a masked item. A list of such lists is a
             batch.
-          context: Feature name to value; a feature is missing where it is absent or None. A
-            batch takes a list of contexts, one for each list of items.
+          context: Feature name to value; a feature is missing where it is absent, None or
+            NaN. A batch takes a list of contexts, one for each list of items.
           k: How many items to list, at most all; fewer are listed where fewer may be.
           slots: How many masked positions to append; without effect where an item is None.
           exclude: Items that are not listed.

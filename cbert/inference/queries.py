@@ -16,8 +16,8 @@ class Query:
 
     Attributes:
       items: The visible items; None stands for a masked item.
-      context: Feature name to value, as in a record; a feature is missing where it is absent
-        or None.
+      context: Feature name to value, as in a record; a feature is missing where it is
+        absent, None or NaN.
       k: How many items to list for each masked position.
       slots: How many masked positions to append where no item is None.
       exclude: Items that are not listed.

@@ -69,7 +69,8 @@ class TextPredictor(BasePredictor):
 
         Args:
           text: The text; a masked language model predicts each `[MASK]` written in it.
-          context: Feature name to value; a feature is missing where it is absent or None.
+          context: Feature name to value; a feature is missing where it is absent, None or
+            NaN.
           text_b: The second text of a pair.
           words: The words to tag, in place of the text.
           k: How many tokens or labels to list.

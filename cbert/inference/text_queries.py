@@ -18,8 +18,8 @@ class TextQuery:
     Attributes:
       text: The text. A masked language model predicts each `[MASK]` that is written in it; to
         other tasks `[MASK]` is text. It may be left out where `words` are given.
-      context: Feature name to value, as in a record; a feature is missing where it is absent
-        or None.
+      context: Feature name to value, as in a record; a feature is missing where it is
+        absent, None or NaN.
       text_b: The second text of a pair.
       words: The words to tag, where the text is split already. Other tasks read the text, or
         where it was left out the words joined by spaces.

@@ -1,0 +1,31 @@
+"""Values that a Python program holds, such as those of NumPy and pandas, as JSON has them."""
+
+from typing import Any
+
+import numpy as np
+
+
+def plain(value: Any) -> Any:
+    """A value without NumPy's types; NaN, and what pandas has in its place, is None: missing.
+
+    What is missing within a list stays, because a list has no missing values.
+    """
+    if _is_missing(value):
+        return None
+    value = _without_numpy(value)
+    return [*map(_without_numpy, value)] if isinstance(value, list | tuple) else value
+
+
+def _is_missing(value: Any) -> bool:
+    if isinstance(value, float | np.floating):
+        return bool(np.isnan(value))
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return bool(np.isnat(value))
+    return type(value).__name__ in ("NAType", "NaTType")  # pandas need not be installed.
+
+
+def _without_numpy(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        # Python has no nanoseconds: such times would become whole numbers.
+        return value.astype(str).tolist() if value.dtype.kind in "mM" else value.tolist()
+    return value
