@@ -41,7 +41,7 @@ _CONFIG = config_flag.define()
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where the trials' directories and config.py go.", required=True
 )
-_TRIALS = flags.DEFINE_integer("trials", 9, "Trials of the first rung.", 1, 243)
+_TRIALS = flags.DEFINE_integer("trials", 9, "Trials of the first rung.", 1, halving.MOST_TRIALS)
 _WORKERS = flags.DEFINE_integer("workers", 0, "Runs at a time here; 0: as many as fit.", 0)
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "List the trials, and end.")
 flags.mark_flag_as_required("config")
@@ -67,6 +67,7 @@ def main() -> None:
     schema = prepared.load_schema(config.data.dir, config.data.name)
     metric = tasks.create(config, config_lib.build_model(config, schema), schema).metrics[0]
     rungs: list[Scores] = []
+    halving.check(config, _TRIALS.value, workdir)
     if _DRY_RUN.value:
         print(_table(config, rungs, metric))
         return

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import cbert
+from cbert import config as config_fields
 from cbert import tasks
 from cbert.data import columns, prepared
+from cbert.errors import UserError
 from cbert.evaluation import baselines, diagnosis, evaluate, evaluation_files, task_baselines
 from cbert.sweep import halving
 from cbert.tasks import prediction
@@ -222,6 +224,26 @@ def test_the_commands_are_listed_with_a_line_each():
     for name, line in listed.items():
         assert re.fullmatch(r"[A-Z].+\.", line), name
         assert (ROOT / "experiments" / f"{name}.py").exists()
+
+
+def test_a_search_says_what_it_cannot_go_on_with(tmp_path):
+    config = small("gs")
+    config.train.update({"steps": 90, "eval_every": 9})
+    first = halving.points(config, 0, len(halving.rung_sizes(9)), [0])[0]
+    halving.check(config, 9, tmp_path)
+    (tmp_path / first.name).mkdir()
+    config_fields.save(first.apply(config), tmp_path / first.name / "config.json")
+    for trials in (6, 9, 17):
+        halving.check(config, trials, tmp_path)
+    for trials, steps in ((5, 30), (27, 3)):
+        with pytest.raises(
+            UserError, match=rf"begin with 10 steps.* with {steps}; give 6 to 17"
+        ):
+            halving.check(config, trials, tmp_path)
+    config.model.layers += 1
+    for trials in (9, 27):  # How many steps they begin with would be beside the point.
+        with pytest.raises(UserError, match=r"differs: model.layers \(1 there, 2 here\); use"):
+            halving.check(config, trials, tmp_path)
 
 
 def test_trials_are_drawn_from_the_seed_and_halved():

@@ -17,12 +17,14 @@ from cbert import files
 from cbert.config import flat
 from cbert.data.random_streams import stream
 from cbert.data.records import VALIDATION
+from cbert.errors import UserError
 from cbert.sweep.points import STEPS, Point
 from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
-from cbert.training.workdir import EVALUATIONS
+from cbert.training.workdir import CONFIG, EVALUATIONS
 
 FACTOR = 3  # A rung has so many times fewer trials than the one before it, for more steps each.
+MOST_TRIALS = FACTOR**5
 SPLIT = VALIDATION
 RATE, DROPOUT, DECAY = "optimizer.learning_rate", "model.dropout", "optimizer.weight_decay"
 WIDTHS = ("model.dimension", "model.feed_forward")
@@ -81,6 +83,39 @@ def points(
     for point in made:
         config_lib.check(point.apply(config))
     return made
+
+
+def check(config: ml_collections.ConfigDict, trials: int, workdir: pathlib.Path) -> None:
+    """Checks that a search can go on with the trials of a directory, if it holds any.
+
+    More trials go on where they have as many rungs, for the steps of a rung depend on that.
+
+    Raises:
+      UserError: the trials there have other settings, or steps of another number of rungs.
+    """
+    rungs = {count: len(rung_sizes(count)) for count in range(1, MOST_TRIALS + 1)}
+    first = points(config, 0, rungs[trials], [0])[0]
+    if not (workdir / first.name / CONFIG).exists():
+        return
+    own = config_lib.load(workdir / first.name)
+
+    def differences(rungs: int) -> list[str]:
+        wanted = points(config, 0, rungs, [0])[0].apply(config)
+        return config_lib.differences(own, wanted)
+
+    likely = min([rungs[trials], *set(rungs.values())], key=lambda one: len(differences(one)))
+    if found := differences(likely):
+        raise UserError(
+            f"{workdir} holds another search, of which the first trial differs: "
+            f"{'; '.join(found)}; use its settings, or another work directory"
+        )
+    if likely != rungs[trials]:
+        fitting = [count for count, number in rungs.items() if number == likely]
+        raise UserError(
+            f"{workdir} holds a search whose trials begin with {own.train.steps} steps, and "
+            f"those of {trials} with {first.overrides[STEPS]}; give {fitting[0]} to "
+            f"{fitting[-1]} trials to go on with it, or another work directory"
+        )
 
 
 def score(workdir: pathlib.Path, metric: Metric) -> float | None:
