@@ -62,14 +62,23 @@ def main() -> None:
     )
     if not _WORKDIR.value:
         raise UserError("--workdir is empty; give a run's directory")
-    evaluations, summaries = {}, {}
+    evaluations, summaries, unwritten = {}, {}, []
     compare.check_tasks(_WORKDIR.value)
     for workdir in dict.fromkeys(_WORKDIR.value):
         evaluation = evaluate_lib.evaluate(workdir, options)
         summary = evaluation_files.summary(evaluation, options.by)
-        evaluation_files.write(evaluation, summary, workdir)
+        try:
+            evaluation_files.write(evaluation, summary, workdir)
+        except OSError as error:  # What took long to compute is shown all the same.
+            unwritten.append(f"{workdir} ({error.strerror or error})")
         evaluations[workdir], summaries[workdir] = evaluation, summary
     _print(options, evaluations, summaries)
+    if unwritten:
+        raise UserError(
+            "the results above could not be written to the directory eval of "
+            f"{', '.join(unwritten)}; give it room and permission, then run the same command "
+            "again"
+        )
 
 
 def _print(

@@ -1,6 +1,7 @@
 """What an evaluation says beside its numbers: better baselines, unknown values, groups."""
 
 import json
+import re
 import shutil
 import types
 
@@ -12,6 +13,7 @@ from cbert.evaluation import baselines, diagnosis, evaluate, evaluation_files
 from cbert.tasks.classification import Classification
 from cbert.tasks.regression import Regression
 from cbert.training import workdir
+from tests.conftest import run
 
 
 def test_an_evaluation_names_the_baselines_that_are_better(trained):
@@ -30,6 +32,17 @@ def test_an_evaluation_names_the_baselines_that_are_better(trained):
     summary["results"] = {**summary["results"], "popularity": summary["results"]["model"]}
     lines = diagnosis.better_baselines(evaluation, summary)
     assert not any("popularity is better than the model in cross" in line for line in lines)
+
+
+def test_results_that_cannot_be_written_are_printed(trained, tmp_path):
+    copy = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("eval"))
+    (copy / "eval").write_text("Even root can write no file into a file.")
+    done = run("evaluate", f"--workdir={copy}", check=2)
+    assert re.search(r"^gsu +\d\.\d+ ± ", done.stdout, re.M)
+    assert done.stderr == (
+        "error: the results above could not be written to the directory eval of "
+        f"{copy} (File exists); give it room and permission, then run the same command again\n"
+    )
 
 
 def test_what_an_evaluation_does_not_know_is_said(trained, tmp_path, capsys):
