@@ -4,6 +4,7 @@ python -m experiments.evaluate --workdir=runs/meals-gs --by=occasion --feature_i
 python -m experiments.evaluate --workdir=runs/meals-none,runs/meals-gs
 """
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,6 +48,9 @@ _FEATURE_IMPORTANCE = flags.DEFINE_bool(
     False,
     "Measure the rise in cross-entropy without each context feature, too.",
 )
+_JSON = flags.DEFINE_bool(
+    "json", False, "Print one JSON object, work directory to results, and nothing else."
+)
 
 
 def main() -> None:
@@ -72,7 +76,10 @@ def main() -> None:
         except OSError as error:  # What took long to compute is shown all the same.
             unwritten.append(f"{workdir} ({error.strerror or error})")
         evaluations[workdir], summaries[workdir] = evaluation, summary
-    _print(options, evaluations, summaries)
+    if _JSON.value:
+        print(json.dumps(summaries))
+    else:
+        _print(options, evaluations, summaries)
     if unwritten:
         raise UserError(
             "the results above could not be written to the directory eval of "

@@ -1,6 +1,7 @@
 """What an evaluation says beside its numbers: better baselines, unknown values, groups."""
 
 import json
+import pathlib
 import re
 import shutil
 import types
@@ -43,6 +44,16 @@ def test_results_that_cannot_be_written_are_printed(trained, tmp_path):
         "error: the results above could not be written to the directory eval of "
         f"{copy} (File exists); give it room and permission, then run the same command again\n"
     )
+
+
+def test_results_as_json_are_those_of_the_file_and_nothing_else(trained, tmp_path):
+    copies = [str(shutil.copytree(trained, tmp_path / name)) for name in ("one", "other")]
+    done = run("evaluate", f"--workdir={','.join(copies)}", "--masking=one", "--json")
+    printed = json.loads(done.stdout)
+    assert list(printed) == copies
+    for path, results in printed.items():
+        file = pathlib.Path(path) / "eval" / "test-one.json"
+        assert results == json.loads(file.read_text())
 
 
 def test_what_an_evaluation_does_not_know_is_said(trained, tmp_path, capsys):
