@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from cbert.inference.text_predictor import TextPredictor
+from cbert.inference.text_queries import TextQuery
 from cbert.schema.target import ALL_PAIRS, NO_PAIRS
 from cbert.serving import page_data, text_messages
 from cbert.tasks.span import Span
@@ -40,4 +41,18 @@ def example(predictor: TextPredictor) -> text_messages.TextExample:
         question = "When is dinner served?"
         text, text_b = (_PASSAGE, None) if pairs == NO_PAIRS else (question, _PASSAGE)
     context = page_data.average_context(predictor.schema)
+    text, text_b = _that_fit(predictor, text, text_b)
     return text_messages.TextExample(text=text, text_b=text_b, context=context)
+
+
+def _that_fit(
+    predictor: TextPredictor, text: str, text_b: str | None
+) -> tuple[str, str | None]:
+    """The texts without the last words of the longer one, so that the model cuts nothing."""
+    words, words_b = text.split(), (text_b or "").split()
+    while max(len(words), len(words_b)) > 1:
+        text, text_b = " ".join(words), " ".join(words_b) or None
+        if not predictor.check(TextQuery(text, text_b=text_b), predicted=False).tokens.cut:
+            break
+        max(words, words_b, key=len).pop()
+    return " ".join(words), " ".join(words_b) or None
