@@ -8,21 +8,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cbert.api import (
-        EvaluationResult,
-        PreparedData,
-        TrainingResult,
-        evaluate,
-        prepare,
-        read_config,
-        train,
-    )
+    from cbert.api import PreparedData, TrainingResult, prepare, read_config, train
     from cbert.data.prepare import Options as PrepareOptions
     from cbert.data.prepare_text import TextOptions
     from cbert.errors import UserError
     from cbert.experiment import Experiment, build
     from cbert.inference.load import load
     from cbert.inference.stablehlo import load_exported
+    from cbert.results import EvaluationResult, compare, evaluate
     from cbert.training.callbacks import Callbacks, Event
 
 __version__ = "0.2.0"
@@ -30,7 +23,7 @@ __version__ = "0.2.0"
 # Public name to its module and its name there.
 _HOMES = {
     "Callbacks": ("cbert.training.callbacks", "Callbacks"),
-    "EvaluationResult": ("cbert.api", "EvaluationResult"),
+    "EvaluationResult": ("cbert.results", "EvaluationResult"),
     "Event": ("cbert.training.callbacks", "Event"),
     "Experiment": ("cbert.experiment", "Experiment"),
     "PrepareOptions": ("cbert.data.prepare", "Options"),
@@ -39,7 +32,8 @@ _HOMES = {
     "TrainingResult": ("cbert.api", "TrainingResult"),
     "UserError": ("cbert.errors", "UserError"),
     "build": ("cbert.experiment", "build"),
-    "evaluate": ("cbert.api", "evaluate"),
+    "compare": ("cbert.results", "compare"),
+    "evaluate": ("cbert.results", "evaluate"),
     "load": ("cbert.inference.load", "load"),
     "load_exported": ("cbert.inference.stablehlo", "load_exported"),
     "prepare": ("cbert.api", "prepare"),
@@ -57,6 +51,7 @@ __all__ = [
     "TrainingResult",
     "UserError",
     "build",
+    "compare",
     "evaluate",
     "load",
     "load_exported",

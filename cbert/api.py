@@ -14,10 +14,7 @@ from cbert import config as config_fields
 from cbert.data import in_python
 from cbert.data import prepare as prepare_lib
 from cbert.data.prepare import Options
-from cbert.data.records import SPLITS
-from cbert.errors import check_choice, check_kind, check_path, missing_extra
-from cbert.evaluation import evaluate as evaluate_lib
-from cbert.evaluation import evaluation_files
+from cbert.errors import check_kind, check_path
 from cbert.training import config as config_lib
 from cbert.training import config_file, loop, suggest
 from cbert.training import workdir as workdir_lib
@@ -126,76 +123,3 @@ def train(
     path = pathlib.Path(workdir).expanduser()
     done = workdir_lib.finished(path) is not None
     return TrainingResult(path, done, progress.best, progress.best_step)
-
-
-@dataclasses.dataclass(frozen=True)
-class EvaluationResult:
-    """The evaluation of a run, as DataFrames of pandas.
-
-    Attributes:
-      metrics: A row for the model and for each baseline, and for each metric two columns: its
-        mean, and its standard error over groups as `<metric>_standard_error`.
-      queries: A row a query: its example, group and context, what was asked, and what the model
-        and the baselines predicted.
-      summary: The same numbers as `eval/<split>.json`.
-    """
-
-    metrics: "pandas.DataFrame"
-    queries: "pandas.DataFrame"
-    summary: Mapping[str, Any]
-
-
-def evaluate(
-    workdir: PathLike,
-    split: str = "test",
-    checkpoint: str | int = "best",
-    by: str = "",
-    feature_importance: bool = False,
-    write: bool = True,
-    name: str = "",
-    data_dir: str = "",
-    masking: str = "",
-) -> EvaluationResult:
-    """Evaluates a run beside the baselines.
-
-    Args:
-      workdir: The run's directory.
-      split: `train`, `validation` or `test`.
-      checkpoint: `best`, `last` or a step.
-      by: A feature of the context, to whose values the summary then has metrics.
-      feature_importance: Whether to measure the importance of each feature.
-      write: Whether to write `eval/<split>.json` and `.parquet`, which reports read, and the
-        tables of labels.
-      name: Another prepared data set; by default the run's.
-      data_dir: Where the data lie now; by default where the run found them.
-      masking: `each` item of an example in turn, or `one`; by default as the run's config says.
-
-    Raises:
-      UserError: the run, its data or the checkpoint are not what they must be, or pandas is
-        missing.
-    """
-    try:
-        import pandas
-    except ImportError as error:
-        raise missing_extra("cbert.evaluate", "report", error) from None
-    check_path("workdir", workdir)
-    check_choice("split", split, SPLITS)
-    check_kind("name", name, str | None, "a string")
-    check_path("data_dir", data_dir or "")
-    options = evaluate_lib.EvaluationOptions(
-        split, str(checkpoint), data_dir, name, masking, by, feature_importance
-    )
-    evaluation = evaluate_lib.evaluate(workdir, options)
-    summary = evaluation_files.summary(evaluation, by)
-    if write:
-        evaluation_files.write(evaluation, summary, workdir)
-    rows = {
-        name: {
-            f"{metric}{suffix}": numbers[statistic]
-            for metric, numbers in metrics.items()
-            for suffix, statistic in (("", "mean"), ("_standard_error", "standard_error"))
-        }
-        for name, metrics in summary["results"].items()
-    }
-    table = pandas.DataFrame(evaluation_files.columns(evaluation))
-    return EvaluationResult(pandas.DataFrame.from_dict(rows, orient="index"), table, summary)

@@ -16,7 +16,7 @@ LAYERS = [
     {"tasks"},
     {"training"},
     {"evaluation", "inference", "experiment"},
-    {"report", "sweep", "serving", "benchmark", "api"},
+    {"report", "sweep", "serving", "benchmark", "api", "results"},
 ]
 RANKS = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
 # These import nothing of the layers above, and any part may import them.

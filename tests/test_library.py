@@ -30,7 +30,7 @@ def rows(path):
 
 def test_the_page_runs_and_its_loop_equals_training(tmp_path, monkeypatch, capsys):
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 9
+    assert len(blocks) == 10
     loop = next(block for block in blocks if "cbert.build" in block)
     assert len(loop.splitlines()) < 20
     monkeypatch.chdir(tmp_path)
@@ -83,6 +83,39 @@ def test_a_step_is_evaluated_by_its_number(trained):
     result = cbert.evaluate(trained, "validation", step, write=False)
     best = cbert.evaluate(trained, "validation", write=False)
     assert result.metrics.equals(best.metrics)
+
+
+def test_runs_are_compared_query_by_query(trained, data_dir, tmp_path):
+    other = tmp_path / "other"
+    steps = {"train__steps": 4, "train__eval_every": 2, "train__checkpoint_every": 2}
+    cbert.train(small("none", data__dir=data_dir, model__layers=1, **steps), other)
+    table = cbert.compare([trained, other], "validation")
+    base, own = (
+        cbert.evaluate(run, "validation", write=False).queries for run in (trained, other)
+    )
+    assert list(table.index) == [str(trained), str(other)]
+    assert table["cross_entropy"][str(trained)] == pytest.approx(
+        -base["log_probability"].mean()
+    )
+    row = table.loc[str(other)]
+    apart = base["log_probability"] - own["log_probability"]
+    assert row["difference"] == pytest.approx(apart.mean())
+    groups = apart.groupby(base["group"]).agg(["sum", "count"])
+    residuals = groups["sum"] - row["difference"] * groups["count"]
+    fractions = groups["count"] / len(apart)
+    h = (fractions**2).sum()  # The factor of docs/sweeps.md for groups of other sizes.
+    factor = h / (fractions**2 * (1 - 2 * fractions + h)).sum()
+    variance = factor * (residuals**2).sum() / len(apart) ** 2
+    assert row["standard_error"] == pytest.approx(variance**0.5)
+    assert row["low"] < row["difference"] - 1.96 * row["standard_error"]
+    assert row["high"] - row["difference"] == pytest.approx(row["difference"] - row["low"])
+    assert table.loc[str(trained), ["difference", "low", "high"]].isna().all()
+    assert not (other / "eval").exists()
+    for wrong in ([trained], [trained, trained], []):
+        with pytest.raises(cbert.UserError, match="give at least two, each once"):
+            cbert.compare(wrong)
+    with pytest.raises(cbert.UserError, match="give a list of work directories"):
+        cbert.compare(str(trained))
 
 
 def test_a_state_is_saved_once(data_dir, tmp_path):
