@@ -2,6 +2,7 @@
 
 import shutil
 
+from cbert.data.summary import format_summary
 from tests.bert_reference import RANDOM_BERT
 from tests.conftest import refused, run
 from tests.test_text_prepare import PIECES, make_prepared, rows
@@ -15,6 +16,22 @@ def test_labels_that_differ_in_spaces_or_capitals_are_pointed_out(tmp_path, caps
     schema, _, _ = make_prepared(tmp_path, examples)
     assert len(schema.target.values) == 4
     assert "2 pairs of labels differ in spaces or capital letters" in capsys.readouterr().err
+    for n, example in enumerate(examples):
+        example["label"] = ("pos", "Pos")[n % 2]
+    make_prepared(tmp_path, examples, overwrite=True)
+    assert "1 pair of labels differs in spaces" in capsys.readouterr().err
+
+
+def test_up_to_three_labels_that_training_lacks_are_named(tmp_path):
+    examples = rows(20)
+    for n, example in enumerate(examples):
+        held_out = n >= 14
+        example["label"] = f"new{n % 4}" if held_out else "xy"[n % 2]
+        example["split"] = "validation" if held_out else "train"
+    _, summary, _ = make_prepared(tmp_path, examples)
+    assert summary["target"]["unknown_values"] == ["new2", "new3", "new0"]
+    text = format_summary(summary, "leave_out")
+    assert "with one that training lacks: 6, such as new2, new3, new0\n" in text
 
 
 def test_labels_that_are_numbers_are_pointed_out(tmp_path, capsys):

@@ -64,12 +64,13 @@ def test_labels_become_codes_and_what_training_has_not_is_unknown(tmp_path):
         "most_frequent": {"y": 2, "x": 1},
         "missing": 6,
         "unknown": 1,
+        "unknown_values": ["odd"],
         "cut": 0,
     }
     assert summary["unknown_occurrences"] == 1
     assert (
-        "target      label, 2 values; examples without one: 6, with one that training lacks: 1"
-        "\ntraining    y 2, x 1\n"
+        "target      label, 2 values; examples without one: 6, with one that training lacks: "
+        "1, such as odd\ntraining    y 2, x 1\n"
     ) in format_summary(summary, "leave_out")
     assert schema_file.load(tmp_path / "own/1.0.0/schema.json") == schema
 

@@ -152,9 +152,12 @@ def _point_out_twins(values: list[str]) -> None:
         if twin != value:
             twins.append(f"{shown(twin)} and {shown(value)}")
     if twins:
+        pairs = (
+            f"{len(twins)} pairs of labels differ" if twins[1:] else "1 pair of labels differs"
+        )
         warn(
-            f"{len(twins)} pairs of labels differ in spaces or capital letters alone, such as "
-            f"{twins[0]}; write them alike if they are one"
+            f"{pairs} in spaces or capital letters alone, such as {twins[0]}; write them alike "
+            "if they are one"
         )
 
 

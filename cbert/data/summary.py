@@ -10,7 +10,7 @@ from cbert.data.token_usage import TokenUsage
 from cbert.errors import printable
 from cbert.schema import Feature, Schema, Target
 
-MOST_SHOWN = 5  # Values of a target.
+MOST_SHOWN, MOST_UNKNOWN = 5, 3  # Values of a target.
 
 
 def summarize(
@@ -75,6 +75,7 @@ def _of_target(target: Target, tokens: TokenUsage) -> dict[str, Any]:
         "most_frequent": dict(zip(target.values[:MOST_SHOWN], target.counts, strict=False)),
         "missing": tokens.missing,
         "unknown": tokens.unknown_targets,
+        "unknown_values": [name for name, _ in tokens.unknown_values.most_common(MOST_UNKNOWN)],
         "cut": tokens.cut_answers,
     }
 
@@ -154,6 +155,8 @@ def _text_lines(summary: dict[str, Any]) -> list[str]:
         line += f"; examples without one: {target['missing']:,}"
         if target["values"]:
             line += f", with one that training lacks: {target['unknown']:,}"
+        if target["unknown"]:
+            line += f", such as {', '.join(map(printable, target['unknown_values']))}"
         lines.append(line)
         if target["values"]:
             counts = target["most_frequent"].items()

@@ -3,6 +3,7 @@
 Legend: M examples, V pieces of the vocabulary.
 """
 
+import collections
 import dataclasses
 import itertools
 
@@ -33,6 +34,7 @@ class TokenUsage:
       cut: How many examples were cut.
       missing: How many examples have no target.
       unknown_targets: How many examples have a label or a tag that training has not.
+      unknown_values: In how many examples each label or tag occurs that training has not.
       cut_answers: How many examples have an answer that was cut off with its passage.
       whole_words: Whether every answer of the training split begins and ends with a word.
     """
@@ -43,6 +45,7 @@ class TokenUsage:
         self.lengths = np.zeros(len(collection), np.int64)
         self.unknown, self.cut, self.missing = 0, 0, 0
         self.unknown_targets, self.cut_answers = 0, 0
+        self.unknown_values: collections.Counter[str] = collections.Counter()
         self.whole_words = True
         training = np.zeros(len(collection), bool)
         training[collection.overview.indices(TRAIN)] = True
@@ -79,8 +82,9 @@ class TokenUsage:
             for text, tokens, trained in zip(texts, rows, training, strict=True):
                 values = text_columns.target_values(text, schema.target)
                 self.missing += values is None
-                known = schema.target.codes
-                self.unknown_targets += any(value not in known for value in values or ())
+                unknown = set(values or ()) - schema.target.codes.keys()
+                self.unknown_targets += bool(unknown)
+                self.unknown_values.update(sorted(unknown))
                 if schema.target.kind == ANSWER:
                     self._add_answer(*text_columns.answer_span(text, tokens), tokens, trained)
 
