@@ -160,6 +160,7 @@ def test_a_schema_that_does_not_fit(tmp_path, data_dir):
     assert "split_weights is 0,0,0" in refused("prepare", *of_good, "--split_weights=0,0,0")
     done = run("prepare", *of_good, "--split_weights=0,0,1", check=0)
     assert re.search(r"sets +test \d+ ", done.stdout)
+    assert "duplicates" not in done.stdout  # There is no training example.
 
     def changed(**fields):
         other = tmp_path / "schema.json"

@@ -99,9 +99,12 @@ def format_summary(summary: dict[str, Any], longer: str) -> str:
     lines = [
         f"{summary['kind'] + 's':<12}{sizes}  (groups {summary['groups']:,})",
         *(_text_lines(summary) if is_text else _item_lines(summary, longer)),
-        f"duplicates  {summary['duplicates_across_splits']:,} of {held_out:,} examples of "
-        f"other splits have the {'text' if is_text else 'items'} of a training example",
     ]
+    if TRAIN in summary["examples"]:
+        lines.append(
+            f"duplicates  {summary['duplicates_across_splits']:,} of {held_out:,} examples of "
+            f"other splits have the {'text' if is_text else 'items'} of a training example"
+        )
     if summary["groups_across_splits"]:
         lines.append(
             f"groups      {summary['groups_across_splits']:,} lie in several splits, by their "
