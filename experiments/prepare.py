@@ -127,7 +127,7 @@ _OF_INPUT = (
 )
 _OF_VOCABULARY = ("vocabulary", "vocabulary_size", "lowercase", "max_length", "target")
 _OF_SCHEMA = (
-    *("kind", "min_count", "value_min_count", "max_items", "widths", "history"),
+    *("min_count", "value_min_count", "max_items", "widths", "history"),
     *_OF_VOCABULARY,
 )
 _OF_ITEMS = ("min_count", "max_items", "longer", "history")
@@ -141,6 +141,11 @@ def main() -> None:
     _check_combinations()
     builder.check_new(_DATA_DIR.value, _NAME.value, _OVERWRITE.value)
     schema = schema_file.load(_SCHEMA.value) if _SCHEMA.value else None
+    if schema and _KIND.present and _KIND.value != schema.kind:
+        raise UserError(
+            f"--kind is {_KIND.value}, and {_SCHEMA.value} is a schema of {schema.kind}s; "
+            "leave --kind out"
+        )
     options = _options(schema.kind if schema else _KIND.value)
     _check_kind(options.kind)
     bad_rows = readers.BadRows(_INPUT.value or "", _SKIP_BAD_ROWS.value)
@@ -200,7 +205,7 @@ def _options(kind: str) -> prepare.Options:
 def _check_combinations() -> None:
     """Refuses flags that would change nothing, because another one decides the same."""
     beside = {
-        "--synthetic": _OF_INPUT + _OF_SCHEMA + _OF_TEXT if _SYNTHETIC.value else (),
+        "--synthetic": ("kind", *_OF_INPUT, *_OF_SCHEMA, *_OF_TEXT) if _SYNTHETIC.value else (),
         "--input": _OF_SYNTHETIC if _INPUT.value else (),
         "--schema": _OF_SCHEMA if _SCHEMA.value else (),
     }

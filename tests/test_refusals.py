@@ -158,7 +158,7 @@ def test_a_schema_that_does_not_fit(tmp_path, data_dir):
     written = json.loads(good.read_text())
     of_good = (*flags[:2], f"--schema={good}", "--name=new")
     assert "split_weights is 0,0,0" in refused("prepare", *of_good, "--split_weights=0,0,0")
-    done = run("prepare", *of_good, "--split_weights=0,0,1", check=0)
+    done = run("prepare", *of_good, "--kind=set", "--split_weights=0,0,1", check=0)
     assert re.search(r"sets +test \d+ ", done.stdout)
     assert "duplicates" not in done.stdout  # There is no training example.
 
@@ -169,6 +169,9 @@ def test_a_schema_that_does_not_fit(tmp_path, data_dir):
 
     assert "--min_count cannot be given together with --schema" in refused(
         "prepare", *flags, schema, "--min_count=3"
+    )
+    assert f"--kind is text, and {good} is a schema of sets; leave" in refused(
+        "prepare", *flags, f"--schema={good}", "--kind=text"
     )
     numbers = {"name": "day", "kind": "numerical", "width": 4}
     vector = {"name": "day", "kind": "vector", "width": 4, "dimension": 2}
