@@ -34,6 +34,24 @@ def test_up_to_three_labels_that_training_lacks_are_named(tmp_path):
     assert "with one that training lacks: 6, such as new2, new3, new0\n" in text
 
 
+def test_words_for_what_is_missing_are_pointed_out(tmp_path, capsys):
+    examples = rows(20, context={"plan": "free", "country": "NA", "note": ["None"]})
+    for n, example in enumerate(examples):
+        example["label"] = ("x", "NaN", "y", "z")[n % 4]
+    examples[3]["text"] = "NaN"
+    examples[5] |= {"text": "Nan a", "context": {"plan": "<NA>", "note": ["a"]}}
+    make_prepared(tmp_path, examples)
+    warnings = capsys.readouterr().err.splitlines()
+    advice = (
+        '; where it stands for a missing one, write an empty cell (pandas: na_rep=""), or null '
+        "in JSON"
+    )
+    assert [line for line in warnings if "missing one" in line] == [
+        f"warning: {word} is a value like any other (records with it: {found}){advice}"
+        for word, found in (("'NaN'", "'label' 5, 'text' 1"), ("'<NA>'", "'plan' 1"))
+    ]
+
+
 def test_labels_that_are_numbers_are_pointed_out(tmp_path, capsys):
     for number, wanted in ((lambda n: n % 3, ""), (lambda n: n % 3 / 2, "3 different numbers")):
         examples = rows()

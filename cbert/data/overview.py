@@ -10,6 +10,9 @@ from cbert import schema as schema_lib
 from cbert.data.hashing import hash64
 from cbert.data.records import SPLITS, TRAIN, Record, text_of
 
+# What programs write for a missing value; NA alone may be a country.
+MISSING_WORDS = frozenset({"NaN", "nan", "None", "null", "NULL", "<NA>", "N/A", "NaT"})
+
 
 class Overview:
     """A few numbers of each record: its split, length, and hashes of its group and items.
@@ -19,6 +22,8 @@ class Overview:
       observed: How many records have a value of each feature, in the order in which the
         features first appeared.
       held_out: In how many examples outside training each string of a feature occurs.
+      missing_words: For each of `MISSING_WORDS`, how many records have it as the value of a
+        field of texts or a feature, by the name of the field or feature.
       extremes: The least and the largest number of a feature outside training, each with the
         id of its record.
     """
@@ -35,6 +40,7 @@ class Overview:
         self.observed: dict[str, int] = {}
         self.held_out: dict[str, collections.Counter[str]] = {}
         self.extremes: dict[str, list[tuple[float, str]]] = {}
+        self.missing_words: dict[str, collections.Counter[str]] = {}
 
     def __len__(self) -> int:
         return len(self._splits)
@@ -52,11 +58,21 @@ class Overview:
         self._contents.append(hash64(repr(contents)))
         least, largest = self._weights
         self._weights = min(least, record.weight), max(largest, record.weight)
+        self._add_missing_words(record)
         self.items.update(record.items)
         for name, value in record.context.items():
             self.observed[name] = self.observed.get(name, 0) + (value is not None)
             if split != TRAIN:
                 self._add_held_out(name, value if isinstance(value, list) else [value], record)
+
+    def _add_missing_words(self, record: Record) -> None:
+        """Takes note of strings that programs write in place of a missing value."""
+        values = dict(record.context)
+        if record.text is not None:
+            values |= {name: getattr(record.text, name) for name in ("text", "text_b", "label")}
+        for name, value in values.items():
+            if isinstance(value, str) and value in MISSING_WORDS:
+                self.missing_words.setdefault(value, collections.Counter())[name] += 1
 
     def _add_held_out(self, name: str, values: list[Any], record: Record) -> None:
         """Takes note of a feature's values, all strings or all numbers, or one None."""

@@ -128,6 +128,7 @@ def prepare(
         given, tokens = schema, None
         accumulator = _accumulator(options) if given is None else None
         longer = _collect(records, collection, given, accumulator, options)
+        prepare_checks.missing_words(collection)
         if options.kind == TEXT:
             collection, schema, tokens = _text(collection, given, options, directory, stack)
             longer = tokens.cut

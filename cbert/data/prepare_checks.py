@@ -41,6 +41,16 @@ def several_items(collection: Collection) -> None:
         )
 
 
+def missing_words(collection: Collection) -> None:
+    """Warns of values that look as if a program had written them for a missing one."""
+    for word, counts in collection.overview.missing_words.items():
+        found = ", ".join(f"{shown(name)} {count:,}" for name, count in counts.items())
+        warn(
+            f"{shown(word)} is a value like any other (records with it: {found}); where it "
+            'stands for a missing one, write an empty cell (pandas: na_rep=""), or null in JSON'
+        )
+
+
 def numbers(schema: Schema, collection: Collection) -> None:
     """Refuses a record whose number no model could read, naming it."""
     for feature in schema.features:
