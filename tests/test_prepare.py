@@ -82,6 +82,37 @@ def test_values_that_training_has_not_are_counted(tmp_path):
     assert "unseen      tags: most values outside" in format_summary(more, "leave_out")
 
 
+def test_features_that_look_like_ids_are_pointed_out(tmp_path, capsys):
+    count = 150
+    examples = [
+        {
+            "items": ["a", "b"],
+            "split": "train" if n < count - 2 else "validation",
+            "context": {
+                "ticket": 1000 + 7 * n,
+                "reference": f"T-{max(n, 9)}",
+                "price": n + 0.5,
+                "age": n // 2,
+                "town": f"town {n // 2}",
+                "tags": [f"tag {max(n, 9)}"],
+            },
+        }
+        for n in range(count)
+    ]
+    prepare.prepare(
+        read(write(tmp_path / "in.jsonl", examples)), tmp_path, "own", prepare.Options()
+    )
+    warnings = capsys.readouterr().err.splitlines()
+    assert warnings == [
+        f"warning: feature '{name}' has another value in nearly every example, as an id has; "
+        f"if it is one, name it id or group, as --columns=id:{name} does, or drop it"
+        for name in ("ticket", "reference")
+    ]
+    few = read(write(tmp_path / "in.jsonl", examples[60:]))
+    prepare.prepare(few, tmp_path, "few", prepare.Options(value_min_count=1))
+    assert not capsys.readouterr().err
+
+
 def test_what_is_dropped_leaves_a_given_schema_too(tmp_path):
     records = read(write(tmp_path / "in.jsonl", ROWS))
     prepare.prepare(records, tmp_path, "whole", prepare.Options())

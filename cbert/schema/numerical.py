@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from cbert.errors import UserError, shown, warn
+from cbert.schema import identifiers
 from cbert.schema.numbers import NumberFeature
 from cbert.schema.slices import by_range
 from cbert.schema.values import check_finite, is_finite
@@ -122,6 +123,9 @@ class NumberList:
                 f"context feature {shown(self._name)} has numbers whose squares are 0, such as "
                 f"{values.max():g}; write them in another unit, or as logarithms"
             )
+        different = len(np.unique(values))
+        if different == len(values) and (values == np.floor(values)).all():
+            identifiers.point_out(self._name, different, len(values))
         quantiles = np.unique(np.quantile(values, np.arange(1, BINS) / BINS))
         edges = tuple(float(edge) for edge in quantiles if edge > values.min())
         feature = Numerical(self._name, self._width, float(values.mean()), scale, edges)

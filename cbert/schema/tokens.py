@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from cbert.errors import UserError, shown
+from cbert.schema import identifiers
 from cbert.schema.feature import Feature
 from cbert.schema.values import check_names
 
@@ -80,8 +81,8 @@ def frequent(name: str, counts: Mapping[str, int], min_count: int) -> tuple[str,
     if not values and counts:
         raise UserError(
             f"context feature {shown(name)} has no value that occurs {min_count} times; "
-            "drop it, write coarser values, such as the month of a date, or lower "
-            "value_min_count"
+            "drop it, name it id or group if it is one, write coarser values, such as the "
+            "month of a date, or lower value_min_count"
         )
     return tuple(sorted(values, key=lambda value: (-counts[value], value)))
 
@@ -106,5 +107,7 @@ class ValueCounter:
 
     def finish(self) -> TokenFeature:
         values = frequent(self._name, self._counts, self._min_count)
+        if self._feature.holds(""):  # A list is no id.
+            identifiers.point_out(self._name, len(self._counts), self._counts.total())
         width = default_width(len(values)) if self._width is None else self._width
         return self._feature(self._name, width, values)
