@@ -199,3 +199,18 @@ def test_texts_among_items_are_told_of_their_kind(tmp_path):
     (tmp_path / "in.jsonl").write_text("\n")
     with pytest.raises(UserError, match="give at least one, with a string 'text'"):
         read(tmp_path / "in.jsonl")
+
+
+def test_columns_named_as_fields_of_texts_can_be_dropped(tmp_path):
+    fields = ("tags", "words", "answer")
+    table = pyarrow.table({"text": ["a b"], **{field: ["x y"] for field in fields}})
+    pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
+    (tmp_path / "in.csv").write_text("text,tags,words,answer\na b,x y,x y,x y\n")
+    for name in ("in.csv", "in.parquet"):
+        (record,) = readers.read(tmp_path / name, "text", dropped=fields)
+        assert record.text == Text("a b")
+        assert record.context == dict.fromkeys(fields)
+    for kept in ("tags", "answer"):
+        dropped = [field for field in fields if field != kept]
+        with pytest.raises(UserError, match=f"needs another name, or drop={kept}"):
+            list(readers.read(tmp_path / "in.csv", "text", dropped=dropped))

@@ -176,7 +176,8 @@ def _with_answer(record: dict[str, Any]) -> dict[str, Any]:
         whole = re.fullmatch(r"([0-9]{1,9})(\.0+)?", (start or "").strip())
         if not whole:
             raise RowError(
-                f"'answer_start' is {shown(start)}; give the answer's first character"
+                f"'answer_start' is {shown(start)}; give the answer's first character; a "
+                "column that holds no answer needs another name, or drop=answer"
             )
         record["answer"] = {"text": record["answer"], "start": int(whole[1])}
     return record

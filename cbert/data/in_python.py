@@ -59,7 +59,7 @@ def _rows(
         )
         if kind == TEXT:
             columns = dataclasses.replace(columns, fields=tables.MAPPED_OF_TEXT)
-        for name in {*dropped} & {*source.columns} - {*columns.fields}:
+        for name in {*dropped} & {*source.columns}:
             source = source.assign(**{name: None})
         try:
             table = pyarrow.Table.from_pandas(source, preserve_index=False)

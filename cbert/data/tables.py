@@ -35,7 +35,7 @@ class Columns:
       history: Columns that hold lists of items.
       of_schema: Features to their kinds by a schema, for columns without a kind here.
       fields: The fields that a record has beside its context, `MAPPED` or `MAPPED_OF_TEXT`.
-      dropped: Features that are not read; a row has them as missing.
+      dropped: Columns that are not read; a row has them as features that are missing.
     """
 
     names: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -153,7 +153,9 @@ def field_of_column(
                 f"columns maps {shown(column)} to {' and '.join(fields)}; name another for one"
             )
     mapped = {column: field for field, column in columns.names.items()}
-    unmapped = {field: field for field in columns.fields if field not in columns.names}
+    # What is dropped need not be of the form that a field of its name has.
+    taken = {*columns.names, *columns.dropped}
+    unmapped = {field: field for field in columns.fields if field not in taken}
     field_of = {name: mapped.get(name) or unmapped.get(name, "context") for name in available}
     for name, field in field_of.items():
         meant = name.strip().lower()

@@ -122,8 +122,8 @@ def _tags(raw: Any, words: list[str] | None) -> list[str] | None:
     tags = _strings(raw, "tags")
     if words is None:
         raise RowError(
-            "'tags' needs 'words', a list with a word for each tag; a feature of the context "
-            "needs another name"
+            "'tags' needs 'words', a list with a word for each tag; a column that holds none "
+            "needs another name, or drop=tags"
         )
     if len(tags) != len(words):
         raise RowError(f"there are {len(tags)} tags for {len(words)} words; give one a word")
@@ -150,7 +150,10 @@ def _answer(raw: Any, text: str) -> dict[str, Any] | None:
     if raw is None:
         return None
     if not isinstance(raw, dict) or set(raw) != {"text", "start"}:
-        raise RowError(f"'answer' is {shown(raw)}; it must be an object of text and start")
+        raise RowError(
+            f"'answer' is {shown(raw)}; it must be an object of text and start; a column "
+            "that holds none needs another name, or drop=answer"
+        )
     answer, start = raw["text"], raw["start"]
     if not isinstance(answer, str) or not answer.strip():
         raise RowError(f"the answer's text is {shown(answer)}; without an answer use null")
