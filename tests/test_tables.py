@@ -62,8 +62,28 @@ def test_fields_that_records_do_not_have_are_named_once(tmp_path, capsys):
     )
     list(in_python.read(examples[1:], "set"))
     assert "warning: record 1: the field 'age' is ignored" in capsys.readouterr().err
-    read(write(tmp_path / "in.jsonl", [{"text": "a", "labels": ["x"]}]), kind="text")
+    read(
+        write(tmp_path / "in.jsonl", [{"text": "a", "labels": ["x"]}, {"text": "b"}]),
+        kind="text",
+    )
     assert "'labels' is ignored; did you mean 'label'?" in capsys.readouterr().err
+
+
+def test_records_whose_features_are_all_outside_a_context_are_refused(tmp_path, capsys):
+    flat = [{"items": ["a"], "plan": "free", "age": n} for n in range(3)]
+    path = write(tmp_path / "in.jsonl", flat)
+    advice = r"""write "context": \{"age": ...\}, or Parquet or CSV, .* or give drop=age,plan"""
+    with pytest.raises(UserError, match=rf"in.jsonl: no record has a 'context', .*{advice}"):
+        read(path)
+    with pytest.raises(UserError, match=f"the records: no record has a 'context', .*{advice}"):
+        list(in_python.read(flat, "set"))
+    capsys.readouterr()
+    contexts = [one.context for one in readers.read(path, dropped=("plan", "age"))]
+    assert contexts == [{"plan": None, "age": None}] * 3
+    assert not capsys.readouterr().err
+    # One record with a context, or without the fields, shows that they may be notes.
+    for last in ({"items": ["b"], "plan": "pro", "context": {}}, {"items": ["b"]}):
+        assert len(read(write(tmp_path / "in.jsonl", [*flat, last]))) == 4
 
 
 def test_held_out_vectors_are_not_counted():

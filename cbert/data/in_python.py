@@ -44,6 +44,7 @@ def read(
         yield record
     if not number:
         raise UserError("there are no records; give at least one")
+    validator.finish()
 
 
 def _rows(

@@ -85,6 +85,7 @@ def read(
         raise UserError(
             f"{path}: no records{bad_rows.first()}; give at least one, with {needed}"
         )
+    validator.finish()
 
 
 def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Any]]:

@@ -11,7 +11,7 @@ from cbert.data.hashing import HashSet, hash64
 from cbert.data.records import SPLITS, Record
 from cbert.data.row_errors import RowError, check_text
 from cbert.data.text_records import Text, target_kinds, validated
-from cbert.errors import UserError, shown, warn
+from cbert.errors import UserError, printable, shown, warn
 
 _FIELDS = frozenset({"id", "group", "split", "weight", "context"})
 FIELDS = _FIELDS | {"items", "reference"}
@@ -34,9 +34,11 @@ class Validator:
         dropped: Collection[str] = (),
         path: str | pathlib.Path = "",
     ) -> None:
-        self._kind, self._dropped, self._path = kind, dropped, path
+        self._kind, self._dropped, self._path = kind, frozenset(dropped), path
+        self._known = FIELDS_OF_TEXT if kind == schema_lib.TEXT else FIELDS
         self._ids = HashSet()  # The names would fill memory.
         self._unknown: set[str] = set()
+        self._flat: set[str] | None = None  # What all rows have beside their fields.
         self._features: dict[str, tuple[str, int, int]] = {}
         self._label: tuple[str, int] | None = None  # The kind of labels, and a line with one.
 
@@ -52,6 +54,7 @@ class Validator:
         context, kept = self._context(row)
         identity = self._name(row, "id") or f"row-{line}"
         hashed = hash64(identity)
+        extra = row.keys() - self._known
         if hashed in self._ids:
             raise RowError(
                 f"id {shown(identity)} was used before; ids must differ, or be left out"
@@ -60,7 +63,7 @@ class Validator:
             id=identity,
             group=self._name(row, "group") or identity,
             items=items,
-            context={**context, **kept},
+            context={**dict.fromkeys(extra & self._dropped), **context, **kept},
             split=self._split(row),
             reference=_reference(row.get("reference"), len(items)),
             text=text,
@@ -71,8 +74,19 @@ class Validator:
         self._remember(kept, line)
         self._label = label
         self._ids.add(hashed)
-        self._note_unknown(row, line)
+        self._note_unknown(extra - self._dropped, "context" in row, line)
         return record
+
+    def finish(self) -> None:
+        """Raises `UserError` where no row had a context, and all had the same other fields."""
+        if not self._flat:
+            return
+        names = [printable(str(name)) for name in sorted(self._flat, key=str)]
+        raise UserError(
+            f"{self._path or 'the records'}: no record has a 'context', and features outside "
+            f'it are ignored; write "context": {{"{names[0]}": ...}}, or Parquet or CSV, whose '
+            f"columns are features, or give drop={','.join(names)}"
+        )
 
     def _context(self, row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The context as it was given, and its features that are not dropped."""
@@ -94,16 +108,15 @@ class Validator:
             raise RowError(f"split is {shown(split)}; it must be one of {', '.join(SPLITS)}")
         return split
 
-    def _note_unknown(self, row: dict[str, Any], line: int) -> None:
+    def _note_unknown(self, extra: set[str], has_context: bool, line: int) -> None:
         """Warns of fields that records do not have, each once, and of a few only."""
-        known = FIELDS_OF_TEXT if self._kind == schema_lib.TEXT else FIELDS
+        flat = set() if has_context else extra
+        self._flat = flat if self._flat is None else self._flat & flat
         room = MOST_WARNINGS - len(self._unknown)
-        if not room or row.keys() <= known:
+        if not room or not extra:
             return
-        for name in sorted({str(name)[:80] for name in row.keys() - known} - self._unknown)[
-            :room
-        ]:
-            near = difflib.get_close_matches(name, known, 1)
+        for name in sorted({str(name)[:80] for name in extra} - self._unknown)[:room]:
+            near = difflib.get_close_matches(name, self._known, 1)
             advice = f"did you mean {near[0]!r}?" if near else "a feature belongs in 'context'"
             place = f"{self._path}:{line}" if self._path else f"record {line}"
             warn(f"{place}: the field {shown(name)} is ignored; {advice}")
