@@ -5,12 +5,16 @@ import os
 import reprlib
 import sys
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 _LONGEST, _START, _END = 480, 300, 170
 
 _MOST_BITS = 10_000  # Python refuses to write numbers of more than some 14 000.
+
+
+# How a warning is worded in the end: a command has flags where the library has arguments.
+reword: Callable[[str], str] = str
 
 
 class _Repr(reprlib.Repr):
@@ -88,4 +92,4 @@ def check_path(what: str, value: object) -> None:
 
 def warn(message: object) -> None:
     """Prints one line to stderr."""
-    print(f"warning: {one_line(message)}", file=sys.stderr, flush=True)
+    print(f"warning: {reword(one_line(message))}", file=sys.stderr, flush=True)

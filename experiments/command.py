@@ -16,7 +16,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from absl import app, flags, logging
 
-from cbert import runtime
+from cbert import errors, runtime
 from cbert.errors import UserError, one_line
 
 _ADVICE = {
@@ -73,6 +73,7 @@ def run(main: Callable[[], None]) -> None:
     logging.set_verbosity(logging.FATAL)
     if os.environ.get(_METHODS):
         _load_methods()
+    errors.reword = _with_flags
     sys.unraisablehook = _main_thread_only(sys.unraisablehook)
     runtime.set_up()
     app.run(guarded, flags_parser=_parse)
@@ -210,8 +211,8 @@ def fail(error: object) -> NoReturn:
     sys.exit(2)
 
 
-def _with_flags(error: str) -> str:
-    """The error with `--` before the flags that it advises to give, as `name=value`.
+def _with_flags(message: str) -> str:
+    """A message with `--` before the flags that it advises to give, as `name=value`.
 
     The library, which knows no flags, leaves it out.
     """
@@ -219,7 +220,7 @@ def _with_flags(error: str) -> str:
     def written(found: re.Match) -> str:
         return f"{found[1]} --{found[2]}=" if found[2] in flags.FLAGS else found[0]
 
-    return re.sub(r"\b(give|use|or|with) (\w+)=", written, error)
+    return re.sub(r"\b(give|use|or|with) (\w+)=", written, message)
 
 
 def _disk_error(error: BaseException) -> str | None:

@@ -5,6 +5,7 @@ import pytest
 import cbert
 from cbert.data import readers, tables
 from cbert.errors import UserError
+from tests.conftest import run
 from tests.test_records import read
 
 
@@ -83,6 +84,15 @@ def test_cells_that_look_like_lists_are_pointed_out(tmp_path, capsys):
     )
     list(readers.read(path, columns=tables.Columns(categorical=("topics",))))
     assert not capsys.readouterr().err
+
+
+def test_a_command_warns_with_its_flags(tmp_path):
+    rows = [f"tea|{n},{n}|{n + 1},{n}" for n in range(60)]
+    (tmp_path / "in.csv").write_text("\n".join(["items,topics,Split", *rows]))
+    data = (f"--input={tmp_path}/in.csv", f"--data_dir={tmp_path}", "--name=own")
+    done = run("prepare", *data, "--value_min_count=1", "--min_count=1")
+    assert "are lists, give --multi_valued=topics\n" in done.stderr
+    assert "rename it 'split', or give --columns=split:COLUMN, if" in done.stderr
 
 
 @pytest.mark.parametrize("word", ["nan", "-inf", "1e999"])

@@ -105,7 +105,7 @@ def test_features_that_look_like_ids_are_pointed_out(tmp_path, capsys):
     warnings = capsys.readouterr().err.splitlines()
     assert warnings == [
         f"warning: feature '{name}' has another value in nearly every example, as an id has; "
-        f"if it is one, name it id or group, as --columns=id:{name} does, or drop it"
+        f"if it is one, rename it id or group, give columns=id:{name}, or drop={name}"
         for name in ("ticket", "reference")
     ]
     few = read(write(tmp_path / "in.jsonl", examples[60:]))

@@ -81,8 +81,8 @@ class TargetAccumulator:
         if kind == LABEL and _are_numbers(self._values[LABEL]):
             warn(
                 f"the labels are {len(self._values[LABEL])} different numbers, which a "
-                "classification takes as names; numerical=label of CSV, or numbers in place of "
-                "strings, make them a regression's"
+                "classification takes as names; for a regression give numerical=label of CSV, "
+                "or numbers in place of strings"
             )
         return self._of_numbers() if kind == NUMBER else self._of_values(kind)
 

@@ -93,7 +93,7 @@ def warn_of_targets(train: RecordView, schema: Schema) -> None:
     if kinds and schema.target is None:
         warn(
             f"the records have {', '.join(sorted(kinds))}, and the schema has no target, so "
-            "that it is left out; vocabulary=schema.json takes the vocabulary alone"
+            "that it is left out; for its vocabulary alone give vocabulary=schema.json"
         )
 
 

@@ -17,5 +17,5 @@ def point_out(name: str, different: int, observed: int) -> None:
     if observed >= _FEWEST and different >= _NEARLY * observed:
         warn(
             f"feature {shown(name)} has another value in nearly every example, as an id has; "
-            f"if it is one, name it id or group, as --columns=id:{name} does, or drop it"
+            f"if it is one, rename it id or group, give columns=id:{name}, or drop={name}"
         )
