@@ -278,7 +278,9 @@ def reference(sections: Sections) -> str:
 
 def overrides_help(sections: Sections, flag: str) -> str:
     """A line for each field: the flag that overrides it, its allowed values and its meaning."""
-    return "\n".join(
+    lines = (
         f"--{flag}.{name}={declared.default_text()}: {declared.meaning}; {declared.allowed()}"
         for name, declared in declarations(sections).items()
     )
+    # A terminal follows no links, so that only their texts stay.
+    return re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", "\n".join(lines))

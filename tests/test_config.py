@@ -9,6 +9,7 @@ from cbert import config as declarations
 from cbert.config import field, flat
 from cbert.errors import UserError
 from cbert.training import config as config_lib
+from cbert.training.config_sections import sections
 from tests.conftest import ROOT, run, small
 
 
@@ -92,6 +93,9 @@ def test_the_page_and_the_help_are_made_from_the_declarations():
     assert "## `tank.light`\n\nThe tank's light.\n\n| field |" in page
     text = declarations.overrides_help(SECTIONS, "config").splitlines()
     assert text[2] == "--config.tank.lid=true: whether it is covered; true or false"
+    fields = declarations.overrides_help(sections(), "config")
+    assert "from disk (larger than memory); one of" in fields
+    assert "](" not in fields
 
 
 def test_the_page_of_fields_is_up_to_date():
