@@ -27,7 +27,7 @@ REFUSALS = [
     ("classification", {"text": 7}, "text must be a string, not 7"),
     ("classification", {"text": " "}, "text is empty"),
     ("classification", {"text": "\u200b\ufffd"}, "text has invisible characters only"),
-    ("classification", {"text": "a", "k": 0}, "k is 0; it must be a whole number from 1"),
+    ("classification", {"text": "a", "k": 0}, "k is 0; it must be a whole number, at least 1"),
     ("classification", {"text": "a", "context": {"moot": 1}}, "did you mean 'mood'"),
     ("classification", {"words": ["a"], "text_b": "b"}, "give words or text_b, not both"),
     ("classification", {"words": "ab"}, "words must be a list of strings"),
@@ -69,6 +69,11 @@ def test_a_wrong_query_is_refused_before_anything_is_computed(task, query, messa
         predictor.check(TextQuery(**query))
     with pytest.raises(UserError, match=r"a query is \{'text'.*make it a TextQuery"):
         predictor.predict_batch([{"text": "a"}])
+
+
+def test_all_labels_are_listed_where_there_are_fewer_than_k():
+    predictor = assemble("classification")
+    assert len(predictor.predict("a", k=10**6).labels) == len(predictor.schema.target.values)
 
 
 @pytest.mark.parametrize(

@@ -171,10 +171,9 @@ def check_is_query(query: Any, kind: type) -> None:
         )
 
 
-def check_number(name: str, value: Any, least: int, most: int) -> None:
+def check_number(name: str, value: Any, least: int, most: int | None = None) -> None:
     """Raises `UserError` where a value is not a whole number within bounds."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or not least <= value <= most:
-        raise UserError(
-            f"{name} is {shown(value)}; it must be a whole number from {least} to {most}"
-        )
+    if not whole or value < least or (most is not None and value > most):
+        bounds = f", at least {least}" if most is None else f" from {least} to {most}"
+        raise UserError(f"{name} is {shown(value)}; it must be a whole number{bounds}")

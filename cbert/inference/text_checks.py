@@ -69,7 +69,7 @@ class TextChecker:
           predicted: Whether there must be something to predict, such as a `[MASK]`.
         """
         check_is_query(query, TextQuery)
-        check_number("k", query.k, 1, max(len(self._schema.items), TextQuery.k))
+        check_number("k", query.k, 1)  # Where there are fewer than k, all are listed.
         text, text_b, words = self._texts(query)
         if predicted:
             self._check_pair(text_b)
