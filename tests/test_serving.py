@@ -96,7 +96,9 @@ def test_concurrent_clients_get_their_own_predictions(served, schema):
 MISTAKES = {
     "not JSON": (b"{oops", "the body is not JSON"),
     "empty": (b"", "the body is missing"),
-    "a number that is none": (b'{"items": [], "context": {"age": NaN}}', "is not JSON"),
+    "a number that is none": (
+        b'{"items": [], "context": {"age": NaN}}', "neither NaN nor Infinity, so write null"
+    ),
     "infinity": (b'{"items": [], "context": {"age": -1e999}}', "use a finite number"),
     "a long number": (b'{"items": [], "k": ' + b"9" * 5000 + b"}", "number out of range"),
     "deep": (b"[" * 20_000, "the body is not JSON: recursion limit"),

@@ -56,4 +56,14 @@ def parse(body: bytes, limits: Limits) -> Any:
     try:
         return pydantic_core.from_json(body, allow_inf_nan=False)
     except ValueError as error:
-        raise RefusalError(400, f"the body is not JSON: {error}") from None
+        advice = "; JSON has neither NaN nor Infinity, so write null" * _has_nan(body)
+        raise RefusalError(400, f"the body is not JSON: {error}{advice}") from None
+
+
+def _has_nan(body: bytes) -> bool:
+    """Whether a body that is not JSON would be, if NaN and Infinity were numbers of it."""
+    try:
+        pydantic_core.from_json(body, allow_inf_nan=True)
+    except ValueError:
+        return False
+    return True
