@@ -174,6 +174,20 @@ def test_overrides_may_be_any_mappings():
     assert cbert.read_config(BASE, overrides).train.steps == 7
 
 
+def test_overrides_may_be_numbers_of_numpy():
+    overrides = {
+        "train": {"steps": np.int64(3)},
+        "optimizer.learning_rate": np.float32(0.5),
+        "model.positions": np.bool_(True),
+    }
+    config = cbert.read_config(BASE, overrides)
+    values = config.train.steps, config.optimizer.learning_rate, config.model.positions
+    assert values == (3, 0.5, True)
+    assert [*map(type, values)] == [int, float, bool]
+    with pytest.raises(cbert.UserError, match=r"train.steps is 3.5; it must be a whole"):
+        cbert.read_config(BASE, {"train.steps": np.float64(3.5)})
+
+
 OVERRIDES = "give a dict from field to value"
 CONFIG = "give what read_config returns"
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import ml_collections
+import numpy as np
 
 import cbert
 from cbert.config import check_name, check_names, declarations, flat
@@ -132,14 +133,17 @@ def override(config: ml_collections.ConfigDict, overrides: Mapping[str, Any]) ->
 
 
 def _as_dict(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested mappings as dicts; raises `UserError` for anything else."""
+    """Nested mappings as dicts, NumPy's numbers as Python's; raises `UserError` for others."""
     check_kind("overrides", overrides, Mapping, "a dict from field to value")
     for name in overrides:
         check_kind("a field in overrides", name, str, "its name, a string")
-    return {
-        name: _as_dict(value) if isinstance(value, Mapping) else value
-        for name, value in overrides.items()
-    }
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return _as_dict(value)
+        return value.item() if isinstance(value, np.generic) else value
+
+    return {name: plain(value) for name, value in overrides.items()}
 
 
 def load_module(path: str) -> types.ModuleType:
