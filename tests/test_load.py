@@ -14,6 +14,11 @@ from tests.conftest import ROOT
 def test_work_directories_that_cannot_be_loaded(trained, tmp_path):
     with pytest.raises(UserError, match="is not a run's work directory"):
         cbert.load(tmp_path)
+    exported = tmp_path / "exported"
+    exported.mkdir()
+    (exported / "card.json").write_text("{}")
+    with pytest.raises(UserError, match=r"exported model.* read it with cbert.load_exported"):
+        cbert.load(exported)
     with pytest.raises(UserError, match="use best, last or one of"):
         cbert.load(trained, checkpoint="1")
     bare = tmp_path / "bare"

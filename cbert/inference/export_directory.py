@@ -20,7 +20,7 @@ from cbert.schema import Schema, schema_file
 FORMAT = 1
 SCHEMA = schema_file.FILE
 STABLEHLO, ONNX = "stablehlo", "onnx"
-_CARD = "card.json"
+CARD = "card.json"
 
 
 def write(
@@ -63,7 +63,7 @@ def _write_card(
         "sha256": {path.name: _digest(path) for path in sorted(directory.iterdir())},
     }
     text = json.dumps(card, indent=1, ensure_ascii=False)
-    (directory / _CARD).write_text(text + "\n", encoding="utf-8")
+    (directory / CARD).write_text(text + "\n", encoding="utf-8")
 
 
 def read_card(directory: str | pathlib.Path, program: str) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def read_card(directory: str | pathlib.Path, program: str) -> dict[str, Any]:
       UserError: a file is missing or was changed, the card is not one, or the model was
         exported in the other form.
     """
-    path = pathlib.Path(directory) / _CARD
+    path = pathlib.Path(directory) / CARD
     try:
         card = json.loads(path.read_text(encoding="utf-8"))
         written, sums = card["format"], dict(card["sha256"])

@@ -16,9 +16,10 @@ import jax
 import ml_collections
 
 from cbert import parallel, tasks
-from cbert.errors import check_path
+from cbert.errors import UserError, check_path
 from cbert.inference import item_functions, text_functions
 from cbert.inference.checks import Checker
+from cbert.inference.export_directory import CARD
 from cbert.inference.predictor import Predictor
 from cbert.inference.program import BATCH_SIZES, Program
 from cbert.inference.text_predictor import TextPredictor
@@ -49,6 +50,11 @@ def load(
     """
     check_path("workdir", workdir)
     workdir = pathlib.Path(workdir).expanduser()
+    if (workdir / CARD).is_file() and not (workdir / workdir_lib.CONFIG).exists():
+        raise UserError(
+            f"{workdir} is an exported model, not a run's work directory; read it with "
+            "cbert.load_exported"
+        )
     config, schema = workdir_lib.read(workdir)
     model = config_lib.build_model(config, schema)
     step, params = checkpoint_lib.read_params(workdir, str(checkpoint), model, _on_first_device)
