@@ -217,3 +217,24 @@ def test_numbers_whose_squares_vanish_are_refused():
         numbers.observe(value)
     with pytest.raises(UserError, match="'p' has numbers whose squares are 0, such as 3e-190"):
         numbers.finish()
+
+
+def test_contexts_of_a_program_are_encoded_as_a_predictor_takes_them():
+    rows = [
+        {"items": ["a", "b"], "context": {"plan": plan, "age": age}}
+        for plan, age in ((True, 3), (False, 5), ("x", 7)) * 2
+    ]
+    validator = Validator()
+    schema = infer_schema.infer([validator(row, line) for line, row in enumerate(rows, 1)])
+    given = [{"plan": True, "age": np.int64(3)}, {"plan": np.nan, "age": np.nan}, None]
+    wanted = [{"plan": "true", "age": 3}, {}, {}]
+    for name, column in schema.encode_recorded(wanted).items():
+        np.testing.assert_array_equal(schema.encode_contexts(given)[name], column)
+    for context, message in (
+        ({"pln": "x"}, "no context feature 'pln'; did you mean 'plan'"),
+        ({"zip": "x"}, "leave it out; it has: plan, age"),
+        ({"plan": [True]}, "a list holds strings or numbers"),
+        ([], "context must be an object"),
+    ):
+        with pytest.raises(UserError, match=message):
+            schema.encode_contexts([context])

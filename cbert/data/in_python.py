@@ -7,13 +7,13 @@ from typing import Any
 import pyarrow
 
 from cbert.data import parquet_rows, tables
-from cbert.data.python_values import plain
 from cbert.data.records import Record
 from cbert.data.row_errors import RowError
 from cbert.data.validator import Validator
 from cbert.errors import UserError, one_line, shown
 from cbert.schema import TEXT, Categorical
 from cbert.schema.history import History
+from cbert.schema.python_values import plain
 
 
 def read(

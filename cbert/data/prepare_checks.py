@@ -67,7 +67,7 @@ def fit(schema: Schema, collection: Collection) -> None:
     cut: collections.Counter[str] = collections.Counter()
     while block := list(itertools.islice(records, _BLOCK)):
         try:
-            schema.encode_contexts([record.context for record in block])
+            schema.encode_recorded([record.context for record in block])
         except UserError as error:
             raise UserError(f"the schema does not fit: {error}") from None
         for feature in lists:  # All values that are not known have one code.

@@ -146,7 +146,7 @@ def encode(
         groups=only("group"),
         contexts=contexts,
         items=items,
-        context=schema.encode_contexts([json.loads(context) for context in contexts]),
+        context=schema.encode_recorded([json.loads(context) for context in contexts]),
         reference=None if is_text else _reference(examples, schema.max_items),
         token_columns=token_columns,
         targets=targets,

@@ -12,6 +12,7 @@ from cbert.data.records import SPLITS, Record
 from cbert.data.row_errors import RowError, check_text
 from cbert.data.text_records import Text, target_kinds, validated
 from cbert.errors import UserError, printable, shown, warn
+from cbert.schema.python_values import without_booleans
 
 _FIELDS = frozenset({"id", "group", "split", "weight", "context"})
 FIELDS = _FIELDS | {"items", "reference"}
@@ -195,11 +196,10 @@ def plain_value(name: str, value: Any) -> Any:
     if not isinstance(name, str):
         raise RowError(f"the name of a context feature is {shown(name)}; use a string")
     check_text(name, "context feature")
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list) and any(isinstance(v, bool) for v in value):
-        raise RowError(f"context {name!r} is {shown(value)}; a list holds strings or numbers")
-    return value
+    try:
+        return without_booleans(name, value)
+    except UserError as error:
+        raise RowError(error) from None
 
 
 def kind_of(name: str, value: Any) -> tuple[str, int]:

@@ -1,13 +1,9 @@
 """Checks a context; every refusal is one line that names the value and the fix."""
 
 import dataclasses
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cbert.data.python_values import plain
-from cbert.data.validator import plain_value
-from cbert.errors import UserError, shown
 from cbert.schema import Schema, recognise
 
 
@@ -37,34 +33,17 @@ class CheckedContext:
 
 def check(schema: Schema, context: Any) -> CheckedContext:
     """Checks a context; in None all features are missing, and one whose value is NaN is."""
-    if context is None:
-        context = {}
-    if not isinstance(context, Mapping):
-        raise UserError(f"context must be an object, not {shown(context)}")
-    for name in context:
-        _check_feature(schema, name)
-    values, unknown = {}, {}
+    values, unknown = schema.context_values(context), {}
     for feature in schema.features:
-        value = plain_value(feature.name, plain(context.get(feature.name)))
+        value = values[feature.name]
         if value is not None:
             recognise(feature.name, value)
             unknown[feature.name] = feature.validate(value, schema.codes)
-        values[feature.name] = value
     return CheckedContext(
         values,
         {name: unseen for name, unseen in unknown.items() if unseen},
         [name for name, value in values.items() if value is None],
     )
-
-
-def _check_feature(schema: Schema, name: Any) -> None:
-    known = [feature.name for feature in schema.features]
-    if name in known:
-        return
-    near = difflib.get_close_matches(str(name)[:100], known, 1, 0.6)
-    has = f"leave it out; it has: {', '.join(known) or 'none'}"
-    hint = f"did you mean {near[0]!r}?" if near else has
-    raise UserError(f"the model has no context feature {shown(name)}; {hint}")
 
 
 def columns(schema: Schema, contexts: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -4,13 +4,16 @@ Legend: M examples, L items of the longest, K entries of a coded row, V pieces.
 """
 
 import dataclasses
+import difflib
 import functools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from cbert.errors import UserError
+from cbert.errors import UserError, shown
 from cbert.schema.feature import Feature
+from cbert.schema.python_values import plain, without_booleans
 from cbert.schema.target import Target
 from cbert.schema.tokenizer import PREFIX, TokenizerOptions
 from cbert.schema.values import PAD_ITEM, UNKNOWN_ITEM, check_room
@@ -97,10 +100,36 @@ class Schema:
         """Codes `[M, K]` of a feature's values, see `Feature.encode`."""
         return self.feature(name).encode(column, self.codes)
 
+    def context_values(self, context: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Each feature's value as records have it, None where it is missing, NaN or the like.
+
+        Raises:
+          UserError: the context is no mapping, or names what is no feature.
+        """
+        context = {} if context is None else context
+        if not isinstance(context, Mapping):
+            raise UserError(f"context must be an object, not {shown(context)}")
+        known = [feature.name for feature in self.features]
+        for name in context:
+            if name not in known:
+                near = difflib.get_close_matches(str(name)[:100], known, 1)
+                has = f"leave it out; it has: {', '.join(known) or 'none'}"
+                hint = f"did you mean {near[0]!r}?" if near else has
+                raise UserError(f"the model has no context feature {shown(name)}; {hint}")
+        return {name: without_booleans(name, plain(context.get(name))) for name in known}
+
     def encode_contexts(
-        self, contexts: Sequence[Mapping[str, object]]
+        self, contexts: Sequence[Mapping[str, Any] | None]
     ) -> dict[str, np.ndarray]:
-        """Feature name to the codes `[M, K]` of M contexts; a feature they lack is missing."""
+        """Feature name to the codes `[M, K]` of M contexts; a feature they lack is missing.
+
+        Raises:
+          UserError: a context names what is no feature, or has a value of another kind.
+        """
+        return self.encode_recorded([self.context_values(context) for context in contexts])
+
+    def encode_recorded(self, contexts: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+        """The same for contexts of valid records, whose further features are not read."""
         return {
             feature.name: feature.encode(
                 [context.get(feature.name) for context in contexts], self.codes

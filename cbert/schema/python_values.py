@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from cbert.errors import UserError, shown
+
 
 def plain(value: Any) -> Any:
     """A value without NumPy's types; NaN, and what pandas has in its place, is None: missing.
@@ -14,6 +16,15 @@ def plain(value: Any) -> Any:
         return None
     value = _without_numpy(value)
     return [*map(_without_numpy, value)] if isinstance(value, list | tuple) else value
+
+
+def without_booleans(name: str, value: Any) -> Any:
+    """A feature's value with a boolean as a string; raises `UserError` for one in a list."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list) and any(isinstance(v, bool) for v in value):
+        raise UserError(f"context {name!r} is {shown(value)}; a list holds strings or numbers")
+    return value
 
 
 def _is_missing(value: Any) -> bool:
