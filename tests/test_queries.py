@@ -19,7 +19,12 @@ BAD_QUERIES = {
     "item of lists": (Query([DEEP]), "item [[[[...]]]] is not a string"),
     "half a surrogate": (Query(["\ud800"]), "is not valid Unicode"),
     "repeat": (Query(["a", "a"]), "item 'a' occurs twice in a set"),
-    "a record": ({"items": ["a"]}, "a query is {'items': ['a']}; make it a Query"),
+    "a list": (
+        ["a"],
+        "a query is ['a']; give a mapping with the fields of a record, or a Query",
+    ),
+    "no items": ({"context": {}}, "no 'items'; give a list of strings"),
+    "an unknown field": ({"items": [], "n": 3}, "unknown field 'n'; drop it, or use one of it"),
     "nothing masked": (Query([], slots=0), "slots is 0 and no item is None"),
     "too many items": (Query([f"i{n}" for n in range(9)]), "holds 9 items; give at most 8"),
     "too many slots": (Query(["a"], slots=9), "make 10 positions; the model takes at most 9"),
@@ -101,6 +106,11 @@ def test_contexts_may_be_the_rows_of_a_data_frame(predictor):
     assert one.missing_context == ["age", "gender", "occasion"]
     assert other == predictor.complete(["kilt"], {"age": 30, "occasion": "regatta"})
     assert other.missing_context == ["gender", "colours"]
+
+
+def test_queries_may_be_mappings(predictor):
+    row = {"items": np.array(["kilt", None], object), "context": {"age": 30}, "k": np.nan}
+    assert predictor.complete_batch([row]) == [predictor.complete(["kilt", None], {"age": 30})]
 
 
 def test_numbers_of_numpy_are_numbers(predictor):

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 
+import numpy as np
+import pandas
 import pytest
 
 from cbert.errors import UserError
@@ -67,8 +69,25 @@ def test_a_wrong_query_is_refused_before_anything_is_computed(task, query, messa
     predictor = assemble(task)
     with pytest.raises(UserError, match=message):
         predictor.check(TextQuery(**query))
-    with pytest.raises(UserError, match=r"a query is \{'text'.*make it a TextQuery"):
-        predictor.predict_batch([{"text": "a"}])
+    with pytest.raises(UserError, match=r"a query is 'a'; give a mapping .*, or a TextQuery"):
+        predictor.predict_batch(["a"])
+
+
+def test_queries_may_be_the_rows_of_a_data_frame():
+    """A mapping is taken as a line of a file of queries is, and NaN as missing."""
+    frame = pandas.DataFrame({"text": ["red", "a"], "label": ["x", None], "k": [1, np.nan]})
+    rows = frame.astype({"k": object}).to_dict("records")
+    rows[0] |= {"context": {"mood": "cold", "age": np.nan}, "k": np.int64(1)}
+    predictor = assemble("classification")
+    wanted = [TextQuery("red", {"mood": "cold"}, k=1), TextQuery("a")]
+    assert predictor.predict_batch(rows) == predictor.predict_batch(wanted)
+    for row, message in (
+        ({"txt": "a"}, "queries.1: unknown field 'txt'; drop it, or use one of text, context"),
+        ({"text": np.nan}, "queries.1: no 'text' or 'words'; give a text"),
+        ({"text": "a", "context": {"moo": "cold"}}, "queries.1: .* did you mean 'mood'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            predictor.predict_batch([{"text": "a"}, row])
 
 
 def test_all_labels_are_listed_where_there_are_fewer_than_k():

@@ -4,7 +4,7 @@ Legend: V real items, L positions, P masked positions.
 """
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from cbert.data.row_errors import check_text
 from cbert.errors import UserError, shown
 from cbert.inference import context as context_lib
 from cbert.inference.context import CheckedContext
-from cbert.inference.queries import Query
+from cbert.inference.queries import Query, as_query
 from cbert.schema import MASK_ITEM, SET, UNKNOWN_ITEM, Schema
 
 
@@ -53,9 +53,9 @@ class Checker:
         # A set has no order, so one as long as the longest in training can be extended by one.
         self.longest = schema.max_items if positions else schema.max_items + 1
 
-    def query(self, query: Query) -> EncodedQuery:
+    def query(self, query: Query | Mapping[str, Any]) -> EncodedQuery:
         """Checks and encodes a query; raises `UserError`."""
-        check_is_query(query, Query)
+        query = as_query(query, Query)
         items = self._items(query.items, may_be_masked=True)
         check_number("slots", query.slots, 0, self.longest)
         check_number("k", query.k, 1, max(len(self._schema.items), Query.k))
@@ -160,15 +160,6 @@ def _unknown(items: list[str | None], codes: list[int]) -> list[str]:
     return list(
         dict.fromkeys(item for item, code in pairs if item is not None and code == UNKNOWN_ITEM)
     )
-
-
-def check_is_query(query: Any, kind: type) -> None:
-    """Refuses what is no query, such as a record; raises `UserError`."""
-    if not isinstance(query, kind):
-        raise UserError(
-            f"a query is {shown(query)}; make it a {kind.__name__}, which has the fields "
-            "of a record"
-        )
 
 
 def check_number(name: str, value: Any, least: int, most: int | None = None) -> None:

@@ -50,7 +50,7 @@ class Predictor(BasePredictor):
         super().__init__(schema, config, step, program, uses_context=uses_context)
         self._checker = checker
 
-    def check(self, query: Query) -> EncodedQuery:
+    def check(self, query: Query | Mapping[str, Any]) -> EncodedQuery:
         """Encodes a query for `predict`; raises `UserError` where `complete` would."""
         return self._checker.query(query)
 
@@ -98,10 +98,11 @@ class Predictor(BasePredictor):
             ]
         )
 
-    def complete_batch(self, queries: Sequence[Query]) -> list[Completion]:
+    def complete_batch(self, queries: Sequence[Query | Mapping[str, Any]]) -> list[Completion]:
         """Completes queries of any lengths, in one call of the device where they fit.
 
-        One refused query refuses all, so `check` each query first.
+        A query may be a mapping with the fields of `Query`, or a record. One refused query
+        refuses all, so `check` each query first.
         """
         return self.predict(check_all(self.check, queries))
 

@@ -2,16 +2,30 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from cbert.errors import UserError, check_kind
+from cbert.errors import UserError, check_kind, shown
+from cbert.schema.python_values import plain
+from cbert.schema.values import check_text
 
 _Given = TypeVar("_Given")
 _Encoded = TypeVar("_Encoded")
+# A record is a query too; these fields of it do not change the prediction.
+_IGNORED = ("id", "group", "split", "weight", "reference", "label", "tags", "answer")
 
 
 @dataclasses.dataclass(frozen=True)
-class Query:
+class BaseQuery:
+    """What queries share: `needed`, the fields of which a mapping must have one."""
+
+    needed: ClassVar[tuple[str, ...]]
+
+
+_Query = TypeVar("_Query", bound=BaseQuery)
+
+
+@dataclasses.dataclass(frozen=True)
+class Query(BaseQuery):
     """A set or a sequence to complete, given a context.
 
     Attributes:
@@ -24,7 +38,9 @@ class Query:
       only: The items to choose from; None for the whole vocabulary.
     """
 
-    items: Sequence[str | None]
+    needed = ("items",)
+
+    items: Sequence[str | None] = ()
     context: Mapping[str, Any] | None = None
     k: int = 5
     slots: int = 1
@@ -125,3 +141,40 @@ def check_all(check: Callable[[_Given], _Encoded], queries: Sequence[_Given]) ->
             where = f"queries.{index}: " if len(queries) > 1 else ""
             raise UserError(f"{where}{error}") from None
     return encoded
+
+
+def as_query(query: Any, kind: type[_Query]) -> _Query:
+    """A query as it is, or made of a mapping with its fields; raises `UserError`."""
+    if isinstance(query, Mapping):
+        return with_fields(kind(), {name: plain(value) for name, value in query.items()})
+    if not isinstance(query, kind):
+        raise UserError(
+            f"a query is {shown(query)}; give a mapping with the fields of a record, or a "
+            f"{kind.__name__}"
+        )
+    return query
+
+
+def with_fields(query: _Query, row: Mapping[str, Any]) -> _Query:
+    """A query with a row's fields; what is None in the row stays, as what it lacks.
+
+    Raises:
+      UserError: the row has unknown fields, or nothing to predict.
+    """
+    fields = [field.name for field in dataclasses.fields(query)]
+    row = {name: value for name, value in row.items() if value is not None}
+    for name in row:
+        if name not in fields and name not in _IGNORED:
+            raise UserError(
+                f"unknown field {shown(name)}; drop it, or use one of {', '.join(fields)}"
+            )
+    if not isinstance(row.get("id"), str | int | None) or isinstance(row.get("id"), bool):
+        raise UserError(f"id is {shown(row['id'])}; it must be a string or a whole number")
+    if isinstance(row.get("id"), str):
+        check_text(row["id"], "id")
+    if not any(name in row for name in query.needed):
+        raise UserError(
+            f"no {' or '.join(map(repr, query.needed))}; give "
+            + ("a text" if "text" in query.needed else "a list of strings")
+        )
+    return dataclasses.replace(query, **{n: row[n] for n in fields if n in row})

@@ -15,17 +15,14 @@ from cbert.errors import UserError, did_you_mean, printable, shown, warn
 from cbert.inference.checks import EncodedQuery
 from cbert.inference.predictor import Predictor
 from cbert.inference.program import BATCH_SIZES
-from cbert.inference.queries import Query
+from cbert.inference.queries import Query, with_fields
 from cbert.inference.text_checks import EncodedText
 from cbert.inference.text_predictor import TextPredictor
 from cbert.inference.text_queries import TextQuery
-from cbert.schema.values import check_text
 
 BLOCK = BATCH_SIZES[-1]  # Few at a time: an encoded query holds a byte for every item.
 # Texts of about one length are predicted together, and among more texts there are more of them.
 TEXT_BLOCK = 16 * BLOCK
-# A record is a query too; these fields of it do not change the prediction.
-_IGNORED = ("id", "group", "split", "weight", "reference", "label", "tags", "answer")
 
 
 @dataclasses.dataclass
@@ -101,7 +98,7 @@ def predict(
         nonlocal count
         count = _write(path, predictor, queries, notes)
         if not count:
-            wanted = " or ".join(map(repr, _required(defaults)))
+            wanted = " or ".join(map(repr, defaults.needed))
             raise UserError(
                 f"{source}: no queries{bad_rows.first()}; give at least one, with {wanted}"
             )
@@ -156,11 +153,6 @@ def _compute(predictor: Predictor | TextPredictor) -> Callable[[Sequence[Any]], 
     return predictor.predict
 
 
-def _required(defaults: Query | TextQuery) -> tuple[str, ...]:
-    """The fields of which a line must give one."""
-    return ("text", "words") if isinstance(defaults, TextQuery) else ("items",)
-
-
 def _queries(
     predictor: Any,
     source: pathlib.Path,
@@ -187,7 +179,7 @@ def _queries(
         try:
             row = row() if callable(row) else row
             names.update(dict.fromkeys(_names(row)))
-            encoded = predictor.check(_query(row, defaults, drop))
+            encoded = predictor.check(with_fields(defaults, _kept(row, drop)))
         except UserError as error:
             bad_rows.add(line, error)
             continue
@@ -212,30 +204,14 @@ def _names(row: Any) -> Iterator[str]:
             yield from row["context"]
 
 
-def _query(row: Any, defaults: Query | TextQuery, drop: Collection[str]) -> Query | TextQuery:
-    """A row as a query; what is null in it has its default, as what it lacks."""
+def _kept(row: Any, drop: Collection[str]) -> dict[str, Any]:
+    """A row without the fields, and the features of its context, that are dropped."""
     if not isinstance(row, dict):
         raise UserError(f"a query must be an object, not {shown(row)}")
-    fields = [field.name for field in dataclasses.fields(defaults)]
-    row = {name: value for name, value in row.items() if name not in drop and value is not None}
-    for name in row:
-        if name not in fields and name not in _IGNORED:
-            raise UserError(
-                f"unknown field {shown(name)}; drop it, or use one of {', '.join(fields)}"
-            )
+    row = {name: value for name, value in row.items() if name not in drop}
     if isinstance(row.get("context"), dict):
         context = row.pop("context")
         kept = {name: value for name, value in context.items() if name not in drop}
         # Without the features that are dropped, a table's row may have no context at all.
         row |= {"context": kept} if kept or not context else {}
-    if not isinstance(row.get("id"), str | int | None) or isinstance(row.get("id"), bool):
-        raise UserError(f"id is {shown(row['id'])}; it must be a string or a whole number")
-    if isinstance(row.get("id"), str):
-        check_text(row["id"], "id")
-    required = _required(defaults)
-    if not any(name in row for name in required):
-        raise UserError(
-            f"no {' or '.join(map(repr, required))}; give "
-            + ("a text" if "text" in required else "a list of strings")
-        )
-    return dataclasses.replace(defaults, **{n: row[n] for n in fields if n in row})
+    return row

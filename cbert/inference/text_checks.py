@@ -5,6 +5,7 @@ Legend: L tokens of a text, P positions that a task reads.
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from cbert.data.text import Segment, Tokenizer, Tokens
 from cbert.data.text_records import LONGEST_TEXT, is_visible
 from cbert.errors import UserError, shown
 from cbert.inference import context as context_lib
-from cbert.inference.checks import check_is_query, check_number
+from cbert.inference.checks import check_number
 from cbert.inference.context import CheckedContext
+from cbert.inference.queries import as_query
 from cbert.inference.text_queries import TextQuery
 from cbert.schema import Schema
 from cbert.schema.target import ALL_PAIRS, NO_PAIRS, WHITE_SPACE
@@ -61,14 +63,16 @@ class TextChecker:
         self._schema, self._task, self._next_sentence = schema, task, next_sentence
         self._tokenizer = Tokenizer(schema, masks=task == MASKED_LANGUAGE)
 
-    def query(self, query: TextQuery, predicted: bool = True) -> EncodedText:
+    def query(
+        self, query: TextQuery | Mapping[str, Any], predicted: bool = True
+    ) -> EncodedText:
         """Checks and tokenises a query; raises `UserError`.
 
         Args:
           query: The query.
           predicted: Whether there must be something to predict, such as a `[MASK]`.
         """
-        check_is_query(query, TextQuery)
+        query = as_query(query, TextQuery)
         check_number("k", query.k, 1)  # Where there are fewer than k, all are listed.
         text, text_b, words = self._texts(query)
         if predicted:

@@ -50,7 +50,9 @@ class TextPredictor(BasePredictor):
         options = self.config.task.masked_language
         return self.task == MASKED_LANGUAGE and options.next_sentence
 
-    def check(self, query: TextQuery, predicted: bool = True) -> EncodedText:
+    def check(
+        self, query: TextQuery | Mapping[str, Any], predicted: bool = True
+    ) -> EncodedText:
         """Tokenises a query for `predict_checked`; raises `UserError` where `predict` would.
 
         For `embed_checked`, `predicted` is False: there need not be anything to predict.
@@ -80,10 +82,13 @@ class TextPredictor(BasePredictor):
         """
         return self.predict_batch([TextQuery(text, context, text_b, words, k)])[0]
 
-    def predict_batch(self, queries: Sequence[TextQuery]) -> list[TextPrediction]:
+    def predict_batch(
+        self, queries: Sequence[TextQuery | Mapping[str, Any]]
+    ) -> list[TextPrediction]:
         """Predicts texts of any lengths, those of about one length in one call of the device.
 
-        One refused query refuses all, so `check` each query first.
+        A query may be a mapping with the fields of `TextQuery`, or a record. One refused query
+        refuses all, so `check` each query first.
         """
         return self.predict_checked(check_all(self.check, queries))
 

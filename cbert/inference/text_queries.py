@@ -8,11 +8,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from cbert.inference.queries import Jsonable
+from cbert.inference.queries import BaseQuery, Jsonable
 
 
 @dataclasses.dataclass(frozen=True)
-class TextQuery:
+class TextQuery(BaseQuery):
     """A text, given a context; the fields are those of a record.
 
     Attributes:
@@ -25,6 +25,8 @@ class TextQuery:
         where it was left out the words joined by spaces.
       k: How many tokens or labels to list; fewer are listed where there are fewer.
     """
+
+    needed = ("text", "words")
 
     text: str | None = None
     context: Mapping[str, Any] | None = None
