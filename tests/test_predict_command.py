@@ -112,6 +112,31 @@ def test_what_a_line_lacks_is_that_of_the_command(tmp_path):
             predicted("in.jsonl", others, drop=(dropped,))
 
 
+def test_unknown_columns_are_refused_at_the_header_and_at_once(tmp_path):
+    predictor, target = assemble("classification"), tmp_path / "predictions.jsonl"
+    table = pandas.DataFrame(
+        {"text": ["red"] * 2, "mod": "cold", "shop": 1, "zip": [None, "a"]}
+    )
+    table.to_csv(tmp_path / "in.csv", index=False)
+    table.to_parquet(tmp_path / "in.parquet")
+    nested = table[["mod", "shop", "zip"]].to_dict("records")
+    pandas.DataFrame({"text": table.text, "context": nested}).to_parquet(
+        tmp_path / "of.parquet"
+    )
+    for name in ("in.csv", "in.parquet", "of.parquet"):
+        source = tmp_path / name
+        with pytest.raises(UserError) as error:
+            query_file.predict(predictor, source, target, TextQuery(), skip_bad_rows=9)
+        assert str(error.value) == (
+            f"{source}: the model knows 3 of the columns neither as fields nor as features "
+            "(did you mean 'mood' by 'mod'?); rename them, or give drop=mod,shop,zip"
+        )
+        with pytest.raises(UserError, match="or give drop=zip,mod,shop"):
+            query_file.predict(predictor, source, target, TextQuery(), drop=("zip",))
+        drop = ("mod", "shop", "zip")
+        assert query_file.predict(predictor, source, target, TextQuery(), drop=drop)[0] == 2
+
+
 def test_what_is_dropped_must_be_in_the_file(tmp_path):
     predictor, target = assemble("classification"), tmp_path / "predictions.jsonl"
     defaults = TextQuery(context={"age": 30})
@@ -132,7 +157,12 @@ def test_what_is_dropped_must_be_in_the_file(tmp_path):
     assert json.loads(target.read_text())["missing_context"] == ["mood"]
     target.unlink()
     for name, text, drop, message in (
-        ("in.csv", table, "shops", "did you mean shop? It must be one of id, text, "),
+        (
+            "in.csv",
+            "id,text,shop\n1,red,b\n",
+            "shops",
+            "did you mean shop? It must be one of id, text, ",
+        ),
         ("in.jsonl", rows, "id", "it must be one of text, context, mood, shop"),
     ):
         with pytest.raises(UserError) as error:

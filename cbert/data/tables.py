@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import difflib
 import gzip
 import pathlib
 import typing
@@ -34,6 +35,7 @@ class Columns:
       multi_valued: CSV columns that hold lists of strings.
       history: Columns that hold lists of items.
       of_schema: Features to their kinds by a schema, for columns without a kind here.
+      of_schema_only: Whether a column that is none of `of_schema` is refused.
       fields: The fields that a record has beside its context, `MAPPED` or `MAPPED_OF_TEXT`.
       dropped: Columns that are not read; a row has them as features that are missing.
     """
@@ -45,6 +47,7 @@ class Columns:
     multi_valued: tuple[str, ...] = ()
     history: tuple[str, ...] = ()
     of_schema: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    of_schema_only: bool = False
     fields: tuple[str, ...] = MAPPED
     dropped: tuple[str, ...] = ()
 
@@ -67,6 +70,8 @@ class Columns:
                 f"{path}: no column {needed[0]!r}, only {', '.join(map(shown, field_of))}; map "
                 f"one with columns={needed[0]}:COLUMN, or rename one"
             )
+        if self.of_schema_only:
+            self._check_known(field_of, path)
         features = [name for name, field in field_of.items() if field in ("context", "label")]
         for name, kind in self.kinds.items():
             if name not in features:
@@ -75,6 +80,21 @@ class Columns:
                 if column not in features:
                     names = f"{shown(name)}; it may name: {', '.join(features)}"
                 raise UserError(f"{kind} names {names}")
+
+    def _check_known(self, field_of: dict[str, str], path: pathlib.Path) -> None:
+        """Raises `UserError` that names all columns of which the schema has no feature."""
+        # A column `context` of Parquet holds the features, which are here beside it.
+        known = {*self.of_schema, *self.dropped, "context"}
+        unknown = [n for n, field in field_of.items() if field == "context" and n not in known]
+        if not unknown:
+            return
+        near = [(name, difflib.get_close_matches(name, self.of_schema, 1)) for name in unknown]
+        hints = [f" (did you mean {found[0]!r} by {name!r}?)" for name, found in near if found]
+        raise UserError(
+            f"{path}: the model knows {len(unknown)} of the columns neither as fields nor as "
+            f"features{''.join(hints[:1])}; rename them, or give "
+            f"drop={','.join([*self.dropped, *unknown])}"
+        )
 
     def check_kinds(self) -> None:
         """Raises `UserError` where two kinds name one column."""
