@@ -193,7 +193,9 @@ def test_columns_of_other_names_and_a_cell_that_is_no_number(predictor, tmp_path
     assert ("age" in one["missing_context"], "age" in other["missing_context"]) == (False, True)
     source.write_text(f'basket,age\n"{name}",30\n"{name}",old\n')
     assert "csv:3: 'age' is 'old', not a number; empty means missing" in refusal(columns)
-    assert "no column 'items', only 'basket', 'age'; map one with" in refusal(None)
+    assert "no column 'items', only 'basket', 'age'; rename one, or of a file map" in refusal(
+        None
+    )
     source.write_text("")
     assert "the file is empty; give a header and rows below it" in refusal(None)
 

@@ -91,7 +91,10 @@ def test_numbers_of_a_data_frame_are_names_where_the_kind_says_so(tmp_path):
         ([], "there are no records"),
         ({"items": ["a"]}, "the records are .*; give a list of mappings"),
         (5, "the records are 5; give a list of mappings"),
-        (pandas.DataFrame({"item": [["a"]]}), "the DataFrame: no column 'items', only 'item'"),
+        (
+            pandas.DataFrame({"item": [["a"]]}),
+            "the DataFrame: no column 'items', only 'item'; rename one, or of a file",
+        ),
         (pandas.DataFrame({"items": [["a"], 3]}), "the DataFrame has mixed types in a column"),
         (pandas.DataFrame({"items": [["a"]], "n": [2**70]}), "the DataFrame is not readable"),
         (

@@ -104,7 +104,9 @@ def test_label_lists_and_numbers(tmp_path, capsys):
     for number, label in enumerate([9, 1, 2, 6]):
         examples[number]["label"] = label
     schema, _, train = make_prepared(tmp_path, examples, overwrite=True)
-    assert "the labels are 3 different whole numbers" in capsys.readouterr().err
+    warned = capsys.readouterr().err
+    assert "the labels are 3 different whole numbers" in warned
+    assert "write them as strings (pandas: astype(str)), or of a file give" in warned
     row = by_id(train)
     assert (schema.target.kind, schema.target.mean) == ("number", 3.0)
     assert schema.target.scale == pytest.approx((14 / 3) ** 0.5)

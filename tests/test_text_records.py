@@ -94,7 +94,7 @@ def test_words_tags_lists_numbers_and_answers_in_csv(tmp_path):
     with pytest.raises(UserError, match=r"in.csv:2: 'answer_start' is 'x'"):
         read(path)
     path.write_text("texts,label\nIn Rome,x\n")
-    mistake = "no column 'text', only 'texts', 'label'; map one with columns=text:COLUMN"
+    mistake = "no column 'text', only 'texts', 'label'; rename one, or of a file map it"
     with pytest.raises(UserError, match=mistake):
         read(path)
 
@@ -176,8 +176,8 @@ def test_a_column_with_nearly_the_name_of_a_field_is_pointed_out(tmp_path, capsy
     assert record.context["Label"] == "x"
     warnings = capsys.readouterr().err.splitlines()
     assert [line.partition("; ")[2] for line in warnings] == [
-        "rename it 'label', or give columns=label:COLUMN, if it is that",
-        "rename it 'weight', or give columns=weight:COLUMN, if it is that",
+        "rename it 'label', or of a file give columns=label:COLUMN, if it is that",
+        "rename it 'weight', or of a file give columns=weight:COLUMN, if it is that",
     ]
     (record,) = readers.read(path, "text", tables.Columns({"label": "Label"}))
     assert record.text.label == "x"

@@ -139,7 +139,8 @@ class TargetAccumulator:
         if 1 < count <= FEW_NUMBERS and all(n == int(n) for n in self._different):
             warn(
                 f"the labels are {count} different whole numbers, which a regression learns; "
-                "write them as strings, or give categorical=label, if they are classes"
+                "write them as strings (pandas: astype(str)), or of a file give "
+                "categorical=label, if they are classes"
             )
 
 

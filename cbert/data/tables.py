@@ -67,8 +67,8 @@ class Columns:
         needed = ("items",) if "items" in self.fields else ("text", "words")
         if not set(needed) & set(field_of.values()):
             raise UserError(
-                f"{path}: no column {needed[0]!r}, only {', '.join(map(shown, field_of))}; map "
-                f"one with columns={needed[0]}:COLUMN, or rename one"
+                f"{path}: no column {needed[0]!r}, only {', '.join(map(shown, field_of))}; "
+                f"rename one, or of a file map it with columns={needed[0]}:COLUMN"
             )
         if self.of_schema_only:
             self._check_known(field_of, path)
@@ -184,7 +184,7 @@ def field_of_column(
         if meant in columns.fields and meant not in field_of.values():
             warn(
                 f"{path}: the column {shown(name)} is taken as a feature of the context; "
-                f"rename it {meant!r}, or give columns={meant}:COLUMN, if it is that"
+                f"rename it {meant!r}, or of a file give columns={meant}:COLUMN, if it is that"
             )
     return field_of
 
