@@ -8,6 +8,7 @@ import ml_collections
 from cbert import config as config_fields
 from cbert.data.columns import Split
 from cbert.errors import UserError
+from cbert.registry import Registry
 from cbert.schema import Schema
 from cbert.tasks.base import Task
 from cbert.tasks.classification import Classification
@@ -18,7 +19,7 @@ from cbert.tasks.regression import Regression
 from cbert.tasks.span import Span
 from cbert.tasks.tagging import Tagging
 
-TASKS: dict[str, type[Task]] = {
+_OF_CBERT: dict[str, type[Task]] = {
     "masked_item": MaskedItem,  # name the masked items of a set or a sequence
     "masked_language": MaskedLanguage,  # name the masked tokens of a text: BERT's pretraining
     "classification": Classification,  # give a text or a pair of texts one label
@@ -27,9 +28,7 @@ TASKS: dict[str, type[Task]] = {
     "tagging": Tagging,  # give each word of a text a tag
     "span": Span,  # find the answer to a question in a passage
 }
-
-
-_HERE = tuple(TASKS.values())
+TASKS: Registry[Task] = Registry("task", Task, _OF_CBERT)
 # What makes a model and its predictions, and what is measured of these.
 _MODEL = ("build_model", "head", "predict")
 _MEASURES = ("queries", "metric_values", "corpus_metrics")
@@ -42,7 +41,8 @@ def extended(task: type[Task], measured: bool = False) -> str:
       task: The class. One that extends another keeps its model and predictions.
       measured: Whether it must also keep what is measured of predictions.
     """
-    base = next((each for each in task.__mro__ if each in _HERE), task)
+    ours = _OF_CBERT.values()
+    base: type[Task] = next((each for each in task.__mro__ if each in ours), task)
     names = _MODEL + (_MEASURES if measured else ())
     here, there = (
         [getattr_static(each, name, None) for name in names] for each in (task, base)

@@ -25,8 +25,9 @@ from cbert.model.conditioning.new_position_untied import NewPositionUntied
 from cbert.model.conditioning.none import NoContext
 from cbert.model.conditioning.prefix import Prefix
 from cbert.model.conditioning.user_concat import UserConcat
+from cbert.registry import Registry
 
-METHODS: dict[str, type[Method]] = {
+_OF_CBERT: dict[str, type[Method]] = {
     "none": NoContext,  # no context, plain BERT
     "c": Concat,  # the context concatenated to every position
     "np": NewPosition,  # the context as one more position
@@ -48,6 +49,7 @@ METHODS: dict[str, type[Method]] = {
     "late_concat": LateConcat,  # the context concatenated to the output
     "late_gate": LateGate,  # a gate that mixes the context into the output
 }
+METHODS: Registry[Method] = Registry("method", Method, _OF_CBERT)
 HOOKS = (
     *("begin", "keys_values", "sublayer_input", "residual", "after_attention", "update"),
     "finish",

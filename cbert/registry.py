@@ -1,0 +1,52 @@
+"""Classes by name, to which anybody may add their own."""
+
+from collections import UserDict
+from typing import Any, Self, TypeVar
+
+from cbert.errors import UserError, shown
+
+T = TypeVar("T")
+
+
+class Registry(UserDict[str, type[T]]):
+    """Classes by name, a dict that refuses what is no such class, and a name that is taken.
+
+    A run's checkpoint knows its method and its task by name alone. A class may be registered
+    again, because a file may be imported twice, and a notebook's cell be run twice.
+    """
+
+    def __init__(self, kind: str, base: Any, classes: dict[str, type[T]]) -> None:
+        """Registers the first classes.
+
+        Args:
+          kind: What they are, as errors say it, such as `method`.
+          base: The class that they extend, which may be abstract.
+          classes: Name to class.
+        """
+        self._kind, self._base = kind, base
+        super().__init__(classes)
+
+    def __setitem__(self, name: str, value: type[T]) -> None:
+        if not (isinstance(value, type) and issubclass(value, self._base)):
+            base = self._base.__name__
+            raise UserError(
+                f"the {self._kind} {name!r} is {shown(value)}; give a subclass of {base}"
+            )
+        known = self.get(name)
+        if known is not None and _identity(known) != _identity(value):
+            whose = "of cbert" if _is_ours(known) else f"already, {known.__qualname__}"
+            raise UserError(f"{name!r} is a {self._kind} {whose}; take another name")
+        super().__setitem__(name, value)
+
+    def __ior__(self, other: Any) -> Self:  # type: ignore[misc, override]
+        self.update(other)  # That of UserDict does not come past `__setitem__`.
+        return self
+
+
+def _is_ours(value: type) -> bool:
+    return value.__module__.split(".")[0] == "cbert"
+
+
+def _identity(value: type) -> tuple[str, str]:
+    """What tells classes apart; a user's file is a module of several names, as `__main__`."""
+    return value.__qualname__, value.__module__ if _is_ours(value) else ""
