@@ -25,7 +25,7 @@ from cbert.training import run as run_lib
 from cbert.training import state as state_lib
 from cbert.training import workdir as workdir_lib
 from cbert.training.checkpoint import Checkpoints
-from cbert.training.state import Progress, TrainState
+from cbert.training.state import TrainState
 
 PathLike = str | pathlib.Path
 Metrics = dict[str, jax.Array]
@@ -74,7 +74,9 @@ class Experiment:
         return self._run.validation(params)
 
     def save(self, workdir: PathLike, state: TrainState, value: float) -> None:
-        """Writes a checkpoint that `load`, `evaluate` and the commands take as the best one.
+        """Writes a checkpoint, which `load`, `evaluate` and the commands know.
+
+        The best one by the task's first metric is kept beside the last two, as in training.
 
         Args:
           workdir: The run's directory, which is made, or holds a run of the same config.
@@ -82,7 +84,7 @@ class Experiment:
           value: What the first metric of the task is at that state.
 
         Raises:
-          UserError: the directory belongs to another config or has the state's step already,
+          UserError: the directory belongs to another config or has that step or a later one,
             the state is that of no step, or the value is no finite number.
         """
         check_path("workdir", workdir)
@@ -90,22 +92,24 @@ class Experiment:
         if not step:
             raise UserError("the state is the one before the first step; take a step first")
         is_number = hasattr(value, "__float__") and not np.ndim(value)
-        best = float(value) if is_number else math.nan
-        if not math.isfinite(best):
+        number = float(value) if is_number else math.nan
+        if not math.isfinite(number):
             raise UserError(f"value is {shown(value)}; give the metric's, a finite number")
         workdir_lib.check(self.config, self.schema, path)
         with files.Lock(path, "work directory"):
             workdir_lib.initialise_workdir(self.config, self.schema, path)
             with Checkpoints(path) as checkpoints:
-                if step in checkpoints.steps():
+                last, progress = checkpoints.newest()
+                if step <= last:
                     raise UserError(
-                        f"{path} has a checkpoint of step {step}; save into a new directory, "
-                        "or delete this one"
+                        f"{path} has a checkpoint of step {last}, and the state is of step "
+                        f"{step}; save into a new directory, or delete this one"
                     )
-                saved = state_lib.to_saved(state)
-                checkpoints.save(saved, Progress(best=best, best_step=step))
+                progress.note(self.task.metrics[0], number, step)
+                checkpoints.save(state_lib.to_saved(state), progress)
             if step >= self.config.train.steps:
-                workdir_lib.finish(path, {"step": step, "best": best, "best_step": step})
+                best = {"best": progress.best, "best_step": progress.best_step}
+                workdir_lib.finish(path, {"step": step, **best})
 
 
 def build(config: ml_collections.ConfigDict) -> Experiment:

@@ -132,13 +132,36 @@ def test_a_state_is_saved_once(data_dir, tmp_path):
     assert not (tmp_path / "run").exists()
     experiment.save(tmp_path / "run", state, jnp.float32(2))
     other = dataclasses.replace(state, params=jax.tree.map(jnp.zeros_like, state.params))
-    with pytest.raises(
-        cbert.UserError, match="run has a checkpoint of step 3; save into a new"
-    ):
-        experiment.save(tmp_path / "run", other, 1.0)
+    for step in (2, 3):
+        earlier = dataclasses.replace(other, step=jnp.int32(step))
+        expected = f"run has a checkpoint of step 3, and the state is of step {step}; save into"
+        with pytest.raises(cbert.UserError, match=expected):
+            experiment.save(tmp_path / "run", earlier, 1.0)
     kept = restored(experiment.config, tmp_path / "run")[1]
     for name, value in flat(state.params).items():
         np.testing.assert_array_equal(kept[name], value)
+
+
+def test_the_best_state_of_those_saved_is_kept(data_dir, tmp_path):
+    experiment = cbert.build(small("none", data__dir=data_dir, model__layers=1))
+
+    def save(step, value):
+        state = dataclasses.replace(experiment.state, step=jnp.int32(step))
+        experiment.save(tmp_path / "run", state, value)
+
+    for step, value in ((1, 1.0), (2, 2.0), (3, 3.0), (4, 3.0)):
+        save(step, value)
+    assert sorted(path.name for path in (tmp_path / "run/checkpoints").iterdir()) == [
+        *("1", "3", "4")
+    ]
+    assert cbert.load(tmp_path / "run").step == 1
+    save(5, 2.0)
+    (tmp_path / "run/checkpoints/5/checksums.json").unlink()  # As a kill may leave it.
+    save(5, 0.5)
+    assert cbert.load(tmp_path / "run").step == 5
+    save(6, 3.0)
+    finished = json.loads((tmp_path / "run/finished.json").read_text())
+    assert finished == {"step": 6, "best": 0.5, "best_step": 5}
 
 
 def test_a_state_of_the_last_step_ends_the_run(data_dir, tmp_path):

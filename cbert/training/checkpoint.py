@@ -165,6 +165,21 @@ class Checkpoints:
         )
         return restored, items["progress"]
 
+    def newest(self) -> tuple[int, Progress]:
+        """The last step and the progress at it, 0 and none before the first checkpoint.
+
+        Damaged checkpoints are passed over and renamed, as `restore` does.
+
+        Raises:
+          UserError: as `restore`.
+        """
+        if not self.steps():
+            return 0, Progress()
+        step, items = self._reader.newest(self.steps(), progress=ocp.args.JsonRestore())
+        if self._writes:
+            self._set_aside(later_than=step)
+        return step, items["progress"]
+
     def restore_params(self, which: str, params: Any) -> tuple[int, Any]:
         """The parameters of `best`, `last` or a step, shaped and placed like `params`.
 

@@ -120,16 +120,12 @@ def validate_all(
     metric, any_improved = run.task.metrics[0], False
     metrics: dict[str, float] = {}
     for seed_run, params in zip(seed_runs, run.params(), strict=True):
-        metrics, progress = run.validation(params), seed_run.progress
+        metrics = run.validation(params)
         value = metrics[metric.name]
         if not np.isfinite(value):
             raise UserError(note_divergence(seed_run, step, metrics))
         seed_run.writer.write(step, VALIDATION, metrics)
-        improved = not progress.best_step or metric.improves(value, progress.best)
-        if improved:
-            progress.best, progress.best_step, progress.waited = value, step, 0
-        else:
-            progress.waited += 1
+        improved = seed_run.progress.note(metric, value, step)
         shown = [one for one in run.task.metrics if one.name in run.task.shown]
         texts = [f"{one.heading} {one.text(metrics[one.name])}" for one in shown]
         console.validated(seed_run.name, step, texts, improved)

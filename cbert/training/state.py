@@ -10,6 +10,7 @@ from flax import struct
 
 from cbert.errors import UserError
 from cbert.model.placement import Placement
+from cbert.tasks.metric import Metric
 from cbert.training import packing
 
 
@@ -68,6 +69,15 @@ class Progress:
     best_step: int = 0
     waited: int = 0
     sums: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    def note(self, metric: Metric, value: float, step: int) -> bool:
+        """Notes the metric's value at a step; returns whether it is the best so far."""
+        improved = not self.best_step or metric.improves(value, self.best)
+        if improved:
+            self.best, self.best_step, self.waited = value, step, 0
+        else:
+            self.waited += 1
+        return improved
 
     @classmethod
     def from_dict(cls, raw: Any) -> "Progress":
