@@ -111,6 +111,27 @@ class Experiment:
                 best = {"best": progress.best, "best_step": progress.best_step}
                 workdir_lib.finish(path, {"step": step, **best})
 
+    def restore(self, workdir: PathLike, checkpoint: str | int = "last") -> TrainState:
+        """A state that `save` or a training wrote, from which a loop goes on bit for bit.
+
+        Args:
+          workdir: The run's directory.
+          checkpoint: `last`, `best`, or a step that has a checkpoint.
+
+        Raises:
+          UserError: the directory belongs to another config or other data, or holds no such
+            checkpoint, or it is damaged.
+        """
+        check_path("workdir", workdir)
+        path = pathlib.Path(workdir).expanduser()
+        workdir_lib.check(self.config, self.schema, path)
+        # The arrays of the first state may have been donated, which leaves their shapes.
+        like = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), self.state)
+        like = dataclasses.replace(like, step=self.state.step)
+        with Checkpoints(path, read_only=True) as checkpoints:
+            saved = checkpoints.restore_state(str(checkpoint), state_lib.to_saved(like))
+        return state_lib.from_saved(saved, like)
+
 
 def build(config: ml_collections.ConfigDict) -> Experiment:
     """Loads the data of a config and builds model, optimizer and state; compiles little.

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import pytest
+from orbax.checkpoint import StandardCheckpointer
 
 import cbert
 from cbert import progress, tasks
@@ -162,6 +163,38 @@ def test_the_best_state_of_those_saved_is_kept(data_dir, tmp_path):
     save(6, 3.0)
     finished = json.loads((tmp_path / "run/finished.json").read_text())
     assert finished == {"step": 6, "best": 0.5, "best_step": 5}
+
+
+def test_a_loop_goes_on_from_a_saved_state_bit_for_bit(data_dir, tmp_path):
+    config, workdir = small("gs", data__dir=data_dir, model__layers=1), tmp_path / "run"
+    experiment = cbert.build(config)
+    step, state = jax.jit(experiment.train_step, donate_argnums=0), experiment.state
+    for number in range(5):
+        state, _ = step(state, experiment.batch(number), experiment.key)
+        if number in (1, 2):
+            experiment.save(workdir, state, number)
+        if number == 1:
+            params = StandardCheckpointer().restore(workdir / "checkpoints/2/params")
+            jax.tree.map(np.testing.assert_array_equal, params, state.params)
+    other = cbert.build(config)
+    again = jax.jit(other.train_step)
+    for source, checkpoint, first in ((other, "best", 2), (experiment, "last", 3)):
+        now = source.restore(workdir, checkpoint)
+        assert int(now.step) == first
+        for number in range(first, 5):
+            now, _ = again(now, other.batch(number), other.key)
+        jax.tree.map(np.testing.assert_array_equal, now, state)
+    deeper = cbert.build(small("gs", data__dir=data_dir, model__layers=2))
+    other_data = dataclasses.replace(other.schema, kind="sequence")
+    for source, directory, checkpoint, message in (
+        (other, workdir, 4, "checkpoint is '4'; use best, last or one of: 2, 3"),
+        (other, tmp_path / "none", "last", "none is not a run's work directory"),
+        (other, None, "last", "workdir is None; give a path"),
+        (deeper, workdir, "last", "another config: model.layers (1 there, 2 here)"),
+        (dataclasses.replace(other, schema=other_data), workdir, "last", "of another schema"),
+    ):
+        with pytest.raises(cbert.UserError, match=re.escape(message)):
+            source.restore(directory, checkpoint)
 
 
 def test_a_state_of_the_last_step_ends_the_run(data_dir, tmp_path):

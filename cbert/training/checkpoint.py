@@ -149,21 +149,11 @@ class Checkpoints:
         steps = [n for n in self.steps() if step is None or n <= step]
         if not steps:
             return state, Progress()
-        abstract = _abstract(state)
-        step, items = self._reader.newest(
-            steps,
-            params=ocp.args.StandardRestore(abstract.params),
-            opt_state=ocp.args.StandardRestore(abstract.opt_state),
-            progress=ocp.args.JsonRestore(),
-        )
+        progress = ocp.args.JsonRestore()
+        step, items = self._reader.newest(steps, progress=progress, **_restores(state))
         if self._writes:
             self._set_aside(later_than=step)
-        restored = TrainState(
-            jax.device_put(step, state.step.sharding).astype(state.step.dtype),
-            items["params"],
-            items["opt_state"],
-        )
-        return restored, items["progress"]
+        return _restored(step, items, state), items["progress"]
 
     def newest(self) -> tuple[int, Progress]:
         """The last step and the progress at it, 0 and none before the first checkpoint.
@@ -189,15 +179,21 @@ class Checkpoints:
         Raises:
           UserError: there is no such checkpoint, or it is damaged or belongs to another run.
         """
-        args = ocp.args.StandardRestore(_abstract(params))
+        step, items = self._read(which, params=ocp.args.StandardRestore(_abstract(params)))
+        return step, items["params"]
+
+    def restore_state(self, which: str, state: TrainState) -> TrainState:
+        """The state of `best`, `last` or a step, chosen as `restore_params` does."""
+        return _restored(*self._read(which, **_restores(state)), state)
+
+    def _read(self, which: str, **items: Any) -> tuple[int, dict[str, Any]]:
+        """The step of `best`, `last` or a step, and its items."""
         if not self.steps():
             raise UserError(f"{self._path}: no checkpoint; train first")
         if which == LAST:
-            step, items = self._reader.newest(self.steps(), params=args)
-        else:
-            step = self._reader.best() if which == BEST else self._reader.named(which)
-            items = self._reader.read(step, params=args)
-        return step, items["params"]
+            return self._reader.newest(self.steps(), **items)
+        step = self._reader.best() if which == BEST else self._reader.named(which)
+        return step, self._reader.read(step, **items)
 
     def _set_aside(self, later_than: int) -> None:
         for step in self.steps():
@@ -241,6 +237,21 @@ def _single_process_options() -> ocp.options.MultiprocessingOptions:
     return ocp.options.MultiprocessingOptions(
         primary_host=here, active_processes={here}, barrier_sync_key_prefix=f"process_{here}"
     )
+
+
+def _restores(state: TrainState) -> dict[str, ocp.args.StandardRestore]:
+    """What to read of a checkpoint for a state like the given one."""
+    abstract = _abstract(state)
+    return {
+        "params": ocp.args.StandardRestore(abstract.params),
+        "opt_state": ocp.args.StandardRestore(abstract.opt_state),
+    }
+
+
+def _restored(step: int, items: dict[str, Any], like: TrainState) -> TrainState:
+    """The state of a step whose items were read."""
+    count = jax.device_put(step, like.step.sharding).astype(like.step.dtype)
+    return TrainState(count, items["params"], items["opt_state"])
 
 
 def _abstract(tree: Any) -> Any:
