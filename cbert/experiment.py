@@ -5,6 +5,7 @@ Legend: B examples of a batch.
 
 import dataclasses
 import math
+import operator
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -58,19 +59,30 @@ class Experiment:
         """The examples of a step, counted from 0: a function of the seed and the step.
 
         They are divided among this process's devices, all of which a jitted step then uses.
+
+        Raises:
+          UserError: the step is no whole number, or below 0.
         """
-        rows, length = self._run.batches[0](step)
+        rows, length = self._run.batches[0](_checked(step))
         columns = in_memory.gather_rows(self._train.columns, rows, length)
         index = np.arange(len(rows), dtype=np.int32)
         columns, index = parallel.divide((columns, index))
         return Examples(columns, self._run.resident["constants"], index, len(rows))
 
     def learning_rate(self, step: int) -> float:
-        """The learning rate of a step, counted from 0."""
-        return float(self._run.learning_rate(step))
+        """The learning rate of a step, counted from 0; raises `UserError` as `batch` does."""
+        return float(self._run.learning_rate(_checked(step)))
 
     def validate(self, params: Any) -> dict[str, float]:
-        """The task's metrics on the validation split, with the same queries every time."""
+        """The task's metrics on the validation split, with the same queries every time.
+
+        Raises:
+          UserError: `params` is something else than parameters of the model, such as a state.
+        """
+        structure: Any = jax.tree.structure(self.state.params)
+        if structure != jax.tree.structure(params):
+            kind = type(params).__name__
+            raise UserError(f"params, a {kind}, are not those of the model; give state.params")
         return self._run.validation(params)
 
     def save(self, workdir: PathLike, state: TrainState, value: float) -> None:
@@ -131,6 +143,17 @@ class Experiment:
         with Checkpoints(path, read_only=True) as checkpoints:
             saved = checkpoints.restore_state(str(checkpoint), state_lib.to_saved(like))
         return state_lib.from_saved(saved, like)
+
+
+def _checked(step: Any) -> int:
+    """A step as a number of Python; raises `UserError` for what is none."""
+    try:
+        number = operator.index(step)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise UserError(f"step is {shown(step)}; give a whole number, the first step is 0")
+    return number
 
 
 def build(config: ml_collections.ConfigDict) -> Experiment:

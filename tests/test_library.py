@@ -119,6 +119,25 @@ def test_runs_are_compared_query_by_query(trained, data_dir, tmp_path):
         cbert.compare(str(trained))
 
 
+def test_what_is_no_step_or_no_parameters_is_refused(data_dir):
+    experiment = cbert.build(small("none", data__dir=data_dir, model__layers=1))
+    for step in ("a", 2.5, -1, None, [1]):
+        for function in (experiment.batch, experiment.learning_rate):
+            with pytest.raises(cbert.UserError) as refusal:
+                function(step)
+            expected = f"step is {step!r}; give a whole number, the first step is 0"
+            assert str(refusal.value) == expected
+    batches = [experiment.batch(step) for step in (0, np.int64(0), experiment.state.step)]
+    for batch in batches:
+        jax.tree.map(np.testing.assert_array_equal, batch.columns, batches[0].columns)
+    params = experiment.state.params
+    for value, kind in ((experiment.state, "TrainState"), ({"params": params}, "dict")):
+        with pytest.raises(cbert.UserError) as refusal:
+            experiment.validate(value)
+        expected = f"params, a {kind}, are not those of the model; give state.params"
+        assert str(refusal.value) == expected
+
+
 def test_a_state_is_saved_once(data_dir, tmp_path):
     experiment = cbert.build(small("none", data__dir=data_dir, model__layers=1))
     state = dataclasses.replace(experiment.state, step=experiment.state.step + 3)
