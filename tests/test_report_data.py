@@ -9,7 +9,7 @@ from cbert.errors import UserError
 from cbert.report import report_data, slices, statistics, variants
 from cbert.schema import Schema
 from tests.conftest import small
-from tests.report_runs import SCHEMA, TIME, queries, write_run
+from tests.report_runs import SCHEMA, TIME, importance, queries, write_run
 
 
 def labels(*configs):
@@ -181,6 +181,15 @@ def test_what_is_missing_is_listed_and_not_averaged(tmp_path):
         "gsu: in no table, because none of its runs can be used",
         "np-0: not a run, because it holds no config.json",
     ]
+
+
+def test_importance_is_missing_where_there_is_a_context(tmp_path):
+    write_run(tmp_path, "gs", 0, feature_importance=importance(0.3))
+    for method in ("none", "gsu"):
+        write_run(tmp_path, method, 0)
+    write_run(tmp_path, "gs", 0, name="constant", model__constant_context=True)
+    missing = report_data.load(tmp_path, "test").missing
+    assert missing == ["gsu-0: evaluated without feature importance"]
 
 
 def test_only_its_mark_says_that_training_is_over(tmp_path):

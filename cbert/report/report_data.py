@@ -174,12 +174,15 @@ def _missing(
 def _without_importance(
     groups: dict[str, dict[int, RunDirectory]], unusable: dict[str, str]
 ) -> list[str]:
-    """The runs without feature importance, if it was measured for any other run."""
+    """The runs that lack feature importance, if it was measured for any other run.
+
+    A run that reads no context has none to lack.
+    """
     measured = {
         run.name: "feature_importance" in (run.evaluation or {})
         for seeds in groups.values()
         for run in seeds.values()
-        if not unusable[run.name]
+        if not unusable[run.name] and config_lib.reads_context(run.config)
     }
     if not any(measured.values()):
         return []
