@@ -99,6 +99,11 @@ def test_a_features_values_are_matched_by_name(directory, pretrained, capsys):
     other = dataclasses.replace(schema, items=(*schema.items[:-1], "new"))
     with pytest.raises(UserError, match="the data have another vocabulary than"):
         from_source(str(pretrained), task.model, other)
+    for kind in ("set", "sequence"):
+        sets = dataclasses.replace(schema, kind=kind, tokenizer=None, items=("a", "b"))
+        expected = f"is a run of texts, and the data are of {kind}s; name a run of {kind}s"
+        with pytest.raises(UserError, match=expected):
+            from_source(str(pretrained), task.model, sets)
     cased = dataclasses.replace(schema.tokenizer, lowercase=False)
     with pytest.raises(UserError, match="the data have another normaliser than"):
         from_source(str(pretrained), task.model, dataclasses.replace(schema, tokenizer=cased))

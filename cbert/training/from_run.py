@@ -112,11 +112,19 @@ def _related(one: type[Method], other: type[Method]) -> bool:
 def _read_schema(
     workdir: pathlib.Path, schema: Schema
 ) -> tuple[ml_collections.ConfigDict, Schema]:
-    """The config and the schema of a run; refuses another vocabulary or normaliser of texts."""
+    """The config and the schema of a run.
+
+    Refuses texts beside sets or sequences, and another vocabulary or normaliser of texts.
+    """
     config, theirs = workdir_lib.read(workdir)
+    if (theirs.kind == TEXT) != (schema.kind == TEXT):
+        raise UserError(
+            f"{workdir} is a run of {theirs.kind}s, and the data are of {schema.kind}s; name a "
+            f"run of {schema.kind}s"
+        )
     other = "vocabulary" if theirs.items != schema.items else "normaliser"
     differ = (theirs.items, theirs.tokenizer) != (schema.items, schema.tokenizer)
-    if differ and TEXT in (theirs.kind, schema.kind):
+    if differ and schema.kind == TEXT:
         raise UserError(
             f"the data have another {other} than {workdir}; prepare them with "
             f"vocabulary={workdir / workdir_lib.SCHEMA}"
