@@ -181,6 +181,12 @@ def check_names(config: ml_collections.ConfigDict, sections: Sections) -> None:
 
 def check_name(name: str, names: Collection[str]) -> None:
     """Refuses a field that is not among the names; the `UserError` offers the nearest."""
+    inside = [field for field in names if field.startswith(f"{name}.")]
+    if inside:
+        raise UserError(
+            f"{name} is a section; give it a mapping, or name one of its fields, such as "
+            f"{inside[0]}"
+        )
     if name not in names:
         near = nearest_field(name, names)
         raise UserError(f"there is no field {name[:80]!r}; did you mean {near}?")

@@ -235,6 +235,11 @@ def test_configs_are_read_and_overridden(trained):
     ]
     for overrides, message in (
         ({"train.step": 5}, "there is no field 'train.step'; did you mean train.steps"),
+        (
+            {"train": 3},
+            "train is a section; give it a mapping, or name one of its fields, such as train.",
+        ),
+        ({"model": {"gsu": None}}, "model.gsu is a section; give it a mapping, or name one"),
         ({"train": {"steps": 0}}, "train.steps is 0; it must be at least 1"),
         ({"model.method": "gsx"}, "model.method is 'gsx'; it must be one of"),
     ):
