@@ -173,9 +173,8 @@ def _queries(
         fields=tables.MAPPED_OF_TEXT if of_texts else tables.MAPPED,
         of_schema_only=True,
         of_schema={feature.name: feature.kind for feature in predictor.schema.features},
-        dropped=tuple(
-            name for name in drop if name != "context"
-        ),  # Parquet has it as a column of its own.
+        # Parquet has the context as a column of its own.
+        dropped=tuple(name for name in drop if name != "context"),
     )
     names: dict[str, None] = {}
     for line, row in readers.rows(source, columns):
