@@ -5,15 +5,20 @@ import runpy
 
 import pytest
 
+import cbert
 from cbert.data.synthetic import stylist
-from cbert.model import cost
-from cbert.model.conditioning import NAMES, PAPER
+from cbert.model import conditioning, cost
+from cbert.model.conditioning import HOOKS, NAMES, PAPER
+from cbert.model.conditioning.method import Method
 from cbert.model.config import ModelConfig
 from cbert.model.parameter_tree import table_1_count
+from cbert.training import config as config_lib
+from tests import test_benchmark
 from tests.conftest import ROOT, some
 from tests.models import build
 
 PAGE = (ROOT / "docs" / "methods.md").read_text()
+OWN = PAGE.split("## A method of your own")[1]
 
 
 def test_each_method_has_a_section_and_the_drawing_that_the_script_makes():
@@ -34,3 +39,44 @@ def test_its_numbers(method):
         cost.multiply_adds(model, 5, 1) / 1e6,
     )
     assert f"| [{method}](#{method}) | {parameters:,} | {adds:.2f} | " in PAGE
+
+
+def test_the_section_on_own_methods_has_all_that_one_may_override():
+    of_flax = {"parent", "name", "scope"}
+    for name in {*HOOKS, *vars(Method)} - of_flax:
+        assert name.startswith("_") or re.search(rf"`(self\.)?{name}[`(]", OWN), name
+
+
+@pytest.fixture
+def page_ran(tmp_path, monkeypatch):
+    """The names of the section's code, which asserts that its method begins as none."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(conditioning.METHODS, "bounded_shift", None)  # The page sets it.
+    contexts = [{"occasion": one, "age": age} for one in ("lunch", "tea") for age in (20, 60)]
+    items, names = ["coffee", "bagel", "egg", "jam"], {}
+    records = [
+        {"group": str(i), "items": items[i % 2 :], "context": contexts[i % 4]}
+        for i in range(200)
+    ]
+    cbert.prepare(records, "mine")
+    for block in re.findall(r"^```python\n(.*?)^```$", OWN, re.MULTILINE | re.DOTALL):
+        exec(block, names)
+    return names
+
+
+def test_the_method_of_the_page_costs_what_the_page_says(page_ran, monkeypatch):
+    own, plain = (page_ran[name].task.model for name in ("own", "plain"))
+    config, features = own.encoder.config, own.encoder.features
+    added = (sum(feature.width for feature in features) + 1) * config.dimension
+    assert table_1_count(own) - table_1_count(plain) == config.layers * added
+    counted, traced = test_benchmark.operations("bounded_shift", monkeypatch)
+    assert counted == traced
+
+
+def test_the_method_of_the_page_has_an_option_and_starts_as_plain(page_ran):
+    overrides = {"model.start_as_plain": True, "model.bounded_shift.bound": 2.0}
+    config = cbert.read_config("data/mine/config.py:bounded_shift", overrides)
+    model = config_lib.build_model(config, page_ran["own"].schema)
+    assert model.encoder.options.bound == 2
+    with pytest.raises(cbert.UserError, match="bound is 0; it must be above 0"):
+        cbert.read_config("data/mine/config.py:bounded_shift", {"model.bounded_shift.bound": 0})
