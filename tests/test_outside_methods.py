@@ -178,6 +178,17 @@ def test_every_command_knows_it_by_its_file(data_dir, tmp_path):
     assert done.stderr.startswith(f"error: CBERT_METHODS: {ROOT}/absent.py: no such file")
 
 
+def test_files_are_separated_by_commas(tmp_path, monkeypatch):
+    for name in "ab":
+        (tmp_path / f"{name}.py").write_text(CONFIG_FILE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(config_file.METHODS_VARIABLE, "a.py:b.py")
+    with pytest.raises(UserError, match=r"a\.py:b\.py: no such file; .* separated by commas"):
+        config_file.load_methods()
+    monkeypatch.setenv(config_file.METHODS_VARIABLE, "a.py,b.py")
+    config_file.load_methods()
+
+
 def test_a_config_file_with_a_method_joins_the_files_that_are_named(tmp_path, monkeypatch):
     monkeypatch.delitem(conditioning.METHODS, NAME)
     monkeypatch.setenv("HOME", str(tmp_path))

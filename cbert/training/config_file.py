@@ -41,7 +41,10 @@ def load_methods() -> None:
     """
     for path in method_files():
         if not pathlib.Path(path).is_file():
-            raise UserError(f"{METHODS_VARIABLE}: {path}: no such file; name one, or unset it")
+            raise UserError(
+                f"{METHODS_VARIABLE}: {path}: no such file; name one, or several separated by "
+                "commas, or unset it"
+            )
         load_module(path)
 
 
