@@ -22,6 +22,7 @@ from cbert.evaluation import (
 from cbert.evaluation.evaluation import MODEL, Evaluation
 from cbert.report import report_data, statistics, writers
 from cbert.schema import schema_file
+from cbert.tasks.classification import Classification
 from cbert.training import config as config_lib
 from tests.report_runs import STEPS
 from tests.text_data import load, prepare_texts, small_text
@@ -225,3 +226,37 @@ def test_runs_of_two_tasks_are_not_compared(directory, tmp_path):
     with pytest.raises(UserError, match="of different tasks, masked_language and class"):
         compare.check_tasks(runs)
     compare.check_tasks(runs[:1])
+
+
+class Focal(Classification):
+    name = "focal"
+
+    def loss(self, params, batch, rngs):
+        return 0.0, {}
+
+
+class SharedErrors(Focal):
+    name = "shared_errors"
+
+    def metric_values(self, predictions, queries):
+        return {}
+
+
+def test_a_task_is_compared_with_the_one_that_it_extends(directory, tmp_path, monkeypatch):
+    for task in (Focal, SharedErrors):
+        monkeypatch.setitem(tasks.TASKS, task.name, task)
+    for method, gain in (("none", 0.0), ("gs", 0.5)):
+        write_run(tmp_path, directory, "classification", method, 0, gain)
+    runs = [str(tmp_path / name) for name in ("none-0", "gs-0")]
+    config = config_lib.load(runs[1])
+    config.task.name, config.model.method = "focal", "none"
+    config_fields.save(config, tmp_path / "gs-0" / "config.json")
+    compare.check_tasks(runs)
+    data = report_data.load(tmp_path, "test", "none task.name=classification")
+    assert set(data.variants) == {"none task.name=classification", "none task.name=focal"}
+    config.task.name = "shared_errors"
+    config_fields.save(config, tmp_path / "gs-0" / "config.json")
+    with pytest.raises(UserError, match="of different tasks, classification and shared_errors"):
+        compare.check_tasks(runs)
+    with pytest.raises(UserError, match="of different tasks, shared_errors and classification"):
+        report_data.load(tmp_path, "test")

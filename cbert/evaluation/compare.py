@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from cbert import tasks
 from cbert.errors import UserError
 from cbert.evaluation import metrics
 from cbert.evaluation.evaluation import Evaluation
 from cbert.evaluation.feature_importance import DROPPED, PERMUTED, PERTURBATIONS
 from cbert.evaluation.intervals import Estimate, degrees_of_freedom
+from cbert.tasks import prediction
 from cbert.tasks.metric import Metric
 from cbert.text_table import align
 from cbert.training import config as config_lib
@@ -73,13 +75,17 @@ def plus_minus(
 
 
 def check_tasks(workdirs: Sequence[str]) -> None:
-    """Raises `UserError` for runs of different tasks, before any of them is evaluated."""
-    tasks = [config_lib.load(pathlib.Path(one).expanduser()).task.name for one in workdirs]
-    for workdir, task in zip(workdirs, tasks, strict=True):
-        if task != tasks[0]:
+    """Raises `UserError` for runs of different tasks, before any of them is evaluated.
+
+    A task that extends another with a loss of its own, say, is measured as that one.
+    """
+    configs = [config_lib.load(pathlib.Path(one).expanduser()) for one in workdirs]
+    classes = list(map(tasks.task_class, configs))
+    for workdir, task in zip(workdirs, classes, strict=True):
+        if not prediction.measured_alike(task, classes[0]):
             raise UserError(
-                f"{workdirs[0]} and {workdir} are of different tasks, {tasks[0]} and {task}; "
-                "evaluate them one by one"
+                f"{workdirs[0]} and {workdir} are of different tasks, {classes[0].name} and "
+                f"{task.name}; evaluate them one by one"
             )
 
 

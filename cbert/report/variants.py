@@ -13,7 +13,7 @@ from cbert.report.run_directory import RunDirectory
 from cbert.training import config as config_lib
 from cbert.training.config import METHOD, WIDTH
 
-CONSTANT_CONTEXT = "model.constant_context"
+CONSTANT_CONTEXT, TASK = "model.constant_context", "task.name"
 Fields = dict[str, Any]
 # Of one field: method to how many of its variants have each value, as JSON.
 Counts = dict[str, collections.Counter[str]]
@@ -107,7 +107,7 @@ def _differing(plain: list[Fields]) -> dict[str, Counts]:
 
 def _field_texts(fields: Fields, differ: dict[str, Counts]) -> list[str]:
     """Texts such as `learning_rate=0.001`; the section is added to an ambiguous name."""
-    short = short_names(differ)
+    short = {**short_names(differ), TASK: TASK}  # Its last name alone is `name`.
     return [
         f"{short[name]}={_text(fields[name])}"
         for name, counts in differ.items()

@@ -5,6 +5,7 @@ Legend: Q queries.
 
 import functools
 from collections.abc import Callable
+from inspect import getattr_static
 from typing import Any
 
 import jax
@@ -94,6 +95,16 @@ def length_batches(
         for indices, count in padded_batches(len(inside), [batch_size]):
             batches.append((int(length), inside[indices], count))
     return batches
+
+
+def measured_alike(one: type[Task], other: type[Task]) -> bool:
+    """Whether two tasks ask the same queries and measure the same of their predictions.
+
+    It is so for the same task, and where one extends the other, or both a third one, and
+    neither changes what is asked or measured.
+    """
+    names = "queries", "metrics", "metric_values", "corpus_metrics"
+    return all(getattr_static(one, name) == getattr_static(other, name) for name in names)
 
 
 def metrics(task: Task, predictions: Predictions, queries: Queries) -> dict[str, float]:
