@@ -3,6 +3,7 @@
 import csv
 import io
 import pathlib
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -48,12 +49,16 @@ def interrupt(*_: object) -> None:
 
 
 class Shown:
-    """Shows a table: redrawn at a terminal, printed anew elsewhere, but seldom."""
+    """Shows a table: redrawn at a terminal, elsewhere line by line.
+
+    There a run has a line when its state changes, and one a minute while it goes on.
+    """
 
     SECONDS = 60.0
 
     def __init__(self) -> None:
-        self._lines, self._time, self._phases = 0, 0.0, ""
+        self._lines, self._time = 0, 0.0
+        self._printed: dict[int, list[str]] = {}  # Row to its cells.
 
     def __call__(self, table: str) -> None:
         if sys.stdout.isatty():
@@ -61,8 +66,11 @@ class Shown:
             print(up + table, flush=True)
             self._lines = table.count("\n") + 1
             return
-        phases = " ".join(line.split()[1] for line in table.splitlines()[1:])
         now = time.monotonic()
-        if phases != self._phases or now - self._time > self.SECONDS:
-            print(table + "\n", flush=True)
-            self._phases, self._time = phases, now
+        due = now - self._time > self.SECONDS
+        self._time = now if due else self._time
+        for row, line in enumerate(table.splitlines()):
+            cells, known = re.split(" {2,}", line), self._printed.get(row, [])
+            if cells[1:2] != known[1:2] or (due and cells != known):
+                print(line, flush=True)
+                self._printed[row] = cells

@@ -1,5 +1,6 @@
 """What a config file's `sweep()` may return, and how the processes of a run may be started."""
 
+import dataclasses
 import pathlib
 import re
 
@@ -8,6 +9,8 @@ from absl import flags
 
 from cbert import parallel
 from cbert.errors import UserError
+from cbert.sweep import states
+from cbert.sweep.states import State
 from cbert.training import config_file
 from experiments import job_commands
 
@@ -55,6 +58,26 @@ def test_processes_that_cannot_meet(monkeypatch, given, tasks, message):
     monkeypatch.setenv("SLURM_STEP_ID", "0")
     with pytest.raises(UserError, match=re.escape(message)):
         parallel.connect(*given)
+
+
+def test_a_log_has_a_line_for_each_run_whose_state_changed(capsys, monkeypatch):
+    runs = [State(f"gs-rate={one} {one}-seed0", states.WAITING, 900) for one in "abc"]
+    shown, seconds = job_commands.Shown(), iter([100.0, 101.0, 102.0, 103.0, 170.0, 171.0])
+    monkeypatch.setattr(job_commands.time, "monotonic", lambda: next(seconds))
+
+    def lines(**changes):
+        runs[0] = dataclasses.replace(runs[0], **changes)
+        shown(states.table(runs))
+        return [line.split() for line in capsys.readouterr().out.splitlines()]
+
+    assert [line[0] for line in lines()] == ["run", "gs-rate=a", "gs-rate=b", "gs-rate=c"]
+    assert lines(phase=states.TRAINING) == [["gs-rate=a", "a-seed0", "training"]]
+    assert lines(step=10, loss=2.0) == []
+    assert lines(step=20) == []
+    assert lines(step=30) == [["gs-rate=a", "a-seed0", "training", "30/900", "2.0000"]]
+    runs[2] = dataclasses.replace(runs[2], phase=states.FAILED)
+    finished, failed = lines(phase=states.FINISHED, step=900)
+    assert (finished[2], failed[2]) == (states.FINISHED, states.FAILED)
 
 
 def test_directories_with_commas_are_one_value_of_a_list_each():
