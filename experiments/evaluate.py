@@ -101,7 +101,7 @@ def _print(
     evaluation, summary = evaluations[names[-1]], summaries[names[-1]]
     # Runs that cannot be compared are refused before anything is printed.
     paired = compare.format_paired(names, list(evaluations.values())) if len(names) > 1 else ""
-    metrics = evaluation.task.metrics
+    metrics = evaluation.task.in_tables
     results = {name: summaries[name]["results"][MODEL] for name in names}
     if len(names) == 1:
         results = {evaluation.method: results[names[0]]}
@@ -134,7 +134,7 @@ def _print_one(evaluation: Evaluation, summary: dict[str, Any]) -> None:
     for name in evaluation.task.slices(evaluation.split):
         title = name.replace("_", " ")
         slices = summary[f"by_{name}"]
-        print("\n" + compare.format_slices(slices, title, evaluation.task.metrics))
+        print("\n" + compare.format_slices(slices, title, evaluation.task.in_tables))
 
 
 def _print_asked(

@@ -75,7 +75,7 @@ def _print_scores(
     """Prints a table of the seeds, one of slices, and the row of the leaderboard."""
     task = scored[0].task
     results = {str(path): one.summarize() for path, one in zip(paths, scored, strict=True)}
-    print(f"± standard error over groups\n\n{compare.format_results(results, task.metrics)}")
+    print(f"± standard error over groups\n\n{compare.format_results(results, task.in_tables)}")
     over = "groups" if len(scored) == 1 else f"{len(scored)} seeds and groups"
     parts = {
         label: {
@@ -85,7 +85,7 @@ def _print_scores(
         for label, inside in leaderboard.slices(scored[0], feature).items()
     }
     print(f"\nwhere the context decides; ± over {over}\n")
-    print(compare.format_slices(parts, feature.name, task.metrics))
+    print(compare.format_slices(parts, feature.name, task.in_tables))
     entry = _ENTRY.value or paths[0].stem
     print("\nthe row for docs/leaderboard.md\n")
     print(_row(entry, over, reported(task), leaderboard.estimates(scored)))

@@ -13,11 +13,12 @@ from tests.conftest import small
 
 TIME = "<b>time|$x_1$</b>"
 VALUES = ("<i>noon</i> & 5%", "night|_~^\\")
+OTHERS = 297  # Items that no query asks for.
 SCHEMA = Schema(
     SET,
     4,
-    ("<script>alert(1)</script>", "b & c", "d|e"),
-    (9, 5, 3),
+    ("<script>alert(1)</script>", "b & c", "d|e", *(f"item {one}" for one in range(OTHERS))),
+    (9, 5, 3, *[1] * OTHERS),
     (Categorical(TIME, 4, VALUES), Numerical("age", 4)),
 )
 EXAMPLES, ITEMS = 80, 2

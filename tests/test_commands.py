@@ -172,6 +172,8 @@ def test_a_run_evaluates_other_prepared_data(run_directory, tmp_path):
         "--feature_importance",
     )
     assert "test split of other: 20 queries (one)" in done.stdout
+    assert "r@5 %" in done.stdout
+    assert "r@250" not in done.stdout  # There are 80 items.
     assert (run_directory / "eval" / "test-one-on-other.json").exists()
     assert re.search(r"^rise in cross-entropy +permuted +dropped$", done.stdout, re.M)
     assert re.search(r"^occasion +\+0.0000 ± 0.0000 +not measured$", done.stdout, re.M)

@@ -1,5 +1,6 @@
 """The report's statistics and names, computed by hand, and the sweeps that it refuses."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -105,7 +106,7 @@ def test_directories_without_runs_are_refused(tmp_path):
     assert "evaluate it on the validation split" in refusal(tmp_path, split="validation")
 
 
-OTHER_ITEMS = Schema(SCHEMA.kind, 4, ("x", "y", "z"), SCHEMA.counts, SCHEMA.features)
+OTHER_ITEMS = dataclasses.replace(SCHEMA, items=("x", "y", "z", *SCHEMA.items[3:]))
 OTHER_FEATURES = Schema(SCHEMA.kind, 4, SCHEMA.items, SCHEMA.counts, SCHEMA.features[:1])
 INCOMPARABLE = {
     "data": ({"data__name": "large"}, "trained on different data, small and large"),
@@ -278,3 +279,11 @@ def test_a_method_is_the_base_by_whatever_its_only_variant_is_called(tmp_path):
     assert "no variant is called 'none'; use one of" in refusal(tmp_path)
     data = report_data.load(tmp_path, "test")  # None stands for the method alone.
     assert data.base == next(iter(data.variants))
+
+
+@pytest.mark.parametrize(("items", "last"), [(5, "recall@1"), (250, "recall@5")])
+def test_a_recall_that_all_predictions_have_is_in_no_table(tmp_path, items, last):
+    few = dataclasses.replace(SCHEMA, items=SCHEMA.items[:items], counts=SCHEMA.counts[:items])
+    for method in ("none", "gs"):
+        write_run(tmp_path, method, 0, schema=few)
+    assert report_data.load(tmp_path, "test").metrics[-1].name == last

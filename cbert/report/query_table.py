@@ -29,7 +29,9 @@ MetricValues = dict[str, np.ndarray]
 
 def reported(task: Task) -> tuple[Metric, ...]:
     """The metrics that a report shows; of masked items those of the paper's Table 1."""
-    return task.metrics[:4] if isinstance(task, MaskedItem) else task.metrics
+    if not isinstance(task, MaskedItem):
+        return task.in_tables
+    return tuple(metric for metric in task.metrics[:4] if metric in task.in_tables)
 
 
 @dataclasses.dataclass(frozen=True)

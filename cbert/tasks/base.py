@@ -151,6 +151,11 @@ class Task(abc.ABC):
         The first one decides which checkpoint is the best; it is a mean over queries.
         """
 
+    @property
+    def in_tables(self) -> tuple[Metric, ...]:
+        """The metrics that tables show; files have all of them."""
+        return self.metrics
+
     def constants(self) -> dict[str, Any]:
         """What `batch` needs beside the examples; placed on the devices once."""
         return {}

@@ -88,6 +88,12 @@ class MaskedItem(Task):
     masks: ClassVar[bool] = True
     Config: ClassVar[type | None] = MaskedItemConfig
 
+    @property
+    def in_tables(self) -> tuple[Metric, ...]:
+        """The metrics without recall@k of at most k items, which is 1 whatever is predicted."""
+        always = [f"recall@{k}" for k in ranking.RECALLS if k >= len(self.schema.items)]
+        return tuple(metric for metric in self.metrics if metric.name not in always)
+
     @classmethod
     def build_model(
         cls,

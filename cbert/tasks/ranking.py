@@ -9,6 +9,7 @@ import numpy as np
 
 from cbert.tasks.metric import Metric
 
+RECALLS = (1, 5, 250)
 METRICS = (
     Metric("cross_entropy", "min", "cross-entropy"),
     Metric("recall@1", "max", "r@1", percent=True),
@@ -31,7 +32,7 @@ def metric_values(
     if rank is None:
         return {"cross_entropy": -np.asarray(log_probability, np.float64)}
     rank = np.asarray(rank, np.float64)
-    recall = {f"recall@{r}": (rank <= r).astype(np.float64) for r in (1, 5, 250)}
+    recall = {f"recall@{r}": (rank <= r).astype(np.float64) for r in RECALLS}
     return {
         "cross_entropy": -np.asarray(log_probability, np.float64),
         **recall,
