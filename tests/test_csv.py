@@ -92,7 +92,7 @@ def test_a_command_warns_with_its_flags(tmp_path):
     data = (f"--input={tmp_path}/in.csv", f"--data_dir={tmp_path}", "--name=own")
     done = run("prepare", *data, "--value_min_count=1", "--min_count=1")
     assert "are lists, give --multi_valued=topics\n" in done.stderr
-    assert "rename it 'split', or give --columns=split:COLUMN, if" in done.stderr
+    assert "rename it 'split', or of a file give --columns=split:COLUMN, if" in done.stderr
 
 
 @pytest.mark.parametrize("word", ["nan", "-inf", "1e999"])

@@ -31,7 +31,7 @@ def rows(path):
 
 def test_the_page_runs_and_its_loop_equals_training(tmp_path, monkeypatch, capsys):
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 10
+    assert len(blocks) == 12
     loop = next(block for block in blocks if "cbert.build" in block)
     assert len(loop.splitlines()) < 20
     monkeypatch.chdir(tmp_path)
