@@ -95,7 +95,7 @@ class ModelConfig:
     dtype: str = field(
         "float32",
         "type of activations; parameters stay float32; bfloat16 is faster on CPUs that have "
-        "units for it (AMX)",
+        "units or instructions for it (AMX, AVX-512 BF16)",
         choices=("float32", "bfloat16"),
     )
     kernels: str = field(
