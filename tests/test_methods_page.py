@@ -51,7 +51,9 @@ def test_the_section_on_own_methods_has_all_that_one_may_override():
 def page_ran(tmp_path, monkeypatch):
     """The names of the section's code, which asserts that its method begins as none."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(conditioning.METHODS, "bounded_shift", None)  # The page sets it.
+    monkeypatch.setattr(
+        conditioning.METHODS, "data", {**conditioning.METHODS}
+    )  # The page adds one.
     contexts = [{"occasion": one, "age": age} for one in ("lunch", "tea") for age in (20, 60)]
     items, names = ["coffee", "bagel", "egg", "jam"], {}
     records = [
