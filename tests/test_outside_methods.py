@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 from types import SimpleNamespace
 
 import jax
@@ -198,58 +197,6 @@ def test_a_config_file_with_a_method_joins_the_files_that_are_named(tmp_path, mo
     for _ in range(2):
         assert config_file.read(f"~/own.py:{NAME}").model.method == NAME
         assert config_file.method_files() == [f"{ROOT}/configs/base.py", f"{tmp_path}/own.py"]
-
-
-class Another(conditioning.GlobalState):
-    """A method that is none of cbert's, whatever its name."""
-
-
-@pytest.mark.parametrize(
-    ("known", "name", "value", "message"),
-    [
-        (conditioning.METHODS, "gs", Another, "'gs' is a method of cbert; take another name"),
-        (tasks.TASKS, "span", MaskedItem, "'span' is a task of cbert; take another name"),
-        (
-            conditioning.METHODS,
-            NAME,
-            Another,
-            f"'{NAME}' is a method already, ScaledInput; take another name",
-        ),
-        (
-            conditioning.METHODS,
-            "mine",
-            MaskedItem,
-            f"the method 'mine' is {MaskedItem!r}; give a subclass of Method",
-        ),
-        (tasks.TASKS, "mine", 3, "the task 'mine' is 3; give a subclass of Task"),
-    ],
-)
-def test_names_that_are_taken_and_other_classes_are_refused(known, name, value, message):
-    before = dict(known)
-    for register in (known.__setitem__, lambda *pair: known.update([pair])):
-        with pytest.raises(UserError) as refusal:
-            register(name, value)
-        assert str(refusal.value) == message
-    with pytest.raises(UserError, match=re.escape(message)):
-        known |= {name: value}
-    assert known == before
-
-
-def test_a_file_that_replaces_a_method_of_cbert_is_refused(tmp_path):
-    file = tmp_path / "own.py"
-    text = (ROOT / "tests" / "outside_methods.py").read_text()
-    file.write_text(f"{text}\nfrom cbert.model import conditioning\n")
-    file.write_text(f'{file.read_text()}conditioning.METHODS["gs"] = ScaledInput\n')
-    done = run("describe", "--config=configs/base.py:gs", check=2, CBERT_METHODS=str(file))
-    assert done.stderr == f"error: {file}: 'gs' is a method of cbert; take another name\n"
-
-
-def test_a_class_may_be_registered_again():
-    """A file that is imported twice has a class of its own each time."""
-    again = type("ScaledInput", (METHODS[NAME],), {"__module__": "config_file"})
-    conditioning.METHODS[NAME] = again
-    assert conditioning.METHODS[NAME] is again
-    conditioning.METHODS["gs"] = conditioning.GlobalState
 
 
 def test_its_operations_are_those_of_the_traced_model(monkeypatch):

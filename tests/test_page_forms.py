@@ -1,4 +1,4 @@
-"""What the page's search and its sliders offer."""
+"""What the page's search, its sliders and its first text offer."""
 
 import math
 
@@ -6,8 +6,10 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
+from cbert.inference.text_queries import TextQuery
 from cbert.schema import Numerical, Schema
-from cbert.serving import page_data
+from cbert.serving import page_data, text_page_data
+from tests.text_predictors import assemble
 
 
 def test_names_that_begin_with_the_query_come_first():
@@ -44,3 +46,20 @@ def test_every_slider_is_a_range(mean, scale, edges):
     assert all(math.isfinite(form[name]) for name in ("low", "high", "step", "middle"))
     assert form["low"] < form["high"]
     assert 0 < form["step"] <= form["high"] - form["low"]
+
+
+@pytest.mark.parametrize("max_length", [8, 12, 64])
+@pytest.mark.parametrize("task", ["masked_language", "span", "tagging"])
+def test_the_example_of_the_page_is_not_cut(task, max_length):
+    """What a page shows first is all read, and begins as the longest example does."""
+    predictor = assemble(task, max_length=max_length)
+    example = text_page_data.example(predictor)
+    query = TextQuery(example.text, example.context, example.text_b)
+    tokens = predictor.check(query, predicted=False).tokens
+    assert not tokens.cut
+    whole = text_page_data.example(assemble(task, max_length=64))
+    for given, longest in ((example.text, whole.text), (example.text_b, whole.text_b)):
+        words = (given or "").split()
+        assert words == (longest or "").split()[: len(words)]
+    assert len(tokens) >= min(max_length, 12) - 1
+    assert (example == whole) == (max_length == 64)

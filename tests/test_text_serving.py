@@ -10,7 +10,6 @@ import pytest
 from cbert.errors import UserError
 from cbert.evaluation import attention
 from cbert.inference.text_queries import TextQuery
-from cbert.serving import text_page_data
 from cbert.training import config as config_lib
 from tests import fuzz_text_targets, text_predictors
 from tests.conftest import refused, serving, some
@@ -291,20 +290,3 @@ def test_runs_of_two_tasks_are_not_compared(workdir):
     error = refused("serve", *runs, "--checkpoint=last", "--port=0")
     assert "is a run of the task span, but" in error
     assert "compare runs of one task" in error
-
-
-@pytest.mark.parametrize("max_length", [8, 12, 64])
-@pytest.mark.parametrize("task", ["masked_language", "span", "tagging"])
-def test_the_example_of_the_page_is_not_cut(task, max_length):
-    """What a page shows first is all read, and begins as the longest example does."""
-    predictor = assemble(task, max_length=max_length)
-    example = text_page_data.example(predictor)
-    query = TextQuery(example.text, example.context, example.text_b)
-    tokens = predictor.check(query, predicted=False).tokens
-    assert not tokens.cut
-    whole = text_page_data.example(assemble(task, max_length=64))
-    for given, longest in ((example.text, whole.text), (example.text_b, whole.text_b)):
-        words = (given or "").split()
-        assert words == (longest or "").split()[: len(words)]
-    assert len(tokens) >= min(max_length, 12) - 1
-    assert (example == whole) == (max_length == 64)
