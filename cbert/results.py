@@ -90,20 +90,22 @@ def compare(
     data_dir: str = "",
     masking: str = "",
 ) -> "pandas.DataFrame":
-    """Evaluates runs on the same queries, and takes from each what the first one has.
+    """Evaluates runs on the same queries, and compares each with the first one.
 
     Args:
-      workdirs: The runs' directories, at least two; the first is the one to compare with.
-      split: See `evaluate`, as for all that follow.
-      checkpoint: Of every run.
-      name: Of the data set on which all are evaluated; by default each on its own.
-      data_dir: Where the data lie now.
-      masking: What is asked about each example.
+      workdirs: The directories of at least two runs.
+      split: The split that all runs are evaluated on; this and the following arguments are
+        those of `evaluate`.
+      checkpoint: Which checkpoint of each run is taken.
+      name: Another prepared data set for all runs; by default each has its own.
+      data_dir: Where the data lie now; by default where each run found them.
+      masking: What is asked about each example; by default as each run's config says.
 
     Returns:
-      A row for each run, with the task's first metric under its name, and `difference`, its
-      `standard_error`, and the 95 % interval from `low` to `high`, which are over groups and
-      say nothing about another seed. They are NaN in the first row.
+      A row for each run: the task's first metric under its name, its `difference` from that of
+      the first run, the difference's `standard_error`, and its 95 % interval from `low` to
+      `high`. Both are over groups and say nothing about another seed. In the first row there is
+      no difference: NaN.
 
     Raises:
       UserError: see `evaluate`; or the runs are of different tasks or queries.
