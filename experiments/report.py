@@ -2,6 +2,7 @@
 
     python -m experiments.report --workdir=runs/sweep
     python -m experiments.report --workdir=runs/sweep --split=validation --base=gs
+    python -m experiments.report --workdir=runs/rates --best_settings
 
 It reads what `experiments.train` and `experiments.evaluate` wrote for each run, and writes
 runs/sweep/report/: report.html (one page that needs no other file), report.md, report.tex,
@@ -29,6 +30,11 @@ _MARGIN = flags.DEFINE_float(
     "nats, or a fraction where the metric is in percent.",
     lower_bound=0.0,
 )
+_BEST_SETTINGS = flags.DEFINE_bool(
+    "best_settings",
+    False,
+    "Of each method keep only the setting that is best on the validation split.",
+)
 
 
 def main() -> None:
@@ -36,7 +42,9 @@ def main() -> None:
     writers.check_libraries()
     # Only shapes are computed, so an accelerator is left to processes that train.
     jax.config.update("jax_platforms", "cpu")
-    data = report_data.load(_WORKDIR.value, _SPLIT.value, _BASE.value, _MARGIN.value)
+    data = report_data.load(
+        _WORKDIR.value, _SPLIT.value, _BASE.value, _MARGIN.value, _BEST_SETTINGS.value
+    )
     print(writers.write(data))
     for line in data.missing:
         print(f"missing: {line}")

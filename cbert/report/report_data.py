@@ -8,7 +8,8 @@ from typing import Any
 from cbert import progress
 from cbert.errors import UserError
 from cbert.model import parameter_tree
-from cbert.report import query_table, run_directory, variants
+from cbert.report import choice, query_table, run_directory, variants
+from cbert.report.choice import Candidate
 from cbert.report.query_table import Measured, QueryTable
 from cbert.report.run_directory import RunDirectory
 from cbert.tasks.metric import Metric
@@ -48,6 +49,8 @@ class ReportData:
       margin: Variants that are shown to be closer than this in the deciding metric are level.
       settings: The fields named in `run_directory.SETTINGS`.
       missing: One line for each thing that the report lacks.
+      candidates: The variants among which one was chosen for each method; empty where all are
+        kept.
     """
 
     directory: pathlib.Path
@@ -59,6 +62,7 @@ class ReportData:
     margin: float
     settings: dict[str, Any]
     missing: list[str]
+    candidates: list[Candidate]
 
     @property
     def metric(self) -> Metric:
@@ -67,7 +71,11 @@ class ReportData:
 
 
 def load(
-    directory: str | pathlib.Path, split: str, base: str = "", margin: float = MARGIN
+    directory: str | pathlib.Path,
+    split: str,
+    base: str = "",
+    margin: float = MARGIN,
+    best_settings: bool = False,
 ) -> ReportData:
     """Reads the directory of a sweep.
 
@@ -77,6 +85,7 @@ def load(
       base: The label of the variant that the others are compared with first; empty takes that
         of the method `none`, or the first one if there is none or several.
       margin: See `ReportData`; in nats, or as a fraction for a metric in percent.
+      best_settings: Whether to keep one variant of each method, see `choice.candidates`.
 
     Raises:
       UserError: no run can be reported, the runs cannot be compared, or no variant is `base`.
@@ -92,6 +101,9 @@ def load(
         for label, seeds in groups.items()
         if (kept := {seed: run for seed, run in seeds.items() if not unusable[run.name]})
     }
+    candidates = choice.candidates(usable) if best_settings else []
+    for rejected in [one.label for one in candidates if not one.chosen]:
+        del usable[rejected], groups[rejected]
     base = _full_name(base, list(usable), list(groups)) if base else _first(list(usable))
     if not usable:
         name, why = next(iter(unusable.items()))
@@ -105,7 +117,16 @@ def load(
     missing = _missing(groups, unusable, others)
     metrics = query_table.reported(queries.run.task)
     return ReportData(
-        directory, split, base, loaded, metrics, queries, margin, settings, missing
+        directory,
+        split,
+        base,
+        loaded,
+        metrics,
+        queries,
+        margin,
+        settings,
+        missing,
+        candidates,
     )
 
 

@@ -103,6 +103,26 @@ def _shares(data: ReportData, results: dict[str, dict[str, Mean]]) -> dict[str, 
     return shares
 
 
+def choice_table(data: ReportData) -> Table:
+    """The variants among which one was chosen for each method."""
+    metric = data.metric
+    rows, rules = [], []
+    for number, one in enumerate(data.candidates):
+        if number and one.method != data.candidates[number - 1].method:
+            rules.append(number)
+        mean = statistics.over_seeds(list(one.validation.values()))
+        count = str(mean.count)
+        rows.append((one.label, cell(mean, metric), count, "chosen" if one.chosen else ""))
+    return Table(
+        f"{metric.title[0].upper()}{metric.title[1:]} on the validation split at the best step "
+        "of each run, with one query an example: mean ± standard error over seeds.",
+        ("setting", metric.title, "seeds", "chosen"),
+        rows,
+        rules,
+        words=(3,),
+    )
+
+
 def comparison_table(data: ReportData, metric: Metric, differences: list[Difference]) -> Table:
     """The differences in one metric, the pairs with the base variant first."""
     of_metric = [one for one in differences if one.metric == metric]

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from cbert.data.records import VALIDATION
 from cbert.evaluation.baselines import OPTIMA
 from cbert.evaluation.feature_importance import PERMUTED
 from cbert.evaluation.sown import ATTENTION
@@ -47,6 +48,7 @@ def make(
             plots=[plots.methods(data, results, styles)],
         ),
         _comparisons(data, differences),
+        *_choice(data),
         *([Section("Learning curves", plots=[curves])] if curves else []),
         *_labels(data),
         *_calibration(data, styles),
@@ -139,6 +141,20 @@ def _comparisons(data: ReportData, differences: list[Difference]) -> Section:
             result_tables.comparison_table(data, metric, differences) for metric in data.metrics
         ],
     )
+
+
+def _choice(data: ReportData) -> list[Section]:
+    """What was tried, where one setting of each method was chosen."""
+    if not data.candidates:
+        return []
+    text = (
+        "For each method the setting was chosen that has the best mean on the validation "
+        "split, among those with every seed that any setting of the method has. Only these "
+        "settings are in the other tables and plots."
+    )
+    if data.split == VALIDATION:
+        text += " They are of that same split, so that what was chosen looks better than it is."
+    return [Section("Choice of settings", [text], tables=[result_tables.choice_table(data)])]
 
 
 def _margin(data: ReportData) -> str:

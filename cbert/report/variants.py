@@ -14,6 +14,8 @@ from cbert.training import config as config_lib
 from cbert.training.config import METHOD, WIDTH
 
 CONSTANT_CONTEXT, TASK = "model.constant_context", "task.name"
+# What a label says of a control, after its fields and a comma.
+CONSTANT, WIDE, NARROW = "constant context", "wide", "narrow"
 Fields = dict[str, Any]
 # Of one field: method to how many of its variants have each value, as JSON.
 Counts = dict[str, collections.Counter[str]]
@@ -73,6 +75,12 @@ def label(variants: list[Fields]) -> list[str]:
     return labels
 
 
+def method_and_control(name: str) -> str:
+    """A label without its fields: `gs, wide` of `gs dropout=0.1, wide`."""
+    notes = [note for note in (CONSTANT, WIDE, NARROW) if note in name.split(", ")[1:]]
+    return ", ".join([name.split()[0].removesuffix(","), *notes])
+
+
 def _usual_width(variants: list[Fields]) -> int | None:
     """The width of most variants, the others being controls; None if there is none."""
     widths = collections.Counter(fields[WIDTH] for fields in variants)
@@ -85,9 +93,9 @@ def _without_notes(fields: Fields, usual: int | None) -> tuple[Fields, list[str]
     fields, notes = dict(fields), []
     if fields[CONSTANT_CONTEXT]:
         fields[CONSTANT_CONTEXT] = False
-        notes.append("constant context")
+        notes.append(CONSTANT)
     if usual and fields[WIDTH] != usual:
-        notes.append("wide" if fields[WIDTH] > usual else "narrow")
+        notes.append(WIDE if fields[WIDTH] > usual else NARROW)
         fields[WIDTH] = usual
     return fields, notes
 
