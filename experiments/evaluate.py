@@ -76,10 +76,13 @@ def main() -> None:
         except OSError as error:  # What took long to compute is shown all the same.
             unwritten.append(f"{workdir} ({error.strerror or error})")
         evaluations[workdir], summaries[workdir] = evaluation, summary
+    # Runs that cannot be compared are refused before anything is printed.
+    base, *others = evaluations
+    differences = {one: compare.paired(evaluations[base], evaluations[one]) for one in others}
     if _JSON.value:
-        print(json.dumps(summaries))
+        _print_json(base, summaries, differences)
     else:
-        _print(options, evaluations, summaries)
+        _print(options, evaluations, summaries, differences)
     if unwritten:
         raise UserError(
             "the results above could not be written to the directory eval of "
@@ -88,19 +91,27 @@ def main() -> None:
         )
 
 
+def _print_json(
+    base: str, summaries: dict[str, dict[str, Any]], differences: dict[str, dict[str, Any]]
+) -> None:
+    """Prints the results by work directory, with `difference` for all runs but the first."""
+    for workdir, difference in differences.items():
+        summaries[workdir] = {**summaries[workdir], "difference": {"from": base, **difference}}
+    print(json.dumps(summaries))
+
+
 def _print(
     options: evaluate_lib.EvaluationOptions,
     evaluations: dict[str, Evaluation],
     summaries: dict[str, dict[str, Any]],
+    differences: dict[str, dict[str, Any]],
 ) -> None:
     """Prints the runs side by side, or one run by slices, and what was asked for beside it.
 
-    Both are by work directory, and the runs have the same queries, or are refused.
+    All three are by work directory; the first run has no difference.
     """
     names = list(evaluations)
     evaluation, summary = evaluations[names[-1]], summaries[names[-1]]
-    # Runs that cannot be compared are refused before anything is printed.
-    paired = compare.format_paired(names, list(evaluations.values())) if len(names) > 1 else ""
     metrics = evaluation.task.in_tables
     results = {name: summaries[name]["results"][MODEL] for name in names}
     if len(names) == 1:
@@ -115,8 +126,8 @@ def _print(
         "; ± standard error over groups\n"
     )
     print(compare.format_results({**results, **baseline_results}, metrics))
-    if paired:
-        print("\n" + paired)
+    if differences:
+        print("\n" + compare.format_paired(names[0], differences, evaluation.task.metrics[0]))
         print("an interval over groups says nothing about other seeds; reports carry both")
     else:
         _print_one(evaluation, summary)

@@ -51,6 +51,9 @@ def test_results_as_json_are_those_of_the_file_and_nothing_else(trained, tmp_pat
     done = run("evaluate", f"--workdir={','.join(copies)}", "--masking=one", "--json")
     printed = json.loads(done.stdout)
     assert list(printed) == copies
+    # The two are copies of one run, and so differ by nothing.
+    no_difference = {"mean": 0.0, "standard_error": 0.0, "low": 0.0, "high": 0.0}
+    assert printed[copies[1]].pop("difference") == {"from": copies[0], **no_difference}
     for path, results in printed.items():
         file = pathlib.Path(path) / "eval" / "test-one.json"
         assert results == json.loads(file.read_text())

@@ -123,12 +123,10 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
     return {"mean": mean, "standard_error": error, "low": low, "high": high}
 
 
-def format_paired(names: list[str], evaluations: list[Evaluation]) -> str:
-    """A table of each run minus the first, in the metric that decides."""
-    heading = evaluations[0].task.metrics[0].heading
-    rows = [[f"minus {names[0]}", heading, "95 % interval over groups, one seed"]]
-    for name, evaluation in zip(names[1:], evaluations[1:], strict=True):
-        difference = paired(evaluations[0], evaluation)
+def format_paired(base: str, differences: dict[str, dict[str, Any]], metric: Metric) -> str:
+    """A table of `paired` for each run minus the base, in the metric that decides."""
+    rows = [[f"minus {base}", metric.heading, "95 % interval over groups, one seed"]]
+    for name, difference in differences.items():
         rows.append(
             [
                 name,
