@@ -49,7 +49,7 @@ def load_methods() -> None:
 
 
 def read(source: str | pathlib.Path) -> ml_collections.ConfigDict:
-    """The config that a file returns, or that of a run; not locked.
+    """The config that a file returns, or that of a run, locked: it takes no new field.
 
     Args:
       source: A config file, which may be followed by a colon and the argument of its
@@ -59,7 +59,7 @@ def read(source: str | pathlib.Path) -> ml_collections.ConfigDict:
       UserError: there is no such file, or what it returns is not a config.
     """
     if pathlib.Path(source).expanduser().is_dir():
-        return config_lib.load(pathlib.Path(source).expanduser()).unlock()
+        return config_lib.load(pathlib.Path(source).expanduser()).lock()
     path, _, argument = str(source).partition(":")
     known = {*conditioning.NAMES, *TASKS}
     module = load_module(path)
@@ -78,7 +78,7 @@ def read(source: str | pathlib.Path) -> ml_collections.ConfigDict:
         check_names(config, sections())
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    return config.unlock()
+    return config.lock()
 
 
 def read_sweep(path: str) -> list[dict[str, Any]] | None:
