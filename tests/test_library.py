@@ -158,6 +158,8 @@ def test_overrides_may_be_numbers_of_numpy():
 
 
 OVERRIDES = "give a dict from field to value"
+
+
 def test_a_config_takes_no_field_that_does_not_exist(trained):
     for config in (cbert.read_config(BASE), cbert.read_config(trained)):
         config.train.steps = 3

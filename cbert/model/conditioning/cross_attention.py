@@ -9,15 +9,16 @@ import jax.numpy as jnp
 
 from cbert.model.attention import WEIGHTS, Attention
 from cbert.model.conditioning.feature_tokens import FeatureTokens
-from cbert.model.conditioning.method import READ, Method, Sizes
+from cbert.model.conditioning.method import Sizes
+from cbert.model.conditioning.reading import ReadingMethod
 from cbert.model.context import Context
-from cbert.model.layers import AddAndNorm, Array, Dropout, dense, embedding_init
+from cbert.model.layers import Array, dense, embedding_init
 from cbert.schema import Feature
 
 NULL = "(null)"  # The null token among the names of features.
 
 
-class CrossAttention(Method):
+class CrossAttention(ReadingMethod):
     """In each block x = Norm(x + Dropout(Attention(x, T))), where T has a token a feature.
 
     Each position reads what it needs of the context, while [GS] gives all positions the same:
@@ -28,7 +29,6 @@ class CrossAttention(Method):
     zero convolutions of ControlNet do (Zhang, Rao and Agrawala, 2023), and no norm follows.
     """
 
-    starts_as_plain = True
     zero_is_plain = ("out",)
     shows = WEIGHTS
 
@@ -40,9 +40,7 @@ class CrossAttention(Method):
         self.attention = [Attention(config) for _ in layers]
         if config.start_as_plain:
             self.out = [dense(config, config.dimension, zero=True) for _ in layers]
-            self.dropout = [Dropout(config) for _ in layers]
-        else:
-            self.add_and_norm = [AddAndNorm(config) for _ in layers]
+        self.make_residuals()
 
     def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, Any]:
         """The state is the tokens `[B, F + 1, D]` and which are shown, `bool [B, F + 1]`."""
@@ -58,10 +56,7 @@ class CrossAttention(Method):
         y = self.attention[layer](x, *state)
         if self.config.start_as_plain:
             y = self.out[layer](y)
-        self.sow("intermediates", READ, y)
-        if self.config.start_as_plain:
-            return x + self.dropout[layer](y)
-        return self.add_and_norm[layer](x, y)
+        return self.add_read(layer, x, y)
 
     @classmethod
     def keys(cls, features: tuple[Feature, ...], tokens: int) -> tuple[str, ...]:
@@ -70,8 +65,7 @@ class CrossAttention(Method):
     @classmethod
     def multiply_adds(cls, sizes: Sizes) -> float:
         size, keys = sizes.config.dimension, sizes.features + 1
-        queries = (sizes.config.layers - 1) * sizes.length + sizes.queries
-        read = 2 * queries * size * (size + keys) + sizes.config.layers * keys * 2 * size**2
+        read = 2 * sizes.rows * size * (size + keys) + sizes.config.layers * keys * 2 * size**2
         if sizes.config.start_as_plain:
-            read += queries * size**2
+            read += sizes.rows * size**2
         return FeatureTokens.multiply_adds(sizes) + read

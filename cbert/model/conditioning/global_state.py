@@ -7,9 +7,10 @@ import dataclasses
 from typing import Any
 
 from cbert.config import field
-from cbert.model.conditioning.method import READ, Method, Sizes
+from cbert.model.conditioning.method import Sizes
+from cbert.model.conditioning.reading import ReadingMethod
 from cbert.model.context import Context
-from cbert.model.layers import FNN, AddAndNorm, Array, Dropout, dense
+from cbert.model.layers import FNN, Array, dense
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +25,7 @@ class GlobalStateConfig:
     )
 
 
-class GlobalState(Method):
+class GlobalState(ReadingMethod):
     """g = FNN(c); in each block x = Norm(x + Dropout(V g)).
 
     Attention over a state of one position is its value projection, so there is no query and
@@ -34,31 +35,23 @@ class GlobalState(Method):
     """
 
     Config = GlobalStateConfig
-    starts_as_plain = True
     zero_is_plain = ("value",)
 
     def setup(self) -> None:
         config, layers = self.config, range(self.config.layers)
         learned = self.options.state_norm == "scale"
         self.state = FNN(config, config.dimension)
-        plain = config.start_as_plain
         self.value = [
-            dense(config, config.dimension, bias=not learned, zero=plain) for _ in layers
+            dense(config, config.dimension, bias=not learned, zero=config.start_as_plain)
+            for _ in layers
         ]
-        if plain:
-            self.dropout = [Dropout(config) for _ in layers]
-        else:
-            self.add_and_norm = [AddAndNorm(config, scale=learned, bias=False) for _ in layers]
+        self.make_residuals(scale=learned, bias=False)
 
     def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, Any]:
         return x, mask, self.state(context.vector)
 
     def after_attention(self, layer: int, x: Array, mask: Array, state: Any) -> Array:
-        y = self.value[layer](state)[:, None]
-        self.sow("intermediates", READ, y)
-        if self.config.start_as_plain:
-            return x + self.dropout[layer](y)
-        return self.add_and_norm[layer](x, y)
+        return self.add_read(layer, x, self.value[layer](state)[:, None])
 
     @classmethod
     def multiply_adds(cls, sizes: Sizes) -> float:

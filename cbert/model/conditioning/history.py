@@ -12,10 +12,11 @@ from flax import linen as nn
 from cbert.config import field
 from cbert.model.attention import WEIGHTS, Attention
 from cbert.model.conditioning.feature_tokens import FeatureTokens
-from cbert.model.conditioning.method import READ, Method, Sizes
+from cbert.model.conditioning.method import Sizes
+from cbert.model.conditioning.reading import ReadingMethod
 from cbert.model.config import ModelConfig
 from cbert.model.context import Context
-from cbert.model.layers import FNN, AddAndNorm, Array, Dropout, embedding_init
+from cbert.model.layers import FNN, AddAndNorm, Array, embedding_init
 from cbert.schema import Feature, History
 
 EMPTY = "(empty)"  # What stands in for an empty context among the names of features.
@@ -84,7 +85,7 @@ class ContextTokens(nn.Module):
         return x, jnp.concatenate([*masks, empty], axis=1)
 
 
-class ReadHistory(Method):
+class ReadHistory(ReadingMethod):
     """U = Encoder(tokens of the context); in each block x = Norm(x + MHA(x, U, U)).
 
     This is in the spirit of POG (Chen et al. 2019, "POG: Personalized Outfit Generation for
@@ -99,7 +100,6 @@ class ReadHistory(Method):
     """
 
     Config = HistoryConfig
-    starts_as_plain = True
     zero_is_plain = ("gates",)
     shows = WEIGHTS
 
@@ -111,9 +111,7 @@ class ReadHistory(Method):
         if config.start_as_plain:
             zeros, shape = nn.initializers.zeros, (config.layers, config.dimension)
             self.gates = self.param("gates", zeros, shape)
-            self.dropout = [Dropout(config) for _ in layers]
-        else:
-            self.add_and_norm = [AddAndNorm(config) for _ in layers]
+        self.make_residuals()
 
     def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, Any]:
         tokens, shown = self.tokens(context)
@@ -127,10 +125,7 @@ class ReadHistory(Method):
         y = self.attention[layer](x, *state)
         if self.config.start_as_plain:
             y = self.gates[layer].astype(y.dtype) * y
-        self.sow("intermediates", READ, y)
-        if self.config.start_as_plain:
-            return x + self.dropout[layer](y)
-        return self.add_and_norm[layer](x, y)
+        return self.add_read(layer, x, y)
 
     @classmethod
     def keys(cls, features: tuple[Feature, ...], tokens: int) -> tuple[str, ...]:
@@ -147,7 +142,6 @@ class ReadHistory(Method):
         tokens = sizes.features - len(sizes.histories) + items + 1
         projections = (sizes.context - widths) * size
         own = tokens * (4 * size**2 + 2 * tokens * size + 2 * size * config.feed_forward)
-        queries = (config.layers - 1) * sizes.length + sizes.queries
         keys = config.layers * tokens * 2 * size**2
-        read = queries * (2 * size**2 + 2 * tokens * size) + keys
+        read = sizes.rows * (2 * size**2 + 2 * tokens * size) + keys
         return projections + sizes.options.blocks * own + read

@@ -83,5 +83,4 @@ class Injector(Method):
         size, layers = sizes.config.dimension, sizes.config.layers
         rank, bottleneck = sizes.options.rank, sizes.options.bottleneck
         made = sizes.context * size + size**2 + layers * size * (2 * rank + bottleneck)
-        rows = (layers - 1) * sizes.length + sizes.queries
-        return made + rows * 2 * rank * (size + bottleneck)
+        return made + sizes.rows * 2 * rank * (size + bottleneck)

@@ -51,6 +51,11 @@ class Sizes:
     histories: tuple[tuple[int, int], ...] = ()
     options: Any = None
 
+    @property
+    def rows(self) -> float:
+        """Positions that all blocks compute: the last one queries, the others all tokens."""
+        return (self.config.layers - 1) * self.length + self.queries
+
 
 @struct.dataclass
 class ExtraKeys:
