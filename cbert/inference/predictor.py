@@ -104,9 +104,9 @@ class Predictor(BasePredictor):
         A query may be a mapping with the fields of `Query`, or a record. One refused query
         refuses all, so `check` each query first.
         """
-        return self.predict(check_all(self.check, queries))
+        return self.predict_checked(check_all(self.check, queries))
 
-    def predict(self, queries: Sequence[EncodedQuery]) -> list[Completion]:
+    def predict_checked(self, queries: Sequence[EncodedQuery]) -> list[Completion]:
         """Completes queries that `check` has encoded, in one call."""
         if not queries:
             return []

@@ -120,7 +120,7 @@ def _write(
 ) -> int:
     """Writes the results, block by block; counts them, and what is noted of their queries."""
     size = TEXT_BLOCK if isinstance(predictor, TextPredictor) else BLOCK
-    compute = _compute(predictor)
+    compute: Callable[[Sequence[Any]], Sequence[Any]] = predictor.predict_checked
     count = 0
     with path.open("w", encoding="utf-8") as file:
         while block := list(itertools.islice(queries, size)):
@@ -144,13 +144,6 @@ def _check_target(target: pathlib.Path, source: pathlib.Path) -> None:
         )
     if target.resolve() == source.resolve():
         raise UserError(f"{target}: give a file that is not the input")
-
-
-def _compute(predictor: Predictor | TextPredictor) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """What makes results of encoded queries."""
-    if isinstance(predictor, TextPredictor):
-        return predictor.predict_checked
-    return predictor.predict
 
 
 def _queries(

@@ -64,7 +64,7 @@ async def complete(
     encoded = await service.check(predictor.check, queries)
     count = sum(len(query.masked) * query.k for query in encoded)
     service.check_predictions(count, "the masked positions and k")
-    completions = await service.compute(request, predictor.predict, encoded)
+    completions = await service.compute(request, predictor.predict_checked, encoded)
     _check_characters(completions, service.limits)
     return completions
 
