@@ -2,7 +2,10 @@
 
 import shutil
 
+import pytest
+
 from cbert.data.summary import format_summary
+from cbert.errors import UserError
 from tests.bert_reference import RANDOM_BERT
 from tests.conftest import refused, run
 from tests.test_text_prepare import PIECES, make_prepared, rows
@@ -60,7 +63,34 @@ def test_labels_that_are_numbers_are_pointed_out(tmp_path, capsys):
         make_prepared(tmp_path, examples, overwrite=True)
         error = capsys.readouterr().err
         assert wanted in error
-        assert bool(wanted) == ("numerical=label of CSV" in error)
+        assert bool(wanted) == ("for a regression give target=number" in error)
+        make_prepared(tmp_path, examples, overwrite=True, target="label")
+        assert "different numbers" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["label", "number"])
+def test_the_target_says_whether_numbers_are_classes(tmp_path, capsys, kind):
+    """Whole numbers that pandas made floats, because one was missing, have their own names."""
+    for make in (str, float, int):
+        examples = [{**row, "label": make(n % 3)} for n, row in enumerate(rows())]
+        if make is str:
+            examples[0]["label"] = " 1e0 " if kind == "number" else "1"
+        schema, _, _ = make_prepared(tmp_path, examples, overwrite=True, target=kind)
+        target = schema.target
+        assert target.kind == kind
+        if kind == "label":
+            assert set(target.values) == {"0", "1", "2"}
+        else:
+            assert target.mean == pytest.approx(1.0, abs=0.2)
+    assert "different" not in capsys.readouterr().err
+
+
+def test_a_label_that_is_no_number_is_named(tmp_path):
+    examples = [{**row, "id": f"r{n}", "label": f"{n}"} for n, row in enumerate(rows())]
+    examples[7]["label"] = "7_0"
+    expected = "record 'r7': 'label' is '7_0', and a target of numbers needs a number"
+    with pytest.raises(UserError, match=expected):
+        make_prepared(tmp_path, examples, target="number")
 
 
 def test_a_pretrained_folder_gives_its_vocabulary_and_is_advised(tmp_path):

@@ -78,11 +78,10 @@ class TargetAccumulator:
             raise UserError(
                 f"target is {kind!r}; the training records have {', '.join(kinds) or 'none'}"
             )
-        if kind == LABEL and _are_numbers(self._values[LABEL]):
+        if kind == LABEL and not self._chosen and _are_numbers(self._values[LABEL]):
             warn(
                 f"the labels are {len(self._values[LABEL])} different numbers, which a "
-                "classification takes as names; for a regression give numerical=label of CSV, "
-                "or numbers in place of strings"
+                "classification takes as names; for a regression give target=number"
             )
         return self._of_numbers() if kind == NUMBER else self._of_values(kind)
 
@@ -97,7 +96,8 @@ class TargetAccumulator:
                 f"{moments.scale:g}, too near each other for float32; subtract a constant "
                 "from them"
             )
-        self._advise()
+        if not self._chosen:
+            self._advise()
         return Target(NUMBER, mean=moments.mean, scale=moments.scale, pairs=self._pairs_seen())
 
     def _of_values(self, kind: str) -> Target:
@@ -139,8 +139,7 @@ class TargetAccumulator:
         if 1 < count <= FEW_NUMBERS and all(n == int(n) for n in self._different):
             warn(
                 f"the labels are {count} different whole numbers, which a regression learns; "
-                "write them as strings (pandas: astype(str)), or of a file give "
-                "categorical=label, if they are classes"
+                "if they are classes, give target=label"
             )
 
 

@@ -5,6 +5,7 @@ import json
 import unicodedata
 from typing import Any, Self
 
+from cbert.data.csv_columns import is_number
 from cbert.data.row_errors import RowError, check_text
 from cbert.errors import shown
 from cbert.schema import is_finite
@@ -81,6 +82,27 @@ def target_kinds(text: Text) -> list[str]:
     if text.answer is not None:
         kinds.append(ANSWER)
     return kinds
+
+
+def with_label_as(text: Text, kind: str | None) -> Text:
+    """The text with a number as the name of a class, or a string as the number that it writes.
+
+    Args:
+      text: The text.
+      kind: The kind of target that was asked for; only `label` and `number` change anything.
+
+    Raises:
+      RowError: the label is a string, is to be a number, and is none.
+    """
+    label = text.label
+    if kind == LABEL and isinstance(label, int | float):
+        name = str(int(label)) if label == int(label) else str(label)
+        return dataclasses.replace(text, label=name)
+    if kind == NUMBER and isinstance(label, str):
+        if not is_number(label):
+            raise RowError(f"'label' is {shown(label)}, and a target of numbers needs a number")
+        return dataclasses.replace(text, label=float(label))
+    return text
 
 
 def is_visible(text: str) -> bool:
