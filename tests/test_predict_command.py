@@ -112,6 +112,15 @@ def test_what_a_line_lacks_is_that_of_the_command(tmp_path):
             predicted("in.jsonl", others, drop=(dropped,))
 
 
+def test_nothing_is_said_of_labels_that_queries_happen_to_have(tmp_path, capsys):
+    predictor, source = assemble("classification"), tmp_path / "in.csv"
+    cells = "".join(f"red,{n}|{n + 1}x\n" for n in range(6))
+    source.write_text(f"text,label\n{cells}")
+    target = tmp_path / "predictions.jsonl"
+    assert query_file.predict(predictor, source, target, TextQuery())[0] == 6
+    assert "label" not in capsys.readouterr().err
+
+
 def test_unknown_columns_are_refused_at_the_header_and_at_once(tmp_path):
     predictor, target = assemble("classification"), tmp_path / "predictions.jsonl"
     table = pandas.DataFrame(

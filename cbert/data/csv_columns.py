@@ -50,10 +50,12 @@ def numerical(
       field_of: What a column stands for, by its name.
       columns: What was said of the columns.
     """
+    # Queries have only features of a schema; a label beside them is not read.
+    looked_at = ("context",) if columns.of_schema_only else ("context", "label")
     seen = {
         index: _Seen()
         for index, name in enumerate(header)
-        if field_of[name] in ("context", "label")
+        if field_of[name] in looked_at
         and name not in (*columns.kinds, *columns.history, *columns.dropped)
     }
     for _, cells in rows:
