@@ -1,4 +1,7 @@
-"""A table as lines of text."""
+"""A table as lines of text, and the numbers in it."""
+
+import math
+from collections.abc import Iterable
 
 from cbert.errors import printable
 
@@ -14,3 +17,20 @@ def align(rows: list[list[str]]) -> str:
         ).rstrip()
         for row in rows
     )
+
+
+def numbers(values: Iterable[float], digits: int = 4, sign: str = "") -> list[str]:
+    """Numbers that stand together, with as many digits after the point for all.
+
+    Those of four digits and more before it have fewer after it, the more the larger.
+
+    Args:
+      values: The numbers.
+      digits: How many digits numbers below 1 000 have after the point.
+      sign: `+` to write the sign of positive numbers, too.
+    """
+    values = list(values)
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    if largest >= 1000:
+        digits = max(digits + 1 - int(math.log10(largest)), 0)
+    return [f"{value:{sign},.{digits}f}" for value in values]

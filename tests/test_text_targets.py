@@ -58,6 +58,11 @@ def test_regression_by_hand():
     assert measured(np.ones(3))["pearson"] == pytest.approx(expected)
     repeated = np.corrcoef([1, 2, 2, 4], [1, 4, 4, 3])[0, 1]
     assert measured(np.array([1.0, 2.0, 1.0]))["pearson"] == pytest.approx(repeated)
+    # Around their mean 7/3 the numbers have the squares 16/9, 1/9 and 25/9, 14/3 in all.
+    assert measured(np.ones(3))["r_squared"] == pytest.approx(1 - 5 / (14 / 3))
+    # With the second one twice the mean is 9/4, and the squares are 25/16, 1/8 and 49/16.
+    weighted = measured(np.array([1.0, 2.0, 1.0]))["r_squared"]
+    assert weighted == pytest.approx(1 - 9 / (25 / 16 + 1 / 8 + 49 / 16))
 
 
 def test_what_does_not_vary_has_no_correlation():
@@ -67,7 +72,8 @@ def test_what_does_not_vary_has_no_correlation():
     task, true = Regression(None, None), queries(number=theirs)
     measured = task.corpus_metrics({"prediction": own}, true)
     for count in range(2, 41):
-        assert measured((np.arange(60) < count) * 1.0)["pearson"] == 0
+        found = measured((np.arange(60) < count) * 1.0)
+        assert (found["pearson"], found["r_squared"]) == (0, 0)
 
 
 def test_runs_whose_lists_have_many_lengths_are_compared():

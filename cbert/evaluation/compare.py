@@ -14,7 +14,7 @@ from cbert.evaluation.feature_importance import DROPPED, PERMUTED, PERTURBATIONS
 from cbert.evaluation.intervals import Estimate, degrees_of_freedom
 from cbert.tasks import prediction
 from cbert.tasks.metric import Metric
-from cbert.text_table import align
+from cbert.text_table import align, numbers
 from cbert.training import config as config_lib
 
 Metrics = Sequence[Metric]
@@ -70,8 +70,16 @@ def plus_minus(
     mean: float, error: float | None, scale: float = 1, digits: int = 4, sign: str = ""
 ) -> str:
     """A mean and its standard error; the mean alone where one group gives no error."""
-    shown = "" if error is None else f" ± {scale * error:.{digits}f}"
-    return f"{scale * mean:{sign}.{digits}f}{shown}"
+    if error is None:
+        return numbers([scale * mean], digits, sign)[0]
+    shown = numbers([scale * mean, scale * error], digits, sign)
+    return f"{shown[0]} ± {shown[1].removeprefix(sign)}"
+
+
+def interval(low: float, high: float, metric: Metric) -> str:
+    """An interval of differences in a metric, in brackets."""
+    ends = numbers([metric.scale * low, metric.scale * high], metric.digits, "+")
+    return f"[{', '.join(ends)}]"
 
 
 def check_tasks(workdirs: Sequence[str]) -> None:
@@ -130,8 +138,14 @@ def format_paired(base: str, differences: dict[str, dict[str, Any]], metric: Met
         rows.append(
             [
                 name,
-                plus_minus(difference["mean"], difference["standard_error"], sign="+"),
-                f"[{difference['low']:+.4f}, {difference['high']:+.4f}]",
+                plus_minus(
+                    difference["mean"],
+                    difference["standard_error"],
+                    metric.scale,
+                    metric.digits,
+                    "+",
+                ),
+                interval(difference["low"], difference["high"], metric),
             ]
         )
     return align(rows)

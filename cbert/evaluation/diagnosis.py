@@ -159,5 +159,6 @@ def _slices(evaluation: Evaluation, baseline: str) -> list[str]:
             mean, error = mean_and_error(behind[inside], evaluation.groups[inside], weights)
             if error is not None and mean > 2 * error:
                 title = partition.replace("_", " ")
-                lost.append(f"the slice {title} {label} ({mean:.4f} of {metric.heading})")
+                by = f"{metric.text(mean)} of {metric.heading}"
+                lost.append(f"the slice {title} {label} ({by})")
     return lost

@@ -42,7 +42,7 @@ def learning_curves(data: ReportData, styles: dict[str, Style]) -> Plot | None:
         axes.xaxis.set_major_formatter("{x:,.0f}")
         plot_helpers.legend(figure, axes)
 
-    ends = "; ".join(f"{label} {y[-1]:.4f}" for label, (_, y) in series.items())
+    ends = "; ".join(f"{label} {data.metric.text(y[-1])}" for label, (_, y) in series.items())
     return Plot(
         "learning_curves",
         f"Learning curves: validation {metric.heading}, mean over seeds. The band reaches from "
@@ -83,7 +83,9 @@ def methods(
             figure.legend(lines, names, loc="outside lower center", ncols=2)
 
     name, headings = data.metric.name, " and ".join(one.heading for one in metrics)
-    shown = "; ".join(f"{label} {results[label][name].mean:.4f}" for label in labels)
+    shown = "; ".join(
+        f"{label} {data.metric.text(results[label][name].mean)}" for label in labels
+    )
     return Plot(
         "methods",
         "The variants: mean over seeds. Bars reach one standard error over seeds to both sides "

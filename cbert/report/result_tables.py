@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 from cbert.evaluation.baselines import BAYES_OPTIMAL, OPTIMA, WITHOUT_CONTEXT
-from cbert.evaluation.compare import plus_minus, share_of_worth
+from cbert.evaluation.compare import interval, plus_minus, share_of_worth
 from cbert.evaluation.feature_importance import DROPPED, PERMUTED
 from cbert.report import statistics
 from cbert.report.report_data import ReportData
@@ -12,6 +12,7 @@ from cbert.report.statistics import Difference, Mean
 from cbert.report.tables import Table
 from cbert.tasks.masked_item import MaskedItem
 from cbert.tasks.metric import Metric
+from cbert.text_table import numbers
 
 _PERTURBATIONS = {
     PERMUTED: "The values of one feature are permuted between groups",
@@ -144,13 +145,12 @@ def comparison_table(data: ReportData, metric: Metric, differences: list[Differe
 
 
 def _comparison_row(one: Difference) -> tuple[str, ...]:
-    scale, digits = one.metric.scale, one.metric.digits
     mean = Mean(one.mean, one.error, statistics.GROUPS, 0)
     count = len(one.by_seed)
     return (
         f"{one.base} → {one.other}",
         cell(mean, one.metric, "+"),
-        f"[{scale * one.low:+.{digits}f}, {scale * one.high:+.{digits}f}]",
+        interval(one.low, one.high, one.metric),
         f"{count} seeds and groups" if count > 1 else "groups, one seed",
         _p(one.p),
         _p(one.p_holm),
@@ -193,7 +193,9 @@ def runs_table(data: ReportData) -> Table:
         for seed, run in variant.runs.items():
             value = metric.scale * variant.measured[seed].whole()[metric.name]
             step = (run.evaluation or {})["step"]
-            rows.append((run.name, label, str(seed), f"{step:,}", f"{value:.{metric.digits}f}"))
+            rows.append(
+                (run.name, label, str(seed), f"{step:,}", numbers([value], metric.digits)[0])
+            )
     return Table(
         f"The runs behind the tables; {with_unit(metric)} is that of the {data.split} split.",
         ("directory", "variant", "seed", "step", metric.heading),

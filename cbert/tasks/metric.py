@@ -10,6 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse
 
+from cbert.text_table import numbers
+
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
@@ -68,7 +70,7 @@ class Metric:
 
     def text(self, value: float) -> str:
         """The value as a person reads it."""
-        return f"{value:.2%}" if self.percent else f"{value:.4f}"
+        return f"{value:.2%}" if self.percent else numbers([value])[0]
 
 
 @dataclasses.dataclass(frozen=True)

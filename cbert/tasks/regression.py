@@ -42,6 +42,7 @@ class Regression(TextTask):
         return (
             Metric("squared_error", "min", "squared error"),
             Metric("absolute_error", "min", "absolute error"),
+            Metric("r_squared", "max", "R²"),
             Metric("pearson", "max", "Pearson correlation", judges_constants=False),
         )
 
@@ -80,21 +81,29 @@ class Regression(TextTask):
     def corpus_metrics(
         self, predictions: dict[str, np.ndarray], queries: ExampleQueries
     ) -> CorpusMetrics:
-        """Pearson's correlation; 0 where one of the two does not vary."""
-        x, y = (
-            _standardised(column.astype(np.float64))
-            for column in (predictions["prediction"], queries.targets["number"])
-        )
+        """R², 1 - squared error / variance of the numbers, and Pearson's correlation.
+
+        Both are 0 where the numbers do not vary, and the latter where the predictions do not.
+        """
+        predicted = predictions["prediction"].astype(np.float64)
+        true = queries.targets["number"].astype(np.float64)
+        x, y = _standardised(predicted), _standardised(true)
+        error = fraction((predicted - true) ** 2, np.full_like(true, true.var()))
 
         def measure(sums: np.ndarray) -> dict[str, np.ndarray]:
-            count, one, other, square, other_square, both = np.moveaxis(sums, -1, 0)
+            count, one, other, square, other_square, both, errors = np.moveaxis(sums, -1, 0)
             own, theirs = count * square - one**2, count * other_square - other**2
             # What rounding leaves of the variance of equal numbers counts as none.
-            varies = (own > 1e-9 * count * square) & (theirs > 1e-9 * count * other_square)
+            true_varies = theirs > 1e-9 * count * other_square
+            varies = (own > 1e-9 * count * square) & true_varies
             scale = np.sqrt(np.where(varies, own * theirs, 0))
-            return {"pearson": np.clip(fraction(count * both - one * other, scale), -1, 1)}
+            explained = theirs - count * errors
+            return {
+                "r_squared": fraction(explained, np.where(true_varies, theirs, 0)),
+                "pearson": np.clip(fraction(count * both - one * other, scale), -1, 1),
+            }
 
-        columns = [np.ones_like(x), x, y, x**2, y**2, x * y]
+        columns = [np.ones_like(x), x, y, x**2, y**2, x * y, error]
         return CorpusMetrics(np.stack(columns, axis=1), measure)
 
     def table(self, split: Split, queries: ExampleQueries) -> dict[str, Any]:
