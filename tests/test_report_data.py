@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
 
 from cbert.errors import UserError
-from cbert.report import report_data, slices, statistics, variants
+from cbert.report import query_table, report_data, run_directory, slices, statistics, variants
 from cbert.schema import Schema
 from tests.conftest import small
 from tests.report_runs import SCHEMA, TIME, importance, queries, write_run
@@ -22,11 +23,7 @@ def test_variants_are_named_by_what_differs():
     rates = [small("gsu", optimizer__learning_rate=rate) for rate in (1e-3, 3e-3)]
     assert labels(*rates) == ["gsu learning_rate=0.001", "gsu learning_rate=0.003"]
     sizes = [small("gs"), small("gs", train__batch_size=8), small("gs", eval__batch_size=8)]
-    assert labels(*sizes) == [
-        "gs",
-        "gs train.batch_size=8",
-        "gs eval.batch_size=8",
-    ]
+    assert labels(*sizes) == ["gs", "gs train.batch_size=8", "gs eval.batch_size=8"]
     grid = [
         small("gs", train__steps=steps, model__dropout=rate)
         for steps in (6, 7)
@@ -60,8 +57,7 @@ def test_controls_are_named_by_their_role():
         "gs, constant context",
         "none, wide",
     ]
-    wider = small("none", model__feed_forward=64)
-    assert labels(*plain, wide, wider) == [
+    assert labels(*plain, wide, small("none", model__feed_forward=64)) == [
         "none feed_forward=32",
         "gs",
         "none feed_forward=48",
@@ -159,8 +155,23 @@ def test_damaged_files_are_named(tmp_path):
     summary.write_text("{")
     assert f"{summary}: damaged" in refusal(tmp_path)
     summary.write_text(json.dumps(whole))
+    with_null = {**queries(), "group": [None, *queries()["group"][1:]]}
+    write_run(tmp_path / "other", "none", 0, asked_queries=with_null)
+    assert "the column 'group' is not text in every row" in refusal(tmp_path / "other")
     table.write_bytes(table.read_bytes()[:-9])
     assert f"{table}: damaged" in refusal(tmp_path)
+
+
+def test_one_long_name_in_a_table_takes_no_room_for_all(tmp_path):
+    """As strings of NumPy the 160 names would take 64 MB."""
+    long = {**queries(), "group": ["a" * 100_000, *queries()["group"][1:]]}
+    run = run_directory.read(write_run(tmp_path, "none", 0, asked_queries=long), "test")
+    tracemalloc.start()
+    read = query_table.read_queries(run)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert np.bincount(read.groups).tolist() == [1, 7, *[8] * 19]
+    assert most < 10_000_000
 
 
 def test_what_is_missing_is_listed_and_not_averaged(tmp_path):

@@ -117,16 +117,15 @@ class _Columns(Mapping[str, np.ndarray]):
 def read_queries(run: RunDirectory) -> QueryTable:
     """Reads the queries of one run; raises `UserError` when its table is damaged."""
     path, table = _read(run)
-    _, first, examples = np.unique(
-        _strings(table, "id"), return_index=True, return_inverse=True
-    )
+    ids = table["id"].to_numpy()  # Objects: strings of NumPy are all as long as the longest.
+    _, first, examples = np.unique(ids, return_index=True, return_inverse=True)
     queries = run.task.read_queries(_Columns(table, path))
     visible = "visible_items"
     results = (run.evaluation or {})["results"]
     return QueryTable(
         run=run,
         key=_key(table),
-        groups=metrics.group_codes(_strings(table, "group")),
+        groups=metrics.group_codes(table["group"].to_numpy()),
         weights=queries.weights,
         examples=examples,
         contexts=table[CONTEXT].take(pyarrow.array(first)).to_pylist(),
@@ -178,11 +177,12 @@ def _read(run: RunDirectory) -> tuple[pathlib.Path, pyarrow.Table]:
     for column in ("id", "group", CONTEXT):
         if column not in table.column_names:
             raise UserError(f"{path}: lacks the column {column!r}; evaluate the run again")
+        if table[column].type != pyarrow.string() or table[column].null_count:
+            raise UserError(
+                f"{path}: the column {column!r} is not text in every row; evaluate the run "
+                "again"
+            )
     return path, table
-
-
-def _strings(table: pyarrow.Table, name: str) -> np.ndarray:
-    return table[name].to_numpy().astype(str)
 
 
 def _measured(task: Task, queries: Queries, columns: _Columns) -> Measured:
