@@ -129,17 +129,16 @@ def test_the_error_of_a_corpus_metric_is_that_of_the_mean():
     statistics = np.stack([values, np.ones(600)], axis=1)
     mean = CorpusMetrics(statistics, lambda sums: {"mean": sums[..., 0] / sums[..., 1]})
     found = metrics.summarize_corpus(mean, groups, inside)["mean"]
-    whole, error = metrics.mean_and_error(values[inside], groups[inside])
-    assert found["mean"] == pytest.approx(whole)
-    assert found["standard_error"] == pytest.approx(error, rel=1e-6)
+    expected = metrics.estimate(values[inside], groups[inside]).summary()
+    assert found == pytest.approx(expected, rel=1e-6)
     one = metrics.summarize_corpus(mean, np.zeros(600, int), inside)["mean"]
     assert one["standard_error"] is None
 
 
 def test_weighted_means_by_hand():
     values, weights = np.array([1.0, 0.0, 0.5]), np.array([1.0, 2.0, 4.0])
-    mean, error = metrics.mean_and_error(values, np.arange(3), weights)
-    assert mean == pytest.approx(3 / 7)
+    estimate = metrics.estimate(values, np.arange(3), weights)
+    assert estimate.mean == pytest.approx(3 / 7)
     residual = weights * (values - 3 / 7)
     # The factor of fractions 1/7, 2/7 and 4/7: h is 3/7, the expected squares 64/343.
-    assert error == pytest.approx(np.sqrt(147 / 64 * (residual**2).sum()) / 7)
+    assert estimate.error == pytest.approx(np.sqrt(147 / 64 * (residual**2).sum()) / 7)

@@ -43,16 +43,22 @@ def test_metrics_by_hand():
 
 def test_errors_are_over_groups():
     values = np.array([1.0, 1.0, 3.0, 3.0])
-    apart = metrics.mean_and_error(values, np.arange(4))
-    assert apart == (2.0, pytest.approx(np.std(values, ddof=1) / 2))
+    apart = metrics.estimate(values, np.arange(4))
+    assert (apart.mean, apart.error) == (2.0, pytest.approx(np.std(values, ddof=1) / 2))
     # Two groups of two equal values are two observations, 1 and 3.
-    assert metrics.mean_and_error(values, np.array([0, 0, 1, 1])) == (2.0, pytest.approx(1.0))
-    assert metrics.mean_and_error(values, np.zeros(4, int)) == (2.0, None)
+    two = metrics.estimate(values, np.array([0, 0, 1, 1]))
+    assert (two.mean, two.error, two.freedom) == (2.0, pytest.approx(1.0), 1.0)
+    one = metrics.estimate(values, np.zeros(4, int))
+    assert (one.mean, one.error) == (2.0, np.inf)
+    assert one.summary() == {"mean": 2.0, "standard_error": None}
     # A group whose queries weigh nothing is as one that is not there.
     weights = np.array([1.0, 1.0, 1.0, 0.0])
-    without = metrics.mean_and_error(values[:3], np.arange(3))
-    assert metrics.mean_and_error(values, np.arange(4), weights) == pytest.approx(without)
-    assert metrics.mean_and_error(values, np.arange(4), np.eye(4)[0]) == (1.0, None)
+    without = metrics.estimate(values[:3], np.arange(3)).summary()
+    assert metrics.estimate(values, np.arange(4), weights).summary() == pytest.approx(without)
+    assert metrics.estimate(values, np.arange(4), np.eye(4)[0]).summary() == {
+        "mean": 1.0,
+        "standard_error": None,
+    }
 
 
 def test_the_influence_of_a_group_by_hand():
@@ -70,7 +76,7 @@ def test_the_influence_of_a_group_by_hand():
 
 
 def test_a_group_that_weighs_nothing_has_no_influence_on_a_mean():
-    """The error of the mean by its influences is that of `mean_and_error`."""
+    """The error of the mean by its influences is that of `estimate`."""
     values, weights = np.array([1.0, 2.0, 9.0, 4.0]), np.array([1.0, 2.0, 0.0, 1.0])
     corpus = CorpusMetrics(np.ones((4, 1)), lambda sums: {"count": sums[..., 0]})
     every = metrics.every({"mean": values}, weights, corpus)
@@ -79,10 +85,10 @@ def test_a_group_that_weighs_nothing_has_no_influence_on_a_mean():
     assert influence["mean"][2] == 0
     fractions = metrics.fractions(np.arange(4), weights)
     assert fractions.tolist() == [0.25, 0.5, 0.0, 0.25]
-    estimate = intervals.two_level(np.array([2.25]), influence["mean"][None], fractions)
-    mean, error = metrics.mean_and_error(values, np.arange(4), weights)
-    assert mean == 2.25
-    assert estimate.error == pytest.approx(error, rel=1e-5)
+    expected = intervals.two_level(np.array([2.25]), influence["mean"][None], fractions)
+    found = metrics.estimate(values, np.arange(4), weights)
+    assert found.mean == 2.25
+    assert found.error == pytest.approx(expected.error, rel=1e-5)
 
 
 def test_errors_of_means_and_of_other_metrics_take_groups_as_equally_large():
@@ -94,9 +100,9 @@ def test_errors_of_means_and_of_other_metrics_take_groups_as_equally_large():
     corpus = CorpusMetrics(columns, lambda sums: {"mean": sums[..., 0] / sums[..., 1]})
     inside = np.arange(60) < 50
     found = metrics.summarize_corpus(corpus, groups, inside, weights)["mean"]
-    mean, error = metrics.mean_and_error(values[inside], groups[inside], weights[inside])
-    assert found["mean"] == pytest.approx(mean)
-    assert found["standard_error"] == pytest.approx(error, rel=1e-5)
+    expected = metrics.estimate(values[inside], groups[inside], weights[inside])
+    assert found["mean"] == pytest.approx(expected.mean)
+    assert found["standard_error"] == pytest.approx(expected.error, rel=1e-5)
 
 
 def test_one_long_name_of_a_group_takes_no_room_for_all():

@@ -11,7 +11,6 @@ from cbert.errors import UserError
 from cbert.evaluation import metrics
 from cbert.evaluation.evaluation import Evaluation
 from cbert.evaluation.feature_importance import DROPPED, PERMUTED, PERTURBATIONS
-from cbert.evaluation.intervals import Estimate, degrees_of_freedom
 from cbert.tasks import prediction
 from cbert.tasks.metric import Metric
 from cbert.text_table import align, numbers
@@ -121,14 +120,9 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
         )
     metric = base.task.metrics[0].name
     difference = other.values()[metric] - base.values()[metric]
-    groups, weights = base.groups, base.queries.weights
-    mean, error = metrics.mean_and_error(difference, groups, weights)
-    known, freedom = np.inf, 1.0
-    if error is not None:
-        known, freedom = error, degrees_of_freedom(metrics.fractions(groups, weights))
-    estimate = Estimate(np.array(mean), np.array(known), np.array(freedom))
+    estimate = metrics.estimate(difference, base.groups, base.queries.weights)
     low, high = map(float, estimate.interval())
-    return {"mean": mean, "standard_error": error, "low": low, "high": high}
+    return {**estimate.summary(), "low": low, "high": high}
 
 
 def format_paired(base: str, differences: dict[str, dict[str, Any]], metric: Metric) -> str:

@@ -12,7 +12,7 @@ from cbert.data.records import VALIDATION
 from cbert.evaluation import task_baselines
 from cbert.evaluation.baselines import OPTIMA, loader
 from cbert.evaluation.evaluation import MODEL, Evaluation
-from cbert.evaluation.metrics import mean_and_error
+from cbert.evaluation.metrics import estimate
 from cbert.tasks import prediction
 from cbert.tasks.masked_queries import ONE
 from cbert.tasks.metric import Metric
@@ -156,9 +156,9 @@ def _slices(evaluation: Evaluation, baseline: str) -> list[str]:
             weights = evaluation.queries.weights[inside]
             if not weights.any():
                 continue
-            mean, error = mean_and_error(behind[inside], evaluation.groups[inside], weights)
-            if error is not None and mean > 2 * error:
+            worse = estimate(behind[inside], evaluation.groups[inside], weights)
+            if worse.mean > 2 * worse.error:
                 title = partition.replace("_", " ")
-                by = f"{metric.text(mean)} of {metric.heading}"
+                by = f"{metric.text(float(worse.mean))} of {metric.heading}"
                 lost.append(f"the slice {title} {label} ({by})")
     return lost

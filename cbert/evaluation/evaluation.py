@@ -11,6 +11,7 @@ import numpy as np
 
 from cbert.data.columns import Split
 from cbert.evaluation import metrics
+from cbert.evaluation.intervals import Summary
 from cbert.schema import Schema
 from cbert.tasks.base import Queries, Task
 from cbert.tasks.label_counts import LabelCounts
@@ -75,7 +76,7 @@ class Evaluation:
 
     def summarize(
         self, predictor: str = MODEL, inside: np.ndarray | None = None
-    ) -> dict[str, dict[str, float | None]]:
+    ) -> dict[str, Summary]:
         """Every metric that the predictor has, with its standard error, in the task's order.
 
         Queries that weigh nothing, such as texts whose tags are all unknown, have no means.

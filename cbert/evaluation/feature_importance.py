@@ -13,6 +13,7 @@ from cbert.data.columns import Split
 from cbert.data.random_streams import stream
 from cbert.errors import UserError
 from cbert.evaluation import metrics
+from cbert.evaluation.intervals import Summary
 from cbert.evaluation.restore import Restored
 from cbert.schema import Schema
 from cbert.tasks.masked_queries import ONE
@@ -97,12 +98,10 @@ def measure(
 
     unperturbed = badness(data["context"])
 
-    def worsening(name: str, column: np.ndarray) -> dict[str, float | None]:
+    def worsening(name: str, column: np.ndarray) -> Summary:
         context = {**data["context"], name: parallel.replicate(column)}
-        mean, error = metrics.mean_and_error(
-            badness(context) - unperturbed, groups, queries.weights
-        )
-        return {"mean": mean, "standard_error": error}
+        rise = badness(context) - unperturbed
+        return metrics.estimate(rise, groups, queries.weights).summary()
 
     importance = {}
     for feature in progress.bar(schema.features, desc="importance", unit=" features"):

@@ -8,11 +8,24 @@ Legend: S seeds, G groups, f_g the fraction of the queries that group g has.
 """
 
 import dataclasses
+from typing import TypedDict
 
 import numpy as np
 import scipy.special
 
 LEVEL = 0.05  # Intervals hold 95 %, and tests have this level.
+
+
+class Summary(TypedDict):
+    """A metric as evaluations write it.
+
+    Attributes:
+      mean: The mean, or the value of a metric that is none.
+      standard_error: Its standard error; None where nothing is known.
+    """
+
+    mean: float
+    standard_error: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +41,11 @@ class Estimate:
     mean: np.ndarray
     error: np.ndarray
     freedom: np.ndarray
+
+    def summary(self) -> Summary:
+        """A single mean and its error, as numbers."""
+        error = float(self.error) if np.isfinite(self.error) else None
+        return {"mean": float(self.mean), "standard_error": error}
 
     def interval(self) -> tuple[np.ndarray, np.ndarray]:
         """The two ends of the 95 % interval."""

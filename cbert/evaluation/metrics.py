@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from cbert.evaluation import intervals
+from cbert.evaluation.intervals import Estimate, Summary
 from cbert.tasks.metric import CorpusMetrics
 
 _AT_ONCE = 256  # Groups whose statistics are held at once.
@@ -25,24 +26,28 @@ def group_codes(groups: Sequence[str] | np.ndarray) -> np.ndarray:
     return np.unique(names, return_inverse=True)[1]
 
 
-def mean_and_error(
+def estimate(
     values: np.ndarray, groups: np.ndarray, weights: np.ndarray | None = None
-) -> tuple[float, float | None]:
+) -> Estimate:
     """The mean over queries, which may have weights, and its standard error over groups.
 
     The queries of a group are not independent, so the error is that of a ratio of group sums:
-    sqrt(k sum_g (s_g - m n_g)^2) / Q, where k is `intervals.groups_factor`. A single group has
-    no error: it is None.
+    sqrt(k sum_g (s_g - m n_g)^2) / Q, where k is `intervals.groups_factor`. That of a single
+    group is not known: it is infinite.
+
+    Args:
+      values: `float64 [Q]`.
+      groups: `int [Q]`.
+      weights: `float64 [Q]`; by default each query weighs 1.
     """
     sums, counts = group_sums(values, groups, weights)
     total = counts.sum()
-    mean = float(sums.sum() / total)
-    return mean, _error(mean, (sums - mean * counts) / total, counts / total)
+    mean = sums.sum() / total
+    return _one_seed(mean, (sums - mean * counts) / total, counts / total)
 
 
-def _error(whole: float, influence: np.ndarray, fractions: np.ndarray) -> float | None:
-    estimate = intervals.two_level(np.array([whole]), influence[None], fractions)
-    return float(estimate.error) if np.isfinite(estimate.error) else None
+def _one_seed(whole: float, influence: np.ndarray, fractions: np.ndarray) -> Estimate:
+    return intervals.two_level(np.array([whole]), influence[None], fractions)
 
 
 def fractions(
@@ -67,7 +72,7 @@ def influence(
 
     A group whose queries weigh nothing has no influence on a mean. This is the infinitesimal
     jackknife (Jaeckel, 1972), by a central difference. For a mean m it is
-    (s_g - m n_g) / Q, so that its error is that of `mean_and_error`.
+    (s_g - m n_g) / Q, so that its error is that of `estimate`.
 
     Args:
       corpus: The metrics.
@@ -107,13 +112,11 @@ def summarize(
     values: dict[str, np.ndarray],
     groups: np.ndarray,
     weights: np.ndarray | None = None,
-) -> dict[str, dict[str, float | None]]:
+) -> dict[str, Summary]:
     """The mean and the standard error of each metric."""
-    summary = {}
-    for name, column in values.items():
-        mean, error = mean_and_error(column, groups, weights)
-        summary[name] = {"mean": mean, "standard_error": error}
-    return summary
+    return {
+        name: estimate(column, groups, weights).summary() for name, column in values.items()
+    }
 
 
 def summarize_corpus(
@@ -121,7 +124,7 @@ def summarize_corpus(
     groups: np.ndarray,
     inside: np.ndarray,
     weights: np.ndarray | None = None,
-) -> dict[str, dict[str, float | None]]:
+) -> dict[str, Summary]:
     """Metrics that are no means, with standard errors over groups.
 
     Args:
@@ -136,13 +139,10 @@ def summarize_corpus(
     if weights is None or not weights[inside].any():
         weights = np.ones(len(groups))
     sizes = fractions(groups, weights, inside)
-    summary: dict[str, dict[str, float | None]] = {}
-    for name, value in whole.items():
-        summary[name] = {
-            "mean": value,
-            "standard_error": _error(value, influences[name], sizes),
-        }
-    return summary
+    return {
+        name: _one_seed(value, influences[name], sizes).summary()
+        for name, value in whole.items()
+    }
 
 
 def corpus_sums(

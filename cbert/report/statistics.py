@@ -46,9 +46,9 @@ def over_seeds(values: list[float]) -> Mean:
 
 
 def over_groups(values: np.ndarray, groups: np.ndarray, weights: np.ndarray) -> Mean:
-    """The mean with the standard error of `metrics.mean_and_error`."""
-    mean, error = metrics.mean_and_error(values, groups, weights)
-    return Mean(mean, error, GROUPS, len(np.unique(groups)))
+    """The mean with the standard error of `metrics.estimate`."""
+    summary = metrics.estimate(values, groups, weights).summary()
+    return Mean(summary["mean"], summary["standard_error"], GROUPS, len(np.unique(groups)))
 
 
 def results(data: ReportData) -> dict[str, dict[str, Mean]]:
