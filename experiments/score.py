@@ -9,7 +9,6 @@ docs/leaderboard.md says how the data are prepared and what a table holds.
 import pathlib
 from collections.abc import Sequence
 
-import numpy as np
 import pyarrow.parquet
 from absl import flags
 
@@ -18,7 +17,7 @@ from cbert.data import prepared
 from cbert.errors import UserError, printable, warn
 from cbert.evaluation import breakdown, compare, leaderboard
 from cbert.evaluation.evaluation import Evaluation
-from cbert.evaluation.intervals import Estimate
+from cbert.evaluation.intervals import Estimate, Summary
 from cbert.report.query_table import reported
 from cbert.report.statistics import LEAST_SEEDS
 from cbert.report.tables import markdown_text
@@ -93,15 +92,9 @@ def _print_scores(
         warn(f"a rank needs {LEAST_SEEDS} seeds, and the tables are {len(scored)}")
 
 
-def _summaries(estimates: dict[str, Estimate]) -> dict[str, dict[str, float | None]]:
+def _summaries(estimates: dict[str, Estimate]) -> dict[str, Summary]:
     """The means and errors as an evaluation's summary has them."""
-    return {
-        name: {
-            "mean": float(one.mean),
-            "standard_error": float(one.error) if np.isfinite(one.error) else None,
-        }
-        for name, one in estimates.items()
-    }
+    return {name: one.summary() for name, one in estimates.items()}
 
 
 def _row(

@@ -77,7 +77,7 @@ def _of_baseline(measured: Measured, data: ReportData) -> dict[str, Mean]:
     inside, count = np.ones(len(groups), bool), len(np.unique(groups))
     corpus = metrics.summarize_corpus(measured.corpus, groups, inside, measured.weights)
     for name, one in corpus.items():
-        means[name] = Mean(one["mean"] or 0.0, one["standard_error"], GROUPS, count)
+        means[name] = Mean(one["mean"], one["standard_error"], GROUPS, count)
     known = [metric.name for metric in data.metrics if metric.name in means]
     return {name: means[name] for name in known}
 
@@ -211,14 +211,15 @@ def _difference(
     wholes[np.abs(wholes) < ROUNDING] = 0.0
     fractions = metrics.fractions(data.queries.groups, data.queries.weights)
     estimate = intervals.two_level(wholes, influences, fractions)
+    summary = estimate.summary()
     low, high = map(float, estimate.interval())
     return Difference(
         base=base,
         other=other,
         metric=metric,
         by_seed=dict(zip(seeds, wholes.tolist(), strict=True)),
-        mean=float(estimate.mean),
-        error=float(estimate.error) if np.isfinite(estimate.error) else None,
+        mean=summary["mean"],
+        error=summary["standard_error"],
         freedom=float(estimate.freedom),
         low=low,
         high=high,
