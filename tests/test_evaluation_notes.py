@@ -6,12 +6,15 @@ import re
 import shutil
 import types
 
+import numpy as np
 import pytest
 
 import cbert
 from cbert.errors import UserError
 from cbert.evaluation import baselines, diagnosis, evaluate, evaluation_files
+from cbert.evaluation.measured import Measured
 from cbert.tasks.classification import Classification
+from cbert.tasks.metric import no_corpus_metrics
 from cbert.tasks.regression import Regression
 from cbert.training import workdir
 from tests.conftest import run
@@ -105,7 +108,7 @@ def test_a_constant_is_no_better_calibrated_or_correlated():
         }
         evaluation = types.SimpleNamespace(
             task=types.SimpleNamespace(metrics=(first, metric)),
-            values=lambda baseline="": {},
+            measured=dict.fromkeys(results, Measured({}, no_corpus_metrics(0), np.zeros(0))),
         )
         assert diagnosis.better_baselines(evaluation, {"results": results}) == []
 

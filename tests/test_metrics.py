@@ -18,6 +18,7 @@ from cbert.evaluation import (
     metrics,
 )
 from cbert.evaluation.co_occurrence import CoOccurrence
+from cbert.evaluation.measured import Measured
 from cbert.schema import (
     SET,
     UNKNOWN_ITEM,
@@ -79,7 +80,7 @@ def test_a_group_that_weighs_nothing_has_no_influence_on_a_mean():
     """The error of the mean by its influences is that of `estimate`."""
     values, weights = np.array([1.0, 2.0, 9.0, 4.0]), np.array([1.0, 2.0, 0.0, 1.0])
     corpus = CorpusMetrics(np.ones((4, 1)), lambda sums: {"count": sums[..., 0]})
-    every = metrics.every({"mean": values}, weights, corpus)
+    every = Measured({"mean": values}, corpus, weights).every()
     influence = metrics.influence(every, np.arange(4))
     np.testing.assert_allclose(influence["count"], 1, rtol=1e-6)
     assert influence["mean"][2] == 0

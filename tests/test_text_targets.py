@@ -88,7 +88,9 @@ def test_runs_whose_lists_have_many_lengths_are_compared():
         schema=types.SimpleNamespace(items=("x",)),
         groups=np.array(["a", "b"]),
         settings={"data": "d"},
-        values=lambda: {"cross_entropy": np.array([1.0, 2.0])},
+        measured={
+            "model": types.SimpleNamespace(values={"cross_entropy": np.array([1.0, 2.0])})
+        },
     )
     assert compare.paired(evaluation, evaluation)["mean"] == 0
 

@@ -9,7 +9,7 @@ import numpy as np
 from cbert import tasks
 from cbert.errors import UserError
 from cbert.evaluation import metrics
-from cbert.evaluation.evaluation import Evaluation
+from cbert.evaluation.evaluation import MODEL, Evaluation
 from cbert.evaluation.feature_importance import DROPPED, PERMUTED, PERTURBATIONS
 from cbert.tasks import prediction
 from cbert.tasks.metric import Metric
@@ -119,7 +119,7 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
             f"{other.settings['data']}; compare runs on the same data, split and vocabulary"
         )
     metric = base.task.metrics[0].name
-    difference = other.values()[metric] - base.values()[metric]
+    difference = other.measured[MODEL].values[metric] - base.measured[MODEL].values[metric]
     estimate = metrics.estimate(difference, base.groups, base.queries.weights)
     low, high = map(float, estimate.interval())
     return {**estimate.summary(), "low": low, "high": high}

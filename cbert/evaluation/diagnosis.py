@@ -145,7 +145,7 @@ def better_baselines(evaluation: Evaluation, summary: Mapping[str, Any]) -> list
 def _slices(evaluation: Evaluation, baseline: str) -> list[str]:
     """The slices of the task in which a baseline is better in the deciding metric."""
     metric = evaluation.task.metrics[0]
-    own, other = evaluation.values(), evaluation.values(baseline)
+    own, other = (evaluation.measured[name].values for name in (MODEL, baseline))
     if metric.name not in own or metric.name not in other:
         return []
     behind = metric.sign * (own[metric.name] - other[metric.name])

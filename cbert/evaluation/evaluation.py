@@ -12,6 +12,7 @@ import numpy as np
 from cbert.data.columns import Split
 from cbert.evaluation import metrics
 from cbert.evaluation.intervals import Summary
+from cbert.evaluation.measured import Measured, measure
 from cbert.schema import Schema
 from cbert.tasks.base import Queries, Task
 from cbert.tasks.label_counts import LabelCounts
@@ -58,39 +59,23 @@ class Evaluation:
         """How often the model has each label right; None for a task without labels."""
         return self.task.label_counts(self.predictions[MODEL], self.queries)
 
-    def values(self, predictor: str = MODEL) -> dict[str, np.ndarray]:
-        """Every metric that is a mean over queries, of every query."""
-        return self._measured(predictor)[0]
-
-    def _measured(self, predictor: str) -> tuple[dict[str, np.ndarray], metrics.CorpusMetrics]:
-        """The metrics of every query, and those that are no means; made once, for slices."""
-        if predictor not in self._known:
-            made = self.predictions[predictor], self.queries
-            values, corpus = self.task.metric_values(*made), self.task.corpus_metrics(*made)
-            self._known[predictor] = values, corpus
-        return self._known[predictor]
-
     @functools.cached_property
-    def _known(self) -> dict[str, Any]:
-        return {}
+    def measured(self) -> dict[str, Measured]:
+        """The metrics of each predictor."""
+        return {
+            predictor: measure(self.task, predictions, self.queries)
+            for predictor, predictions in self.predictions.items()
+        }
 
     def summarize(
         self, predictor: str = MODEL, inside: np.ndarray | None = None
     ) -> dict[str, Summary]:
         """Every metric that the predictor has, with its standard error, in the task's order.
 
-        Queries that weigh nothing, such as texts whose tags are all unknown, have no means.
-
         Args:
           predictor: The model or a baseline.
           inside: `bool [Q]`, the queries to take; None for all of them.
         """
-        groups, weights = self.groups, self.queries.weights
-        inside = np.ones(len(groups), bool) if inside is None else inside
-        values, corpus = self._measured(predictor)
-        weighed = weights[inside].any()
-        values = {name: column[inside] for name, column in values.items() if weighed}
-        means = metrics.summarize(values, groups[inside], weights[inside])
-        known = {**means, **metrics.summarize_corpus(corpus, groups, inside, weights)}
+        known = self.measured[predictor].summarize(self.groups, inside)
         names = [metric.name for metric in self.task.metrics]
         return {name: known[name] for name in names if name in known}

@@ -24,7 +24,6 @@ from cbert.evaluation.evaluation_files import columns
 from cbert.evaluation.intervals import Estimate
 from cbert.schema import Feature
 from cbert.tasks.masked_queries import EACH, ONE
-from cbert.tasks.metric import CorpusMetrics
 from cbert.training import config as config_lib
 
 SPLIT, UNKNOWN = TEST, "(unknown)"
@@ -145,8 +144,9 @@ def estimates(
       scored: The seeds.
       inside: `bool [Q]`, the queries to take; None for all of them.
     """
+    every = [one.measured[MODEL].every() for one in scored]
     by_seed = [one.summarize(inside=inside) for one in scored]
-    influences = [metrics.influence(_every(one), one.groups, inside) for one in scored]
+    influences = [metrics.influence(each, scored[0].groups, inside) for each in every]
     fractions = metrics.fractions(scored[0].groups, scored[0].queries.weights, inside)
     return {
         name: intervals.two_level(
@@ -156,11 +156,6 @@ def estimates(
         )
         for name in by_seed[0]
     }
-
-
-def _every(one: Evaluation) -> CorpusMetrics:
-    corpus = one.task.corpus_metrics(one.predictions[MODEL], one.queries)
-    return metrics.every(one.values(), one.queries.weights, corpus)
 
 
 def slices(asked: Evaluation, feature: Feature) -> dict[str, np.ndarray]:

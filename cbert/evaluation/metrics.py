@@ -90,24 +90,6 @@ def influence(
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def every(
-    values: dict[str, np.ndarray], weights: np.ndarray, corpus: CorpusMetrics
-) -> CorpusMetrics:
-    """All metrics, the means among them, as functions of sums over queries.
-
-    Args:
-      values: Each metric that is a mean over queries, `float64 [Q]`.
-      weights: `float64 [Q]`, what each query weighs in a mean.
-      corpus: The metrics that are no means.
-    """
-    columns = [*(weights * column for column in values.values()), weights]
-
-    def means(sums: np.ndarray) -> dict[str, np.ndarray]:
-        return {name: sums[..., n] / sums[..., -1] for n, name in enumerate(values)}
-
-    return CorpusMetrics(np.stack(columns, axis=1), means) + corpus
-
-
 def summarize(
     values: dict[str, np.ndarray],
     groups: np.ndarray,

@@ -15,16 +15,16 @@ from cbert.errors import UserError, one_line
 from cbert.evaluation import metrics
 from cbert.evaluation.baselines import column_prefix
 from cbert.evaluation.evaluation import MODEL
+from cbert.evaluation.measured import Measured, measure
 from cbert.report.run_directory import RunDirectory
 from cbert.tasks.base import Queries, Task
 from cbert.tasks.label_counts import LabelCounts
 from cbert.tasks.label_metrics import reliability
 from cbert.tasks.masked_item import MaskedItem
-from cbert.tasks.metric import CorpusMetrics, Metric
+from cbert.tasks.metric import Metric
 from cbert.training.workdir import EVALUATIONS
 
 CONTEXT = "context"
-MetricValues = dict[str, np.ndarray]
 
 
 def reported(task: Task) -> tuple[Metric, ...]:
@@ -35,30 +35,16 @@ def reported(task: Task) -> tuple[Metric, ...]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Measured:
-    """The metrics of one run, or of a baseline.
+class Reported(Measured):
+    """The metrics of one run, or of a baseline, that a report shows.
 
     Attributes:
-      values: Each metric that is a mean over queries, `float64 [Q]`.
-      corpus: The metrics that are no means.
-      weights: `float64 [Q]`, what each query weighs in a mean.
       reliability: See `label_metrics.reliability`; None where calibration is not measured.
       label_counts: How often each label is right; None for a task without labels.
     """
 
-    values: MetricValues
-    corpus: CorpusMetrics
-    weights: np.ndarray
-    reliability: np.ndarray | None = None
-    label_counts: LabelCounts | None = None
-
-    def every(self) -> CorpusMetrics:
-        """All metrics, the means among them, as functions of sums over queries."""
-        return metrics.every(self.values, self.weights, self.corpus)
-
-    def whole(self) -> dict[str, float]:
-        """Each metric over all queries."""
-        return self.every()(np.ones(len(self.weights)))
+    reliability: np.ndarray | None
+    label_counts: LabelCounts | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +69,7 @@ class QueryTable:
     examples: np.ndarray
     contexts: list[str]
     visible: np.ndarray | None
-    baselines: dict[str, Measured]
+    baselines: dict[str, Reported]
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -138,7 +124,7 @@ def read_queries(run: RunDirectory) -> QueryTable:
     )
 
 
-def read_metrics(run: RunDirectory, queries: QueryTable) -> Measured:
+def read_metrics(run: RunDirectory, queries: QueryTable) -> Reported:
     """The metrics of a run.
 
     Raises:
@@ -185,15 +171,15 @@ def _read(run: RunDirectory) -> tuple[pathlib.Path, pyarrow.Table]:
     return path, table
 
 
-def _measured(task: Task, queries: Queries, columns: _Columns) -> Measured:
+def _measured(task: Task, queries: Queries, columns: _Columns) -> Reported:
     predictions = task.read_predictions(columns)
     names = {metric.name for metric in reported(task)}
-    values = task.metric_values(predictions, queries)
+    measured = measure(task, predictions, queries)
     calibration = task.calibration(predictions, queries)
-    return Measured(
-        {name: column for name, column in values.items() if name in names},
-        task.corpus_metrics(predictions, queries),
-        queries.weights,
+    return Reported(
+        {name: column for name, column in measured.values.items() if name in names},
+        measured.corpus,
+        measured.weights,
         None if calibration is None else reliability(*calibration),
         task.label_counts(predictions, queries),
     )

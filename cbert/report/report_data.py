@@ -10,7 +10,7 @@ from cbert.errors import UserError
 from cbert.model import parameter_tree
 from cbert.report import choice, query_table, run_directory, variants
 from cbert.report.choice import Candidate
-from cbert.report.query_table import Measured, QueryTable
+from cbert.report.query_table import QueryTable, Reported
 from cbert.report.run_directory import RunDirectory
 from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
@@ -31,7 +31,7 @@ class Variant:
 
     label: str
     runs: dict[int, RunDirectory]
-    measured: dict[int, Measured]
+    measured: dict[int, Reported]
     parameters: int
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from cbert.evaluation import intervals, metrics
 from cbert.evaluation.intervals import LEVEL
-from cbert.report.query_table import Measured
+from cbert.evaluation.measured import Measured
 from cbert.report.report_data import ReportData, Variant
 from cbert.tasks.metric import Metric
 
@@ -70,16 +70,12 @@ def results(data: ReportData) -> dict[str, dict[str, Mean]]:
 
 def _of_baseline(measured: Measured, data: ReportData) -> dict[str, Mean]:
     groups = data.queries.groups
-    means = {
-        name: over_groups(values, groups, measured.weights)
-        for name, values in measured.values.items()
+    known, count = measured.summarize(groups), len(np.unique(groups))
+    return {
+        metric.name: Mean(one["mean"], one["standard_error"], GROUPS, count)
+        for metric in data.metrics
+        if (one := known.get(metric.name))
     }
-    inside, count = np.ones(len(groups), bool), len(np.unique(groups))
-    corpus = metrics.summarize_corpus(measured.corpus, groups, inside, measured.weights)
-    for name, one in corpus.items():
-        means[name] = Mean(one["mean"], one["standard_error"], GROUPS, count)
-    known = [metric.name for metric in data.metrics if metric.name in means]
-    return {name: means[name] for name in known}
 
 
 def validation(variant: Variant) -> Mean | None:
@@ -186,11 +182,7 @@ def _measured(data: ReportData) -> _Runs:
     runs = {}
     for label, variant in data.variants.items():
         for seed, one in variant.measured.items():
-            corpus = one.every()
-            runs[label, seed] = (
-                corpus(np.ones(len(groups))),
-                metrics.influence(corpus, groups),
-            )
+            runs[label, seed] = one.whole(), metrics.influence(one.every(), groups)
     return runs
 
 
