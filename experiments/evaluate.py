@@ -14,10 +14,11 @@ from cbert.data.records import SPLITS, TEST
 from cbert.errors import UserError, printable
 from cbert.evaluation import baselines, compare, diagnosis, evaluation_files, label_tables
 from cbert.evaluation import evaluate as evaluate_lib
-from cbert.evaluation.evaluation import MODEL, Evaluation
+from cbert.evaluation.evaluation import Evaluation
 from cbert.tasks.metric import Metric
 from cbert.text_table import align
 from cbert.training.config_sections import EVAL_MASKINGS
+from cbert.training.evaluations import MODEL
 from experiments import command
 
 _WORKDIR = flags.DEFINE_list(

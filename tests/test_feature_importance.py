@@ -15,12 +15,12 @@ from cbert.data.prepared import load_schema
 from cbert.data.validator import Validator
 from cbert.errors import UserError
 from cbert.evaluation import compare, evaluate, evaluation_files, feature_importance, metrics
-from cbert.evaluation.evaluation import MODEL
 from cbert.evaluation.restore import restore
 from cbert.tasks.masked_item import MaskedItem
 from cbert.tasks.masked_queries import query_one
 from cbert.tasks.metric import Metric
 from cbert.training import checkpoint, loop
+from cbert.training.evaluations import MODEL
 from tests.conftest import run, small
 
 

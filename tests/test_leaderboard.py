@@ -12,8 +12,9 @@ import pytest
 from cbert.data import prepared
 from cbert.errors import UserError
 from cbert.evaluation import evaluation_files, leaderboard, task_baselines
-from cbert.evaluation.evaluation import MODEL, Evaluation
+from cbert.evaluation.evaluation import Evaluation
 from cbert.evaluation.leaderboard import Benchmark
+from cbert.training.evaluations import MODEL
 from tests.conftest import ROOT, run
 from tests.text_data import prepare_texts
 

@@ -75,6 +75,10 @@ def test_a_run_is_finished_once_its_best_step_is_evaluated_as_asked(tmp_path):
     assert not states.is_finished(tmp_path, "test", importance=True)
     evaluated.write_text('{"step": 20, "feature_importance": {}}')
     assert states.is_finished(tmp_path, "test", importance=True)
+    for damaged in ("{", '["step", 20]'):
+        evaluated.write_text(damaged)
+        assert not states.is_finished(tmp_path, "test")
+    evaluated.write_text('{"step": 20, "feature_importance": {}}')
     trained.write_text('{"step": 60, "best": 1.4, "best_step": 60}')
     assert not states.is_finished(tmp_path, "test")
 

@@ -19,11 +19,12 @@ from cbert.evaluation import (
     metrics,
     task_baselines,
 )
-from cbert.evaluation.evaluation import MODEL, Evaluation
+from cbert.evaluation.evaluation import Evaluation
 from cbert.report import report_data, statistics, writers
 from cbert.schema import schema_file
 from cbert.tasks.classification import Classification
 from cbert.training import config as config_lib
+from cbert.training.evaluations import MODEL
 from tests.report_runs import STEPS
 from tests.text_data import load, prepare_texts, small_text
 

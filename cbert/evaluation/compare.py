@@ -9,12 +9,13 @@ import numpy as np
 from cbert import tasks
 from cbert.errors import UserError
 from cbert.evaluation import metrics
-from cbert.evaluation.evaluation import MODEL, Evaluation
+from cbert.evaluation.evaluation import Evaluation
 from cbert.evaluation.feature_importance import DROPPED, PERMUTED, PERTURBATIONS
 from cbert.tasks import prediction
 from cbert.tasks.metric import Metric
 from cbert.text_table import align, numbers
 from cbert.training import config as config_lib
+from cbert.training.evaluations import MODEL
 
 Metrics = Sequence[Metric]
 

@@ -11,7 +11,7 @@ from cbert.data.columns import evenly_spaced
 from cbert.data.records import VALIDATION
 from cbert.evaluation import task_baselines
 from cbert.evaluation.baselines import OPTIMA, loader
-from cbert.evaluation.evaluation import MODEL, Evaluation
+from cbert.evaluation.evaluation import Evaluation
 from cbert.evaluation.metrics import estimate
 from cbert.tasks import prediction
 from cbert.tasks.masked_queries import ONE
@@ -19,6 +19,7 @@ from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
 from cbert.training import schedule, writer
 from cbert.training import workdir as workdir_lib
+from cbert.training.evaluations import MODEL
 
 # A change counts from this fraction of what the run has gained since its first validation, or
 # of what is left.

@@ -14,7 +14,7 @@ from cbert.data.records import TEST
 from cbert.errors import UserError, check_choice, shown, warn
 from cbert.evaluation import breakdown, data_warnings, feature_importance, task_baselines
 from cbert.evaluation.baselines import loader
-from cbert.evaluation.evaluation import MODEL, Evaluation
+from cbert.evaluation.evaluation import Evaluation
 from cbert.evaluation.restore import restore
 from cbert.schema import Schema
 from cbert.tasks.base import Queries, Task
@@ -23,6 +23,7 @@ from cbert.training import checkpoint
 from cbert.training import config as config_lib
 from cbert.training import workdir as workdir_lib
 from cbert.training.config_sections import EVAL_MASKINGS
+from cbert.training.evaluations import MODEL
 
 
 @dataclasses.dataclass(frozen=True)

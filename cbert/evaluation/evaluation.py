@@ -17,8 +17,7 @@ from cbert.schema import Schema
 from cbert.tasks.base import Queries, Task
 from cbert.tasks.label_counts import LabelCounts
 from cbert.tasks.prediction import Predictions
-
-MODEL = "model"
+from cbert.training.evaluations import MODEL
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,8 +14,9 @@ import pyarrow.parquet
 
 from cbert import files
 from cbert.evaluation import baselines, breakdown, label_tables
-from cbert.evaluation.evaluation import MODEL, Evaluation
-from cbert.training.workdir import EVALUATIONS
+from cbert.evaluation.evaluation import Evaluation
+from cbert.training import evaluations
+from cbert.training.evaluations import MODEL
 
 
 def summary(evaluation: Evaluation, by: str = "") -> dict[str, Any]:
@@ -63,30 +64,26 @@ def write(evaluation: Evaluation, result: dict[str, Any], workdir: str | pathlib
 
     The importance of features, once measured of this checkpoint, stays in the JSON.
     """
-    folder = pathlib.Path(workdir).expanduser() / EVALUATIONS
-    folder.mkdir(exist_ok=True)
+    workdir, name = pathlib.Path(workdir).expanduser(), evaluation.name
+    target = evaluations.path(workdir, name)
+    target.parent.mkdir(exist_ok=True)
     table = pyarrow.table(columns(evaluation))
-    parquet = folder / f"{evaluation.name}.parquet"
+    parquet = target.with_suffix(".parquet")
     files.replace(parquet, lambda path: pyarrow.parquet.write_table(table, path))
     if evaluation.label_counts is not None:
-        label_tables.write(evaluation.label_counts, folder.parent, evaluation.name)
+        label_tables.write(evaluation.label_counts, workdir, name)
     # The JSON comes last, because it says that the run is evaluated.
-    target = folder / f"{evaluation.name}.json"
-    whole = {**_known_importance(target, result), **result}
+    whole = {**_known_importance(evaluations.read(workdir, name) or {}, result), **result}
     files.write_text(target, json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
 
 
-def _known_importance(path: pathlib.Path, result: dict[str, Any]) -> dict[str, Any]:
-    """The feature importance in an earlier file, if it is of the same step, settings and data.
+def _known_importance(known: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+    """The feature importance of an earlier result of the same step, settings and data.
 
     Other data under the same name give the model another result.
     """
-    try:
-        known = json.loads(files.read_text(path))
-    except (OSError, ValueError):
-        return {}
     same = ("step", "split", "masking", "checkpoint", "data", "queries", "groups")
-    if not isinstance(known, dict) or any(known.get(name) != result[name] for name in same):
+    if any(known.get(name) != result[name] for name in same):
         return {}
     name, results = "feature_importance", known.get("results")
     measured = results.get(MODEL) if isinstance(results, dict) else None

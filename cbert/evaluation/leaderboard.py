@@ -19,12 +19,13 @@ from cbert.data import prepared
 from cbert.data.records import TEST
 from cbert.errors import UserError
 from cbert.evaluation import breakdown, intervals, metrics, submission_file
-from cbert.evaluation.evaluation import MODEL, Evaluation
+from cbert.evaluation.evaluation import Evaluation
 from cbert.evaluation.evaluation_files import columns
 from cbert.evaluation.intervals import Estimate
 from cbert.schema import Feature
 from cbert.tasks.masked_queries import EACH, ONE
 from cbert.training import config as config_lib
+from cbert.training.evaluations import MODEL
 
 SPLIT, UNKNOWN = TEST, "(unknown)"
 

@@ -1,6 +1,5 @@
 """The facts on a model's card: data, method, metrics, intended use, limits."""
 
-import json
 import pathlib
 import subprocess
 from typing import Any
@@ -9,6 +8,8 @@ from cbert.errors import UserError
 from cbert.inference.predictor import Predictor
 from cbert.inference.text_predictor import TextPredictor
 from cbert.schema import Feature, Schema, schema_file
+from cbert.training import evaluations
+from cbert.training.evaluations import MODEL
 from cbert.training.workdir import EVALUATIONS
 
 _SETTINGS = ("data", "masking", "queries", "groups", "standard_errors")
@@ -100,11 +101,11 @@ def _metrics(workdir: pathlib.Path, step: int) -> dict[str, Any]:
     metrics: dict[str, Any] = {}
     for path in sorted((workdir / EVALUATIONS).glob("*.json")):
         try:
-            measured = json.loads(path.read_text(encoding="utf-8"))
+            measured: Any = evaluations.read(workdir, path.stem)
             if measured["step"] == step:
                 settings = {name: measured[name] for name in _SETTINGS}
-                metrics[path.stem] = {**settings, **measured["results"]["model"]}
-        except (ValueError, KeyError, TypeError):
+                metrics[path.stem] = {**settings, **measured["results"][MODEL]}
+        except (KeyError, TypeError):
             raise UserError(f"{path}: not a result; run experiments.evaluate again") from None
     return metrics
 

@@ -14,7 +14,6 @@ import pyarrow.parquet
 from cbert.errors import UserError, one_line
 from cbert.evaluation import metrics
 from cbert.evaluation.baselines import column_prefix
-from cbert.evaluation.evaluation import MODEL
 from cbert.evaluation.measured import Measured, measure
 from cbert.report.run_directory import RunDirectory
 from cbert.tasks.base import Queries, Task
@@ -22,7 +21,8 @@ from cbert.tasks.label_counts import LabelCounts
 from cbert.tasks.label_metrics import reliability
 from cbert.tasks.masked_item import MaskedItem
 from cbert.tasks.metric import Metric
-from cbert.training.workdir import EVALUATIONS
+from cbert.training import evaluations
+from cbert.training.evaluations import MODEL
 
 CONTEXT = "context"
 
@@ -149,7 +149,7 @@ def _read(run: RunDirectory) -> tuple[pathlib.Path, pyarrow.Table]:
     """The file and its content."""
     assert run.evaluation is not None
     name, count = run.evaluation["split"], run.evaluation["queries"]
-    path = run.path / EVALUATIONS / f"{name}.parquet"
+    path = evaluations.path(run.path, name).with_suffix(".parquet")
     try:
         table = pyarrow.parquet.read_table(path)
     except (pyarrow.ArrowException, OSError) as error:

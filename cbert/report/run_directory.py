@@ -1,20 +1,19 @@
 """The run directories of a sweep, read without loading a model."""
 
 import dataclasses
-import json
 import pathlib
 from typing import Any, NoReturn
 
 import ml_collections
 
-from cbert import files, tasks
+from cbert import tasks
 from cbert.data.records import TRAIN, VALIDATION
 from cbert.errors import UserError
 from cbert.schema import Schema
 from cbert.tasks import prediction
 from cbert.tasks.base import Task
 from cbert.tasks.metric import Metric
-from cbert.training import checkpoint, workdir, writer
+from cbert.training import checkpoint, evaluations, workdir, writer
 from cbert.training import config as config_lib
 
 REPORT = "report"
@@ -132,7 +131,7 @@ def read(path: pathlib.Path, split: str) -> RunDirectory:
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{metrics}: damaged ({error!r}); restore the file") from None
     finished = workdir.finished(path) is not None
-    evaluation = _read_evaluation(path / workdir.EVALUATIONS / f"{split}.json")
+    evaluation = _read_evaluation(path, split)
     return RunDirectory(
         name=path.name,
         path=path,
@@ -147,15 +146,14 @@ def read(path: pathlib.Path, split: str) -> RunDirectory:
     )
 
 
-def _read_evaluation(path: pathlib.Path) -> dict[str, Any] | None:
+def _read_evaluation(run: pathlib.Path, split: str) -> dict[str, Any] | None:
+    path = evaluations.path(run, split)
     if not path.exists() or not path.with_suffix(".parquet").exists():
         return None
-    try:
-        evaluation = json.loads(files.read_text(path))
-        absent = [name for name in _NEEDED if name not in evaluation]
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{path}: damaged ({error}); evaluate the run again") from None
-    if absent:
+    evaluation = evaluations.read(run, split)
+    if evaluation is None:
+        raise UserError(f"{path}: damaged, no JSON object; evaluate the run again")
+    if absent := [name for name in _NEEDED if name not in evaluation]:
         raise UserError(f"{path}: lacks {absent[0]!r}; evaluate the run again")
     return evaluation
 

@@ -5,7 +5,6 @@ so that a rung of whole runs can be resumed like any sweep. With nine trials a s
 Optuna's draws at random, too.
 """
 
-import json
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,6 @@ from typing import Any
 
 import ml_collections
 
-from cbert import files
 from cbert.config import flat
 from cbert.data.random_streams import stream
 from cbert.data.records import VALIDATION
@@ -21,7 +19,9 @@ from cbert.errors import UserError
 from cbert.sweep.points import STEPS, Point
 from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
-from cbert.training.workdir import CONFIG, EVALUATIONS
+from cbert.training import evaluations
+from cbert.training.evaluations import MODEL
+from cbert.training.workdir import CONFIG
 
 FACTOR = 3  # A rung has so many times fewer trials than the one before it, for more steps each.
 MOST_TRIALS = FACTOR**5
@@ -120,10 +120,10 @@ def check(config: ml_collections.ConfigDict, trials: int, workdir: pathlib.Path)
 
 def score(workdir: pathlib.Path, metric: Metric) -> float | None:
     """The deciding metric of a run on the validation split; None where it has none."""
+    result: Any = evaluations.read(workdir, SPLIT)
     try:
-        result = json.loads(files.read_text(workdir / EVALUATIONS / f"{SPLIT}.json"))
-        return float(result["results"]["model"][metric.name]["mean"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return float(result["results"][MODEL][metric.name]["mean"])
+    except (ValueError, KeyError, TypeError):
         return None
 
 

@@ -1,14 +1,12 @@
 """The progress of each run of a sweep, read from its directory."""
 
 import dataclasses
-import json
 import pathlib
 from collections.abc import Sequence
 
-from cbert import files
 from cbert.data.records import TRAIN
 from cbert.text_table import align
-from cbert.training import workdir, writer
+from cbert.training import evaluations, workdir, writer
 
 WAITING, TRAINING, EVALUATING = "waiting", "training", "evaluating"
 FINISHED, FAILED, STOPPED = "finished", "failed", "stopped"
@@ -42,12 +40,8 @@ def is_finished(path: pathlib.Path, split: str, importance: bool = False) -> boo
 
     With `importance`, the evaluation has the importance of features, too.
     """
-    trained, file = workdir.finished(path), path / workdir.EVALUATIONS / f"{split}.json"
-    try:
-        evaluation = json.loads(files.read_text(file))
-    except (OSError, ValueError):
-        return False
-    if not isinstance(trained, dict) or not isinstance(evaluation, dict):
+    trained, evaluation = workdir.finished(path), evaluations.read(path, split)
+    if not isinstance(trained, dict) or evaluation is None:
         return False
     measured = "feature_importance" in evaluation or not importance
     return measured and evaluation.get("step") == trained.get("best_step")
