@@ -1,6 +1,6 @@
 """What an evaluation masks: the items of a set or sequence, or the tokens of a text.
 
-Legend: Q queries.
+Legend: M examples, L positions, Q queries.
 """
 
 import dataclasses
@@ -26,7 +26,8 @@ class ItemQueries:
       rows: `int32 [Q]`, the example.
       positions: `int32 [Q]`, the masked position.
       items: `int32 [Q]`, the item that stands there.
-      skipped: Items that cannot be predicted, because they are not in the vocabulary.
+      skipped: Items that cannot be predicted, because they are not in the vocabulary; where one
+        position an example is masked, and of texts, the examples without any to mask.
     """
 
     rows: np.ndarray
@@ -58,18 +59,28 @@ def read_queries(columns: Mapping[str, np.ndarray], name: str, schema: Schema) -
     return ItemQueries(rows, columns["position"], items, 0)
 
 
+def _query(split: Split, may: np.ndarray, masking: str) -> ItemQueries:
+    """Every position of an example in turn (`each`), or one by a stable hash of its id (`one`).
+
+    Args:
+      split: M examples.
+      may: `bool [M, L]`, which positions may be masked; an example without any is skipped.
+      masking: `each` or `one`.
+    """
+    rows, positions = each_position(may) if masking == EACH else one_position(may, split.ids)
+    skipped = int((~may.any(axis=1)).sum())
+    return ItemQueries(rows, positions, split.items[rows, positions], skipped)
+
+
 def query_each(split: Split) -> ItemQueries:
     """Every real item of every example is masked once."""
-    rows, positions = each_position(split.items >= 0)
-    skipped = int(split.lengths.sum()) - len(rows)
-    return ItemQueries(rows, positions, split.items[rows, positions], skipped)
+    queries = _query(split, split.items >= 0, EACH)
+    return dataclasses.replace(queries, skipped=int(split.lengths.sum()) - len(queries))
 
 
 def query_one(split: Split) -> ItemQueries:
     """One real item an example, chosen by a stable hash of its id."""
-    rows, positions = one_position(split.items >= 0, split.ids)
-    skipped = len(split) - len(rows)
-    return ItemQueries(rows, positions, split.items[rows, positions], skipped)
+    return _query(split, split.items >= 0, ONE)
 
 
 def eligible(codes: Any, schema: Schema) -> Any:
@@ -86,9 +97,7 @@ def query_tokens(split: Split, schema: Schema, masking: str) -> ItemQueries:
     Raises:
       UserError: no text of the split has a token.
     """
-    may = eligible(split.items, schema)
-    rows, positions = each_position(may) if masking == EACH else one_position(may, split.ids)
-    if not len(rows):
+    queries = _query(split, eligible(split.items, schema), masking)
+    if not len(queries):
         raise UserError("no text of the split has a token; take another split")
-    # Nothing that is a token is ever skipped, but a text may have none.
-    return ItemQueries(rows, positions, split.items[rows, positions], int((~may.any(1)).sum()))
+    return queries
