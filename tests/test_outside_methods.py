@@ -16,6 +16,7 @@ from cbert.model.conditioning.method import ExtraKeys
 from cbert.model.conditioning.prefix import Prefix
 from cbert.model.parameter_tree import table_1_count
 from cbert.sweep import points
+from cbert.tasks import prediction
 from cbert.tasks.base import Examples
 from cbert.tasks.classification import Classification
 from cbert.tasks.masked_item import MaskedItem
@@ -262,6 +263,9 @@ def test_what_a_task_must_keep_to_be_used_as_another(monkeypatch):
         def metric_values(self, predictions, queries):
             return {}
 
+    class Decides(Loss):
+        metrics = ()  # Baselines have whichever decides, but two runs are compared in one.
+
     class Head(Loss):
         @classmethod
         def head(cls, config, schema, options):
@@ -269,8 +273,11 @@ def test_what_a_task_must_keep_to_be_used_as_another(monkeypatch):
 
     named = [tasks.extended(task) for task in (Classification, Loss, Metrics, Head)]
     assert named == ["classification", "classification", "classification", "mine"]
-    measured = [tasks.extended(task, measured=True) for task in (Loss, Metrics, Head)]
-    assert measured == ["classification", "mine", "mine"]
+    extending = (Loss, Metrics, Decides, Head)
+    measured = [tasks.extended(task, measured=True) for task in extending]
+    assert measured == ["classification", "mine", "classification", "mine"]
+    alike = [prediction.measured_alike(Classification, task) for task in extending]
+    assert alike == [True, False, False, True]
     monkeypatch.setitem(tasks.TASKS, "own", Loss)
     with pytest.raises(UserError, match="registered as 'own' has the name 'mine'; give its"):
         config_lib.check(small(task__name="own"))

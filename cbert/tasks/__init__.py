@@ -1,6 +1,5 @@
 """The tasks: one file each, one line here."""
 
-from inspect import getattr_static
 from typing import Any
 
 import ml_collections
@@ -15,6 +14,7 @@ from cbert.tasks.classification import Classification
 from cbert.tasks.masked_item import MaskedItem
 from cbert.tasks.masked_language import MaskedLanguage
 from cbert.tasks.multi_label import MultiLabel
+from cbert.tasks.prediction import MEASURES, alike
 from cbert.tasks.regression import Regression
 from cbert.tasks.span import Span
 from cbert.tasks.tagging import Tagging
@@ -29,9 +29,8 @@ _OF_CBERT: dict[str, type[Task]] = {
     "span": Span,  # find the answer to a question in a passage
 }
 TASKS: Registry[Task] = Registry("task", Task, _OF_CBERT)
-# What makes a model and its predictions, and what is measured of these.
+# What makes a model and its predictions.
 _MODEL = ("build_model", "head", "predict")
-_MEASURES = ("queries", "metric_values", "corpus_metrics")
 
 
 def extended(task: type[Task], measured: bool = False) -> str:
@@ -43,11 +42,8 @@ def extended(task: type[Task], measured: bool = False) -> str:
     """
     ours = _OF_CBERT.values()
     base: type[Task] = next((each for each in task.__mro__ if each in ours), task)
-    names = _MODEL + (_MEASURES if measured else ())
-    here, there = (
-        [getattr_static(each, name, None) for name in names] for each in (task, base)
-    )
-    return base.name if here == there else task.name
+    names = _MODEL + (MEASURES if measured else ())
+    return base.name if alike(task, base, names) else task.name
 
 
 def config_sections() -> dict[str, type]:

@@ -4,7 +4,7 @@ Legend: Q queries.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from inspect import getattr_static
 from typing import Any
 
@@ -20,6 +20,8 @@ from cbert.model import parameter_tree, placement
 from cbert.tasks.base import Queries, Task
 
 Predictions = dict[str, np.ndarray]  # Name to what is predicted, see `Task.predict`.
+# The members of a task that say what is measured of predictions, whichever metric decides.
+MEASURES = ("queries", "metric_values", "corpus_metrics")
 
 
 @functools.lru_cache(maxsize=8)
@@ -101,10 +103,16 @@ def measured_alike(one: type[Task], other: type[Task]) -> bool:
     """Whether two tasks ask the same queries and measure the same of their predictions.
 
     It is so for the same task, and where one extends the other, or both a third one, and
-    neither changes what is asked or measured.
+    neither changes what is asked or measured, or which metric decides.
     """
-    names = "queries", "metrics", "metric_values", "corpus_metrics"
-    return all(getattr_static(one, name) == getattr_static(other, name) for name in names)
+    return alike(one, other, (*MEASURES, "metrics"))
+
+
+def alike(one: type[Task], other: type[Task], names: Iterable[str]) -> bool:
+    """Whether two tasks have the same members of these names, or lack the same."""
+    return all(
+        getattr_static(one, name, None) == getattr_static(other, name, None) for name in names
+    )
 
 
 def metrics(task: Task, predictions: Predictions, queries: Queries) -> dict[str, float]:
