@@ -15,6 +15,7 @@ from cbert.model.layer_norm import normalise
 from cbert.model.layers import Dropout, norm
 from cbert.model.scoring import score
 from cbert.schema import MASK_ITEM
+from cbert.tasks.losses import masked_cross_entropy
 from tests.conftest import some
 from tests.models import SMALL, batch, build, made
 
@@ -61,11 +62,10 @@ def test_a_whole_model(schema, train_split, method):
     results = []
     for config in forms():
         model, params = build(schema, method, config), made(schema, method)[1]
-        loss = cross_entropy if config.kernels == "fast" else plain_cross_entropy
 
-        def total(params, model=model, loss=loss):
+        def total(params, model=model, config=config):
             vectors, *output = model.apply({"params": params}, codes, context, queries)
-            return loss(vectors[:, 0], *output, np.arange(6)).sum()
+            return masked_cross_entropy(config, vectors[:, 0], *output, np.arange(6)).sum()
 
         results.append(jax.jit(jax.value_and_grad(total))(params))
     assert_equal(*results)

@@ -1,6 +1,6 @@
-"""Sums of losses over the examples of a batch, which may have weights.
+"""Losses, and their sums over the examples of a batch, which may have weights.
 
-Legend: B examples, T values of the target.
+Legend: B examples, T values of the target, Q masked positions, V items or tokens, D dimension.
 """
 
 from collections.abc import Mapping
@@ -9,6 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
+
+from cbert.model.config import ModelConfig
+from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy
+from cbert.model.layers import uses_fast_kernels
 
 Array = jax.Array
 
@@ -42,3 +46,23 @@ def sum_cross_entropy(
     """
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.maximum(codes, 0))
     return sum_known(losses, codes >= 0, columns)
+
+
+def masked_cross_entropy(
+    config: ModelConfig, vectors: Array, table: Array, bias: Array, targets: Array
+) -> Array:
+    """-log softmax(vectors table^T + bias) at the targets, by the kernels of the config.
+
+    Args:
+      config: The model's.
+      vectors: `float32 [Q, D]`.
+      table: `float32 [V, D]`.
+      bias: `float32 [V]`.
+      targets: `int32 [Q]`, from 0 to V - 1.
+
+    Returns:
+      `float32 [Q]`, nats.
+    """
+    if uses_fast_kernels(config):
+        return cross_entropy(vectors.astype(config.dtype), table, bias, targets)
+    return plain_cross_entropy(vectors, table, bias, targets)

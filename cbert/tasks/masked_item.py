@@ -19,14 +19,12 @@ from cbert.errors import UserError
 from cbert.model import contextual_bert, item_shards, sampled_softmax
 from cbert.model.config import ModelConfig
 from cbert.model.contextual_bert import ContextualBert
-from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy
-from cbert.model.layers import uses_fast_kernels
 from cbert.model.look_up import look_up
 from cbert.model.scoring import score
 from cbert.schema import MASK_ITEM, TEXT, Schema
 from cbert.tasks import ranking
 from cbert.tasks.base import Batch, Examples, Metrics, Task, dropped_context
-from cbert.tasks.losses import weighted
+from cbert.tasks.losses import masked_cross_entropy, weighted
 from cbert.tasks.masked_queries import ONE, ItemQueries, query_each, query_one, read_queries
 from cbert.tasks.metric import Metric
 
@@ -200,10 +198,9 @@ class MaskedItem(Task):
             )
         elif split:
             losses = item_shards.cross_entropy(vectors, table, bias, targets)
-        elif uses_fast_kernels(config := self.model.encoder.config):
-            losses = cross_entropy(vectors.astype(config.dtype), table, bias, targets)
         else:
-            losses = plain_cross_entropy(vectors, table, bias, targets)
+            config = self.model.encoder.config
+            losses = masked_cross_entropy(config, vectors, table, bias, targets)
         total = (losses * weights).sum()
         return total / batch["divisor"], {"loss": (total, weights.sum())}
 

@@ -23,9 +23,7 @@ from cbert.data.masking import (
 )
 from cbert.errors import UserError
 from cbert.model.config import ModelConfig
-from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy
 from cbert.model.heads import PretrainingHead
-from cbert.model.layers import uses_fast_kernels
 from cbert.model.scoring import score
 from cbert.model.text_bert import TextBert
 from cbert.schema import Schema
@@ -33,7 +31,7 @@ from cbert.schema.target import IS_NEXT, LABEL, NOT_NEXT
 from cbert.schema.tokenizer import MASK, PREFIX
 from cbert.tasks.base import Batch, Examples, Metrics
 from cbert.tasks.label_metrics import fraction
-from cbert.tasks.losses import sum_cross_entropy, weighted
+from cbert.tasks.losses import masked_cross_entropy, sum_cross_entropy, weighted
 from cbert.tasks.masked_queries import ItemQueries, eligible, query_tokens, read_queries
 from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.tasks.text_task import TextTask
@@ -184,11 +182,9 @@ class MaskedLanguage(TextTask):
         outputs = self.outputs(params, batch, batch["positions"], rngs)
         vectors = outputs.vectors.reshape(-1, outputs.vectors.shape[-1])
         targets, weights = batch["targets"].reshape(-1), batch["weights"].reshape(-1)
-        table, bias = outputs.table, outputs.bias
-        if uses_fast_kernels(config := self.model.encoder.config):
-            losses = cross_entropy(vectors.astype(config.dtype), table, bias, targets)
-        else:
-            losses = plain_cross_entropy(vectors, table, bias, targets)
+        losses = masked_cross_entropy(
+            self.model.encoder.config, vectors, outputs.table, outputs.bias, targets
+        )
         total = (losses * weights).sum()
         metrics = {"loss": (total, weights.sum())}
         loss = total / batch["divisor"]
