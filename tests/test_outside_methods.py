@@ -294,7 +294,7 @@ def test_a_task_that_extends_masked_items_has_a_section_of_its_own(monkeypatch):
     config_lib.check(config)
     options = tasks.task_options(config)
     assert (options.masking, options.mask_rate, options.sampled_items) == ("rate", 0.5, 0)
-    assert Mine.positions_and_candidates(config, SimpleNamespace(items="abc"), 6) == (3, 3)
+    assert Mine.positions_and_candidates(options, SimpleNamespace(items="abc"), 6) == (3, 3, 0)
     config.task.masked_item.update(rate)
     with pytest.raises(UserError, match=r"task\.masked_item\.mask_rate is 0\.5, which is for"):
         config_lib.check(config)

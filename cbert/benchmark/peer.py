@@ -29,7 +29,7 @@ from cbert.errors import UserError, missing_extra
 from cbert.schema import TEXT, Schema
 from cbert.schema.target import LABEL
 from cbert.schema.tokenizer import MASK
-from cbert.tasks import task_class
+from cbert.tasks import task_class, task_options
 
 PROGRAM = pathlib.Path(__file__).with_name("torch_peer.py")
 # Each ratio is to the fastest of these forms.
@@ -141,7 +141,8 @@ def _peer_batch(
     is_text = schema.kind == TEXT
     codes = np.maximum(split.items[rows, :length], 0).astype(np.int64)
     shown = np.arange(length) < split.lengths[rows][:, None]
-    masked, _ = task_class(config).positions_and_candidates(config, schema, length)
+    options = task_options(config)
+    masked = task_class(config).positions_and_candidates(options, schema, length).positions
     # The last in order are padding and [CLS], the first position of a text.
     order = np.where(shown, random.random(codes.shape), 2)
     order[:, 0] += is_text

@@ -125,9 +125,9 @@ def operations(config: ml_collections.ConfigDict, schema: Schema, length: float)
     two forward passes.
     """
     model = config_lib.build_model(config, schema)
-    read, candidates = task_class(config).positions_and_candidates(
-        config, schema, round(length)
+    read, candidates, sampled = task_class(config).positions_and_candidates(
+        task_options(config), schema, round(length)
     )
-    scored = getattr(task_options(config), "sampled_items", 0) or candidates
-    scoring = read * (config.model.item_dimension or config.model.dimension) * scored
+    width = config.model.item_dimension or config.model.dimension
+    scoring = read * width * (sampled or candidates)
     return 3 * 2 * (cost.multiply_adds(model, length, read) + scoring)

@@ -9,7 +9,7 @@ Training, evaluation and prediction are written against `Task` alone.
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import jax
 import ml_collections
@@ -56,6 +56,20 @@ def dropped_context(
     return context_dropout.drop_features(
         key, columns["context"], index, examples.batch_size, rate, schema
     )
+
+
+class Scored(NamedTuple):
+    """What a task scores of an example.
+
+    Attributes:
+      positions: How many positions.
+      candidates: How many values each of them is scored against.
+      sampled: How many values stand for all of these in the loss; 0 where none do.
+    """
+
+    positions: int
+    candidates: int
+    sampled: int = 0
 
 
 class Queries(Protocol):
@@ -126,10 +140,14 @@ class Task(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def positions_and_candidates(
-        cls, config: ml_collections.ConfigDict, schema: Schema, length: int
-    ) -> tuple[int, int]:
-        """How many positions of an example are scored, against how many values each."""
+    def positions_and_candidates(cls, options: Any, schema: Schema, length: int) -> Scored:
+        """What is scored of a training example of that length, to estimate memory and time.
+
+        Args:
+          options: The task's own section, None where it has none.
+          schema: The data's schema.
+          length: The items or tokens of the example.
+        """
 
     @classmethod
     @abc.abstractmethod

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from cbert.config import field, read
+from cbert.config import field
 from cbert.data.columns import Split
 from cbert.data.masking import MASKINGS, Masking, expected_count, mask
 from cbert.errors import UserError
@@ -23,7 +23,7 @@ from cbert.model.look_up import look_up
 from cbert.model.scoring import score
 from cbert.schema import MASK_ITEM, TEXT, Schema
 from cbert.tasks import ranking
-from cbert.tasks.base import Batch, Examples, Metrics, Task, dropped_context
+from cbert.tasks.base import Batch, Examples, Metrics, Scored, Task, dropped_context
 from cbert.tasks.losses import masked_cross_entropy, weighted
 from cbert.tasks.masked_queries import ONE, ItemQueries, query_each, query_one, read_queries
 from cbert.tasks.metric import Metric
@@ -111,11 +111,11 @@ class MaskedItem(Task):
 
     @classmethod
     def positions_and_candidates(
-        cls, config: ml_collections.ConfigDict, schema: Schema, length: int
-    ) -> tuple[int, int]:
-        """The masked items of a training example of that length, and their candidates."""
-        options = read(config, f"task.{cls.name}", MaskedItemConfig)
-        return int(masking_of(options).count(np.array(length))), len(schema.items)
+        cls, options: MaskedItemConfig, schema: Schema, length: int
+    ) -> Scored:
+        """The masked items, against all items or the sampled ones."""
+        masked = int(masking_of(options).count(np.array(length)))
+        return Scored(masked, len(schema.items), options.sampled_items)
 
     @classmethod
     def create(

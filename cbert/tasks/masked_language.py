@@ -29,7 +29,7 @@ from cbert.model.text_bert import TextBert
 from cbert.schema import Schema
 from cbert.schema.target import IS_NEXT, LABEL, NOT_NEXT
 from cbert.schema.tokenizer import MASK, PREFIX
-from cbert.tasks.base import Batch, Examples, Metrics
+from cbert.tasks.base import Batch, Examples, Metrics, Scored
 from cbert.tasks.label_metrics import fraction
 from cbert.tasks.losses import masked_cross_entropy, sum_cross_entropy, weighted
 from cbert.tasks.masked_queries import ItemQueries, eligible, query_tokens, read_queries
@@ -100,11 +100,11 @@ class MaskedLanguage(TextTask):
 
     @classmethod
     def positions_and_candidates(
-        cls, config: ml_collections.ConfigDict, schema: Schema, length: int
-    ) -> tuple[int, int]:
-        """The masked tokens of a training example of that length, and their candidates."""
-        rate = config.task[cls.name].mask_rate
-        return int(Masking(RATE, rate).count(np.array(length))), len(schema.items)
+        cls, options: MaskedLanguageConfig, schema: Schema, length: int
+    ) -> Scored:
+        """The masked tokens, against all tokens."""
+        masked = int(Masking(RATE, options.mask_rate).count(np.array(length)))
+        return Scored(masked, len(schema.items))
 
     @classmethod
     def create(

@@ -24,7 +24,7 @@ from cbert.schema import PAD_ITEM, Schema
 from cbert.schema.target import ANSWER
 from cbert.spans import answer_ends, best_span, in_passage
 from cbert.tasks import answers
-from cbert.tasks.base import Batch, Metrics
+from cbert.tasks.base import Batch, Metrics, Scored
 from cbert.tasks.losses import sum_known
 from cbert.tasks.masked_queries import eligible
 from cbert.tasks.metric import Metric
@@ -66,10 +66,10 @@ class Span(TextTask):
 
     @classmethod
     def positions_and_candidates(
-        cls, config: ml_collections.ConfigDict, schema: Schema, length: int
-    ) -> tuple[int, int]:
+        cls, options: SpanConfig, schema: Schema, length: int
+    ) -> Scored:
         """Every position is scored twice."""
-        return length, 2
+        return Scored(length, 2)
 
     @classmethod
     def create(

@@ -21,7 +21,7 @@ from cbert.model.text_bert import TextBert
 from cbert.schema import Schema
 from cbert.schema.target import TAGS
 from cbert.tasks import label_counts, span_scores
-from cbert.tasks.base import Batch, Metrics
+from cbert.tasks.base import Batch, Metrics, Scored
 from cbert.tasks.label_counts import LabelCounts
 from cbert.tasks.losses import sum_cross_entropy
 from cbert.tasks.metric import CorpusMetrics, Metric
@@ -55,11 +55,9 @@ class Tagging(TextTask):
         return TaggingHead(config, len(schema.known_target.values))
 
     @classmethod
-    def positions_and_candidates(
-        cls, config: ml_collections.ConfigDict, schema: Schema, length: int
-    ) -> tuple[int, int]:
+    def positions_and_candidates(cls, options: None, schema: Schema, length: int) -> Scored:
         """Every position of an example is scored, against the tags."""
-        return length, len(schema.known_target.values)
+        return Scored(length, len(schema.known_target.values))
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

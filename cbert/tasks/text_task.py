@@ -21,7 +21,7 @@ from cbert.model.config import ModelConfig
 from cbert.model.heads import TextHead
 from cbert.model.text_bert import TextBert
 from cbert.schema import PAD_ITEM, TEXT, Schema
-from cbert.tasks.base import Examples, Task, dropped_context
+from cbert.tasks.base import Examples, Scored, Task, dropped_context
 
 Array = jax.Array
 
@@ -139,11 +139,9 @@ class TextTask(Task):
         return text_bert.build(config, method, schema.features, sizes, head, method_options)
 
     @classmethod
-    def positions_and_candidates(
-        cls, config: ml_collections.ConfigDict, schema: Schema, length: int
-    ) -> tuple[int, int]:
+    def positions_and_candidates(cls, options: Any, schema: Schema, length: int) -> Scored:
         """One position of an example is scored, against the labels, or for one value."""
-        return 1, len(schema.target.values if schema.target else ()) or 1
+        return Scored(1, len(schema.target.values if schema.target else ()) or 1)
 
     @classmethod
     def check_schema(cls, schema: Schema) -> None:

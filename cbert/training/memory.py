@@ -98,8 +98,9 @@ def estimate(
     ]
     micro_batches = parallel.device_count() * config.train.accumulate
     train_batch = -(-config.train.batch_size // micro_batches)
-    masked, candidates = task_class(config).positions_and_candidates(config, schema, longest)
-    sampled = getattr(task_options(config), "sampled_items", 0)
+    masked, candidates, sampled = task_class(config).positions_and_candidates(
+        task_options(config), schema, longest
+    )
     eval_batch = -(-config.eval.batch_size // parallel.local_device_count())
     beside = [
         Need("gradients", parameters, sizes),
