@@ -121,8 +121,9 @@ def score(asked: Evaluation, paths: Sequence[pathlib.Path]) -> list[Evaluation]:
       UserError: a table cannot be taken (see `submission_file.read`), or two are the same.
     """
     scored: list[Evaluation] = []
+    wanted = submission_file.Asked(asked)
     for path in paths:
-        read = submission_file.read(path, asked)
+        read = submission_file.read(path, wanted)
         predictions = asked.task.read_predictions(read.columns)
         for other, before in zip(paths, scored, strict=False):
             own = predictions["log_probability"]

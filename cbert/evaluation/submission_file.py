@@ -4,7 +4,10 @@ Legend: Q queries.
 """
 
 import collections
+import dataclasses
+import functools
 import pathlib
+from collections.abc import Iterable
 
 import pyarrow
 import pyarrow.compute
@@ -21,46 +24,72 @@ KEYS = ("id", "position")  # Those that the queries have name a query.
 SEPARATOR = "|"  # Between the tags of a sentence in one CSV cell.
 
 
-def read(path: pathlib.Path, evaluation: Evaluation) -> Submission:
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What files of predictions answer.
+
+    Attributes:
+      evaluation: The evaluation; its predictions are not read.
+    """
+
+    evaluation: Evaluation
+
+    @functools.cached_property
+    def table(self) -> pyarrow.Table:
+        """A row a query."""
+        return pyarrow.table(columns(self.evaluation))
+
+    @functools.cached_property
+    def names(self) -> list[str]:
+        """The columns that name a query."""
+        return [name for name in KEYS if name in self.table.column_names]
+
+    @functools.cached_property
+    def keys(self) -> list[tuple]:
+        """The keys of the queries, `[Q]`; raises `UserError` where two are the same."""
+        found = _rows(self.table[name] for name in self.names)
+        query, count = collections.Counter(found).most_common(1)[0]
+        if count > 1:
+            raise UserError(
+                f"the split has {count} queries {named(query)}; give each record an id of its "
+                "own"
+            )
+        return found
+
+
+def _rows(parts: Iterable[pyarrow.ChunkedArray]) -> list[tuple]:
+    """The rows of some columns."""
+    return list(zip(*(part.to_pylist() for part in parts), strict=True))
+
+
+def read(path: pathlib.Path, asked: Asked) -> Submission:
     """Reads and checks the answers to an evaluation's queries.
 
     Args:
       path: A Parquet or CSV file, its rows in any order.
-      evaluation: What is asked; its predictions are not read.
+      asked: What is asked.
 
     Raises:
       UserError: the file is damaged, or is not about these queries; or it holds what no
         distribution can give.
     """
-    if evaluation.task.name not in FORMS:
-        raise UserError(f"the task {evaluation.task.name} has no form of tables")
-    form, asked = FORMS[evaluation.task.name], pyarrow.table(columns(evaluation))
-    table = _read(path)
-    wanted = keys(asked)
-    table = table.take(_order(path, table, asked, wanted))
-    _check_queries(path, table, asked, wanted)
+    task = asked.evaluation.task.name
+    if task not in FORMS:
+        raise UserError(f"the task {task} has no form of tables")
+    form, table = FORMS[task], _read(path)
+    table = table.take(_order(path, table, asked))
+    _check_queries(path, table, asked)
     read = {name: _column(path, table, name, kind) for name, kind in form.columns.items()}
     for name, column in read.items():
         if column.null_count:
             raise UserError(
                 f"{path}: {name} is missing in {column.null_count:,} rows; fill them in"
             )
-    submission = Submission(path, wanted, {name: c.to_numpy() for name, c in read.items()})
+    values = {name: column.to_numpy() for name, column in read.items()}
+    submission = Submission(path, asked.keys, values)
     check_log_probability(submission)
-    form.check(submission, evaluation)
+    form.check(submission, asked.evaluation)
     return submission
-
-
-def keys(asked: pyarrow.Table) -> list[tuple]:
-    """The keys of the queries, `[Q]`; raises `UserError` where two are the same."""
-    names = [name for name in KEYS if name in asked.column_names]
-    found = list(zip(*(asked[name].to_pylist() for name in names), strict=True))
-    query, count = collections.Counter(found).most_common(1)[0]
-    if count > 1:
-        raise UserError(
-            f"the split has {count} queries {named(query)}; give each record an id of its own"
-        )
-    return found
 
 
 def _read(path: pathlib.Path) -> pyarrow.Table:
@@ -103,15 +132,11 @@ def _column(
         ) from None
 
 
-def _order(
-    path: pathlib.Path, table: pyarrow.Table, asked: pyarrow.Table, wanted: list[tuple]
-) -> list[int]:
+def _order(path: pathlib.Path, table: pyarrow.Table, asked: Asked) -> list[int]:
     """The row of each query, `[Q]`."""
-    names = [name for name in KEYS if name in asked.column_names]
-    parts = (_column(path, table, name, asked.schema.field(name).type) for name in names)
-    given = list(zip(*(part.to_pylist() for part in parts), strict=True))
+    wanted, known = asked.keys, set(asked.keys)
+    given = _rows(_column(path, table, name, asked.table[name].type) for name in asked.names)
     rows = {query: row for row, query in enumerate(given)}
-    known = set(wanted)
     faults = {
         "missing": [query for query in wanted if query not in rows],
         "extra": [query for query in rows if query not in known],
@@ -125,20 +150,19 @@ def _order(
     if counted:
         raise UserError(
             f"{path}: {'; '.join(counted)}; give each of the {len(wanted):,} queries one row, "
-            f"named by {' and '.join(names)}"
+            f"named by {' and '.join(asked.names)}"
         )
     return [rows[query] for query in wanted]
 
 
-def _check_queries(
-    path: pathlib.Path, table: pyarrow.Table, asked: pyarrow.Table, wanted: list[tuple]
-) -> None:
+def _check_queries(path: pathlib.Path, table: pyarrow.Table, asked: Asked) -> None:
     """What the table says of the queries, such as the text and its label, must be so."""
-    for field in asked.schema:
+    for field in asked.table.schema:
         if field.name not in table.column_names:
             continue
         given = _column(path, table, field.name, field.type).to_pylist()
-        for query, one, other in zip(wanted, given, asked[field.name].to_pylist(), strict=True):
+        right = asked.table[field.name].to_pylist()
+        for query, one, other in zip(asked.keys, given, right, strict=True):
             if one != other:
                 raise UserError(
                     f"{path}: {field.name} of the query {named(query)} is {shown(one)}, and "
