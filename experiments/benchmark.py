@@ -139,11 +139,11 @@ def _config_method() -> str:
 
 def _point_command(curve: str, value: int) -> tuple[str, ...]:
     """The command that measures one point: all sizes but the curve's own stay the same."""
-    flags = {"config": "configs/stylist.py", "methods": _methods()[0], "length": 5}
-    flags |= {"rounds": 3, "steps": 8, "json": True}
+    arguments = {"config": "configs/stylist.py", "methods": _methods()[0], "length": 5}
+    arguments |= {"rounds": 3, "steps": 8, "json": True}
     if curve != "devices":
-        flags["config.train.batch_size" if curve == "batch" else curve] = value
-    return processes.command("experiments.benchmark", flags)
+        arguments["config.train.batch_size" if curve == "batch" else curve] = value
+    return processes.command("experiments.benchmark", arguments)
 
 
 def _case_command(case: accelerator.Case) -> tuple[str, ...]:
