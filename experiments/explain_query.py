@@ -41,7 +41,16 @@ class _Encoded:
 
 
 def show_attention(config: Any, query: Query | TextQuery, block: int) -> None:
-    """Prints the attention of each position, in one block or for 0 the mean over all."""
+    """Prints the attention of each position.
+
+    Args:
+      config: The run's config.
+      query: The query.
+      block: The block, from 1; 0 for the mean over all.
+
+    Raises:
+      UserError: the model has no such block, or the query is not one that it answers.
+    """
     if block > config.model.layers:
         raise UserError(f"--block is {block}; the blocks are 1 to {config.model.layers}")
     encoded = _encoded_items(query) if isinstance(query, Query) else _encoded_text(query)
@@ -95,6 +104,9 @@ def show_features(query: Query | TextQuery, item: str | None) -> None:
     Args:
       query: The query.
       item: The item of a query of items whose prediction is explained.
+
+    Raises:
+      UserError: the query is not one that the model answers.
     """
     explained: Explanation | TextExplanation
     word = ""

@@ -31,6 +31,7 @@ _AT_ONCE = 2**14  # Words or examples whose rows are held at once.
 def of_tags(
     load: Load, schema: Schema, split: Split, queries: ExampleQueries
 ) -> dict[str, Predictions]:
+    """The most frequent tag of each word, alone and given the context."""
     train, validation = load(TRAIN), load(VALIDATION)
     if train is None or schema.target is None:
         return {}

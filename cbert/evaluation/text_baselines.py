@@ -28,6 +28,7 @@ _AT_ONCE = 256  # Queries whose probabilities of all tokens are held at once.
 def of_tokens(
     load: Load, schema: Schema, split: Split, queries: ItemQueries
 ) -> dict[str, Predictions]:
+    """How frequent each token is, alone, given the context, and given the tokens beside it."""
     train, validation = load(TRAIN), load(VALIDATION)
     if train is None:
         return {}
@@ -48,6 +49,7 @@ def of_tokens(
 def of_labels(
     load: Load, schema: Schema, split: Split, queries: ExampleQueries
 ) -> dict[str, Predictions]:
+    """The most frequent label, alone and given the context."""
     train, validation = load(TRAIN), load(VALIDATION)
     if train is None or schema.target is None:
         return {}

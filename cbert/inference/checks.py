@@ -79,7 +79,12 @@ class Checker:
         return EncodedQuery(codes, masked, context, candidates, restricted, k, unknown)
 
     def visible(self, items: Any) -> tuple[list[int], list[str]]:
-        """Codes of items that are all visible, at least one, and the unknown ones."""
+        """Codes of items that are all visible, and the unknown ones.
+
+        Raises:
+          UserError: they are no list of strings, there are none or too many, or one occurs
+            twice in a set.
+        """
         items = self._items(items, may_be_masked=False)
         if not items:
             raise UserError("items is empty; give at least one item")
@@ -87,11 +92,11 @@ class Checker:
         return codes, _unknown(items, codes)
 
     def code(self, item: Any) -> int:
-        """The code of an item of the vocabulary."""
+        """The code of an item; raises `UserError` for one that is not in the vocabulary."""
         return self._known([item], "item")[0]
 
     def context(self, context: Any) -> CheckedContext:
-        """Checks a context; in None all features are missing."""
+        """Checks a context; in None all features are missing. Raises `UserError`."""
         return context_lib.check(self._schema, context)
 
     def _items(self, items: Any, may_be_masked: bool) -> list[str | None]:
