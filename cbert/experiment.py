@@ -29,7 +29,7 @@ from cbert.training.checkpoint import Checkpoints
 from cbert.training.state import TrainState
 
 PathLike = str | pathlib.Path
-Metrics = dict[str, jax.Array]
+Sums = dict[str, jax.Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Experiment:
       task: The task: its loss, its predictions and, as `task.model`, the Flax module.
       state: The state before the first step: `step`, `params` and `opt_state`.
       key: What all randomness of the steps comes from.
-      train_step: `train_step(state, batch, key)` returns the next state and metrics, sums and
-        their `<name>_count`. It is pure, and made for `jax.jit`.
+      train_step: `train_step(state, batch, key)` returns the next state and sums of metrics
+        with their `<name>_count`. It is pure, and made for `jax.jit`.
     """
 
     config: ml_collections.ConfigDict
@@ -51,7 +51,7 @@ class Experiment:
     task: Task
     state: TrainState
     key: jax.Array
-    train_step: Callable[[TrainState, Examples, jax.Array], tuple[TrainState, Metrics]]
+    train_step: Callable[[TrainState, Examples, jax.Array], tuple[TrainState, Sums]]
     _run: run_lib.Run = dataclasses.field(repr=False)
     _train: Split = dataclasses.field(repr=False)
 

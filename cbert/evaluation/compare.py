@@ -17,13 +17,11 @@ from cbert.text_table import align, numbers
 from cbert.training import config as config_lib
 from cbert.training.evaluations import MODEL
 
-Metrics = Sequence[Metric]
-
 # Gaps of the data train a feature to be missing, too, so "not trained" would not be true.
 _NOT_DROPPED = "dropped is not measured, because the run's train.context_dropout is 0"
 
 
-def format_results(results: dict[str, dict[str, Any]], metrics: Metrics) -> str:
+def format_results(results: dict[str, dict[str, Any]], metrics: Sequence[Metric]) -> str:
     """A table of a task's metrics with their standard errors, one row for each name."""
     rows = [["", *(metric.title for metric in metrics)]]
     for name, summary in results.items():
@@ -31,7 +29,7 @@ def format_results(results: dict[str, dict[str, Any]], metrics: Metrics) -> str:
     return align(rows)
 
 
-def format_slices(slices: dict[str, Any], title: str, metrics: Metrics) -> str:
+def format_slices(slices: dict[str, Any], title: str, metrics: Sequence[Metric]) -> str:
     """A table of a task's metrics by slice, with the number of queries in each."""
     rows = [[title, "queries", *(metric.title for metric in metrics)]]
     for label, summary in slices.items():
