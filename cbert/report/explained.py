@@ -12,10 +12,10 @@ from cbert.report.report_data import ReportData
 from cbert.report.tables import Table
 from cbert.training.workdir import EXPLANATIONS
 
-Measured = dict[str, Any]
+Explained = dict[str, Any]
 
 
-def by_variant(data: ReportData, name: str, check: Callable[[Measured], object]) -> Measured:
+def by_variant(data: ReportData, name: str, check: Callable[[Explained], object]) -> Explained:
     """Label to what was measured of the variant's first run that has it, as it was evaluated.
 
     It is of the same checkpoint and of the same split.
@@ -28,7 +28,7 @@ def by_variant(data: ReportData, name: str, check: Callable[[Measured], object])
     Raises:
       UserError: a file is damaged.
     """
-    by_label: Measured = {}
+    by_label: Explained = {}
     for label, variant in data.variants.items():
         for run in variant.runs.values():
             measured = _read(run.path / EXPLANATIONS / f"{name}.json", check)
@@ -39,7 +39,7 @@ def by_variant(data: ReportData, name: str, check: Callable[[Measured], object])
     return by_label
 
 
-def _read(path: pathlib.Path, check: Callable[[Measured], object]) -> Measured | None:
+def _read(path: pathlib.Path, check: Callable[[Explained], object]) -> Explained | None:
     if not path.exists():
         return None
     try:
@@ -51,14 +51,14 @@ def _read(path: pathlib.Path, check: Callable[[Measured], object]) -> Measured |
     return measured
 
 
-def check_state(measured: Measured) -> None:
+def check_state(measured: Explained) -> None:
     """Raises an error unless the state can be shown."""
     for name in ("rms", "effective_rank", "dead_units"):
         [float(number) for number in measured[name]]
     [float(measured["gradients"].get(part, 0)) for part in PARTS]
 
 
-def state_table(by_label: Measured) -> Table:
+def state_table(by_label: Explained) -> Table:
     """A row for each variant; numbers of several blocks stand one after the other."""
     rows = []
     for label, measured in by_label.items():
