@@ -38,7 +38,7 @@ def evaluate(
     workdir: PathLike,
     split: str = "test",
     checkpoint: str | int = "best",
-    by: str = "",
+    by: str | Sequence[str] = (),
     feature_importance: bool = False,
     write: bool = True,
     name: str = "",
@@ -51,7 +51,7 @@ def evaluate(
       workdir: The run's directory.
       split: `train`, `validation` or `test`.
       checkpoint: `best`, `last` or a step.
-      by: A feature of the context, to whose values the summary then has metrics.
+      by: A feature of the context, or several, to whose values the summary then has metrics.
       feature_importance: Whether to measure the importance of each feature.
       write: Whether to write `eval/<split>.json` and `.parquet`, which reports read, and the
         tables of labels.
@@ -65,9 +65,11 @@ def evaluate(
     """
     pandas = _pandas("cbert.evaluate")
     check_path("workdir", workdir)
-    options = _options(split, checkpoint, name, data_dir, masking, by, feature_importance)
+    check_kind("by", by, str | list | tuple, "the name of a feature, or a list of names")
+    features = (by,) if isinstance(by, str) and by else tuple(by)
+    options = _options(split, checkpoint, name, data_dir, masking, features, feature_importance)
     evaluation = evaluate_lib.evaluate(workdir, options)
-    summary = evaluation_files.summary(evaluation, by)
+    summary = evaluation_files.summary(evaluation, features)
     if write:
         evaluation_files.write(evaluation, summary, workdir)
     rows = {
@@ -142,7 +144,7 @@ def _options(
     name: str,
     data_dir: str,
     masking: str,
-    by: str = "",
+    by: tuple[str, ...] = (),
     feature_importance: bool = False,
 ) -> evaluate_lib.EvaluationOptions:
     """The options of an evaluation, of the kinds that they must be."""

@@ -43,7 +43,11 @@ _MASKING = flags.DEFINE_enum(
     EVAL_MASKINGS,
     "Mask each item of an example in turn, or one; by default as the run's config says.",
 )
-_BY = flags.DEFINE_string("by", "", "One context feature: print a table by its values, too.")
+_BY = flags.DEFINE_multi_string(
+    "by",
+    [],
+    "A context feature: print a table by its values, too; give --by again for another one.",
+)
 _FEATURE_IMPORTANCE = flags.DEFINE_bool(
     "feature_importance",
     False,
@@ -62,7 +66,7 @@ def main() -> None:
         _DATA_DIR.value,
         _NAME.value,
         _MASKING.value or "",
-        _BY.value,
+        tuple(dict.fromkeys(_BY.value)),
         _FEATURE_IMPORTANCE.value,
     )
     if not _WORKDIR.value:
@@ -155,10 +159,10 @@ def _print_asked(
     metrics: Sequence[Metric],
 ) -> None:
     """Prints each run by a feature's values and its feature importance, where asked for."""
-    if options.by:
+    for name in options.by:
         for workdir, summary in summaries.items():
             print(f"\n{printable(workdir)}")
-            print(compare.format_slices(summary[f"by_{options.by}"], options.by, metrics))
+            print(compare.format_slices(summary[f"by_{name}"], name, metrics))
     measured = [one for one in summaries if "feature_importance" in summaries[one]]
     if options.feature_importance and measured:
         print("\nfeature importance, one query an example; ± over groups")

@@ -266,6 +266,6 @@ def test_hostile_names_take_the_same_road(tmp_path):
     assert done.stdout.replace("\n", "").isprintable()
     assert f"{SHOWN}1" in done.stdout
     with pytest.raises(UserError) as refusal:
-        evaluate.evaluate(tmp_path / "run", evaluate.EvaluationOptions(by="other"))
+        evaluate.evaluate(tmp_path / "run", evaluate.EvaluationOptions(by=("other",)))
     assert str(refusal.value).isprintable()
     assert SHOWN in str(refusal.value)

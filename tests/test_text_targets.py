@@ -248,6 +248,6 @@ def test_answers_are_cut_out_of_the_passage(tmp_path):
 def test_a_context_is_learnt(task, target, metric, least, tmp_path):
     prepare_texts(tmp_path / "data", target)
     config = small_text(task, tmp_path / "data", target, **LEARNS)
-    _, summary = evaluated(tmp_path / "run", config, by="mood")
+    _, summary = evaluated(tmp_path / "run", config, by=("mood",))
     assert summary["results"]["model"][metric]["mean"] > least
     assert set(summary["by_mood"]) == {"warm", "cold"}

@@ -141,7 +141,7 @@ def test_every_method_trains_on_masked_tokens(directory, method):
 def evaluated(workdir, config, **options):
     loop.train(config, workdir)
     evaluation = evaluate_lib.evaluate(workdir, evaluate_lib.EvaluationOptions(**options))
-    summary = evaluation_files.summary(evaluation, options.get("by", ""))
+    summary = evaluation_files.summary(evaluation, options.get("by", ()))
     evaluation_files.write(evaluation, summary, workdir)
     return evaluation, summary
 
@@ -155,7 +155,7 @@ def test_classification_needs_the_context(directory, tmp_path):
     results = {}
     for method in ("none", "gs"):
         config = small_text("classification", directory, method=method, **LEARNS)
-        results[method] = evaluated(tmp_path / method, config, by="mood")
+        results[method] = evaluated(tmp_path / method, config, by=("mood",))
     (none, without), (gs, with_context) = results["none"], results["gs"]
     assert with_context["results"]["model"]["accuracy"]["mean"] > 0.95
     assert with_context["results"]["model"]["macro_f1"]["mean"] > 0.95

@@ -265,9 +265,10 @@ def test_the_model_never_beats_bayes_optimal(data_dir, tmp_path):
     config.train.checkpoint_every = 150
     config.optimizer.learning_rate = 5e-3
     loop.train(config, tmp_path / "run")
-    done = run("evaluate", f"--workdir={tmp_path / 'run'}", "--by=occasion")
+    done = run("evaluate", f"--workdir={tmp_path / 'run'}", "--by=occasion", "--by=gender")
     assert "Bayes-optimal without context" in done.stdout
-    assert "occasion" in done.stdout
+    tables = re.findall(r"^(occasion|gender) +queries", done.stdout, re.M)
+    assert tables == ["occasion", "gender"]
     table = pyarrow.parquet.read_table(tmp_path / "run" / "eval" / "test.parquet")
     columns = table.to_pydict()
     difference = np.array(columns["bayes_optimal_log_probability"]) - np.array(

@@ -35,7 +35,7 @@ class EvaluationOptions:
     data_dir: str = ""
     name: str = ""
     masking: str = ""
-    by: str = ""
+    by: tuple[str, ...] = ()
     feature_importance: bool = False
 
 
@@ -47,8 +47,8 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
     """
     workdir = pathlib.Path(workdir).expanduser()
     config, schema = workdir_lib.read(workdir)
-    if options.by:
-        breakdown.check(schema.feature(options.by))
+    for name in options.by:
+        breakdown.check(schema.feature(name))
     task = tasks.create(config, config_lib.build_model(config, schema), schema)
     if options.masking and not task.masks:
         raise UserError(f"the task {task.name} masks nothing; evaluate without masking")
@@ -63,8 +63,8 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
     if not task.masks:
         data_warnings.warn_of_targets(split, queries, schema, title)
     data_warnings.warn_of_groups(split, queries)
-    if options.by:
-        _check_slices(options.by, task, split, schema)
+    for name in options.by:
+        _check_slices(name, task, split, schema)
     permutation = _permutation(split, schema) if options.feature_importance else None
     restored = restore(workdir, config, schema, options.checkpoint)
     workdir_lib.warn_unfinished(workdir, restored.step, config.train.steps)

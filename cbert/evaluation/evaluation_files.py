@@ -6,6 +6,7 @@ Legend: M examples.
 import json
 import math
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from cbert.training import evaluations
 from cbert.training.evaluations import MODEL
 
 
-def summary(evaluation: Evaluation, by: str = "") -> dict[str, Any]:
+def summary(evaluation: Evaluation, by: Sequence[str] = ()) -> dict[str, Any]:
     """The result as JSON: each predictor's metrics, and the model's for each slice."""
     groups, queries = evaluation.groups, evaluation.queries
     result = {
@@ -37,10 +38,10 @@ def summary(evaluation: Evaluation, by: str = "") -> dict[str, Any]:
     }
     for name, slices in evaluation.task.slices(evaluation.split).items():
         result[f"by_{name}"] = _by_slice(evaluation, slices)
-    if by:
-        feature = evaluation.schema.feature(by)
+    for name in by:
+        feature = evaluation.schema.feature(name)
         slices = breakdown.by_feature(evaluation.split.contexts, feature)
-        result[f"by_{by}"] = _by_slice(evaluation, slices)
+        result[f"by_{name}"] = _by_slice(evaluation, slices)
     if evaluation.feature_importance is not None:
         result["feature_importance"] = evaluation.feature_importance
     return result
