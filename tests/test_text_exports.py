@@ -148,7 +148,12 @@ def test_a_folder_of_transformers_holds_the_model_and_its_vocabulary(tmp_path):
     facts = card.facts(predictor, tmp_path, "Rating tables.")
     huggingface_export.write(predictor, tmp_path / "hf", facts)
     page = (tmp_path / "hf" / "README.md").read_text().split("\n")
-    assert page[5:8] == ["# hf", "", "Rating tables."]
+    assert page[3:9] == [
+        *("pipeline_tag: text-classification", "---", "", "# hf", ""),
+        "Rating tables.",
+    ]
+    assert 'model = pipeline("text-classification", model="hf")' in page
+    assert card.facts(assemble("tagging"), tmp_path)["labels"] == ["O", "B-time", "I-time"]
     assert "| test | mean_absolute_error | 2.5000 | 0.2500 |" in page
     read = huggingface.read(tmp_path / "hf")
     params = predictor.program.params

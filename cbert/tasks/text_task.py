@@ -82,7 +82,8 @@ def query_known(split: Split, weights: np.ndarray, names: tuple[str, ...]) -> Ex
     rows = np.nonzero(weights)[0].astype(np.int32)
     if not len(rows):
         raise UserError(
-            "no example of the split has a target that is in the schema; take another split"
+            "no example of the split has a target that training examples have; take another "
+            "split, or prepare the data with each label in all splits"
         )
     targets = {name: split.columns[name][rows] for name in names}
     skipped = len(split) - len(rows)
