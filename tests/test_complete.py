@@ -9,7 +9,9 @@ from cbert.data import tables
 from cbert.errors import UserError
 from cbert.inference import query_file
 from cbert.inference.queries import Query
+from cbert.inference.text_queries import TextQuery
 from tests.conftest import lines, refused, run
+from tests.text_predictors import assemble
 
 
 @pytest.mark.soak
@@ -68,6 +70,15 @@ def test_features_that_are_unknown_or_missing_in_a_file_are_counted(predictor, t
     source.write_text(lines({"items": [], "context": whole}))
     *_, notes = query_file.predict(predictor, source, target, Query([]))
     assert notes.line() == ""
+
+
+def test_nothing_is_counted_of_a_context_that_the_model_does_not_read(tmp_path):
+    source, target = tmp_path / "queries.jsonl", tmp_path / "predictions.jsonl"
+    source.write_text(lines({"text": "red", "context": {"mood": "odd"}}))
+    for method, line in (("none", ""), ("gs", "unknown: mood 1; missing: age 1")):
+        predictor = assemble("classification", method, model__start_as_plain=False)
+        *_, notes = query_file.predict(predictor, source, target, TextQuery())
+        assert notes.line() == line
 
 
 def test_a_file_of_queries(predictor, tmp_path, monkeypatch):

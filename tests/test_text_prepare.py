@@ -103,10 +103,12 @@ def test_label_lists_and_numbers(tmp_path, capsys):
     examples = rows(5)
     for number, label in enumerate([9, 1, 2, 6]):
         examples[number]["label"] = label
-    schema, _, train = make_prepared(tmp_path, examples, overwrite=True)
+    schema, summary, train = make_prepared(tmp_path, examples, overwrite=True)
     warned = capsys.readouterr().err
     assert "the labels are 3 different whole numbers" in warned
-    assert "write them as strings (pandas: astype(str)), or of a file give" in warned
+    assert "if they are classes, give target=label" in warned
+    shown = format_summary(summary, "leave_out")
+    assert "target      number, mean 3, deviation 2.16025; examples" in shown
     row = by_id(train)
     assert (schema.target.kind, schema.target.mean) == ("number", 3.0)
     assert schema.target.scale == pytest.approx((14 / 3) ** 0.5)

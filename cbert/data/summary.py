@@ -9,6 +9,7 @@ from cbert.data.records import SPLITS, TRAIN
 from cbert.data.token_usage import TokenUsage
 from cbert.errors import printable
 from cbert.schema import Feature, Schema, Target
+from cbert.schema.target import NUMBER
 
 MOST_SHOWN, MOST_UNKNOWN = 5, 3  # Values of a target.
 
@@ -72,6 +73,7 @@ def _of_target(target: Target, tokens: TokenUsage) -> dict[str, Any]:
     return {
         "kind": target.kind,
         "values": len(target.values),
+        **({"mean": target.mean, "deviation": target.scale} if target.kind == NUMBER else {}),
         "most_frequent": dict(zip(target.values[:MOST_SHOWN], target.counts, strict=False)),
         "missing": tokens.missing,
         "unknown": tokens.unknown_targets,
@@ -155,6 +157,8 @@ def _text_lines(summary: dict[str, Any]) -> list[str]:
         line = f"target      {target['kind']}"
         if target["values"]:
             line += f", {target['values']:,} values"
+        if "mean" in target:
+            line += f", mean {target['mean']:.6g}, deviation {target['deviation']:.6g}"
         line += f"; examples without one: {target['missing']:,}"
         if target["values"]:
             line += f", with one that training lacks: {target['unknown']:,}"

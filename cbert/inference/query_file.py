@@ -41,11 +41,12 @@ class Notes:
     missing: Counter[str] = dataclasses.field(default_factory=Counter)
     cut: int = 0
 
-    def add(self, query: EncodedQuery | EncodedText) -> None:
-        """Counts one query."""
-        self.all_unknown.update(query.context.all_unknown)
-        self.unknown.update(list(query.context.unknown))
-        self.missing.update(query.context.missing)
+    def add(self, query: EncodedQuery | EncodedText, uses_context: bool) -> None:
+        """Counts one query; its context only where the model reads it."""
+        if uses_context:
+            self.all_unknown.update(query.context.all_unknown)
+            self.unknown.update(list(query.context.unknown))
+            self.missing.update(query.context.missing)
         self.cut += isinstance(query, EncodedText) and query.tokens.cut > 0
 
     def line(self) -> str:
@@ -126,7 +127,7 @@ def _write(
         while block := list(itertools.islice(queries, size)):
             heads, encoded = zip(*block, strict=True)
             for query in encoded:
-                notes.add(query)
+                notes.add(query, predictor.uses_context)
             for head, result in zip(heads, compute(encoded), strict=True):
                 line = {**head, **result.to_dict()}
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
