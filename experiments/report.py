@@ -25,9 +25,10 @@ _BASE = flags.DEFINE_string(
 )
 _MARGIN = flags.DEFINE_float(
     "margin",
-    report_data.MARGIN,
+    None,
     "Variants that are shown to be closer than this in the deciding metric are called level; "
-    "nats, or a fraction where the metric is in percent.",
+    "nats, or a fraction where the metric is in percent. By default 0.01, or for a regression "
+    "0.01 of the variance of the numbers.",
     lower_bound=0.0,
 )
 _BEST_SETTINGS = flags.DEFINE_bool(

@@ -135,8 +135,12 @@ def test_results_are_those_of_the_evaluations(directory, tmp_path, name):
         two = (summaries[method, 0]["model"][metric]["mean"] for method in ("gs", "none"))
         assert one.mean == pytest.approx(np.subtract(*two), abs=1e-9)
         assert one.low <= one.mean <= one.high or one.mean == 0
-    if name != "regression":
+    if name == "regression":  # A hundredth of the variance, and so of R².
+        assert data.margin == pytest.approx(0.01 * data.queries.run.schema.target.scale**2)
+        assert report_data.load(tmp_path, "test", margin=3.0).margin == 3.0
+    else:
         assert differences["cross_entropy"].high < 0
+        assert data.margin == 0.01
 
 
 def test_a_slice_whose_tags_are_all_unknown_has_no_means(directory):
@@ -146,7 +150,7 @@ def test_a_slice_whose_tags_are_all_unknown_has_no_means(directory):
     weights = np.where(cold, 0, evaluation.queries.weights)
     queries = dataclasses.replace(evaluation.queries, weights=weights)
     changed = dataclasses.replace(evaluation, queries=queries)
-    by_mood = evaluation_files.summary(changed, "mood")["by_mood"]
+    by_mood = evaluation_files.summary(changed, ("mood",))["by_mood"]
     assert by_mood["warm"]["cross_entropy"]["mean"] > 0
     assert by_mood["cold"]["queries"] == cold.sum() > 0
     assert "cross_entropy" not in by_mood["cold"]

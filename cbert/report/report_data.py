@@ -12,10 +12,11 @@ from cbert.report import choice, query_table, run_directory, variants
 from cbert.report.choice import Candidate
 from cbert.report.query_table import QueryTable, Reported
 from cbert.report.run_directory import RunDirectory
+from cbert.schema.target import NUMBER
 from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
 
-MARGIN = 0.01  # Of the deciding metric: nats, or as a fraction one percent.
+MARGIN = 0.01  # Nats, as a fraction one percent, or of a regression's variance.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +75,7 @@ def load(
     directory: str | pathlib.Path,
     split: str,
     base: str = "",
-    margin: float = MARGIN,
+    margin: float | None = None,
     best_settings: bool = False,
 ) -> ReportData:
     """Reads the directory of a sweep.
@@ -84,7 +85,8 @@ def load(
       split: The split that the runs were evaluated on.
       base: The label of the variant that the others are compared with first; empty takes that
         of the method `none`, or the first one if there is none or several.
-      margin: See `ReportData`; in nats, or as a fraction for a metric in percent.
+      margin: See `ReportData`; in nats, or as a fraction for a metric in percent. None takes
+        0.01, or for a regression 0.01 of the variance of the numbers, a hundredth of R².
       best_settings: Whether to keep one variant of each method, see `choice.candidates`.
 
     Raises:
@@ -123,11 +125,18 @@ def load(
         loaded,
         metrics,
         queries,
-        margin,
+        _usual_margin(queries.run) if margin is None else margin,
         settings,
         missing,
         candidates,
     )
+
+
+def _usual_margin(run: RunDirectory) -> float:
+    """The margin where none was given, in the units of the deciding metric."""
+    target = run.schema.target
+    variance = target.scale**2 if target and target.kind == NUMBER else 1.0
+    return MARGIN * variance
 
 
 def _first(usable: list[str]) -> str:
