@@ -104,10 +104,10 @@ def compare(
       masking: What is asked about each example; by default as each run's config says.
 
     Returns:
-      A row for each run: the task's first metric under its name, its `difference` from that of
-      the first run, the difference's `standard_error`, and its 95 % interval from `low` to
-      `high`. Both are over groups and say nothing about another seed. In the first row there is
-      no difference: NaN.
+      A row for each run: each metric of the task under its name; and of the first metric the
+      `difference` from that of the first run, the difference's `standard_error`, and its 95 %
+      interval from `low` to `high`. These are over groups and say nothing about another seed.
+      In the first row there is no difference: NaN.
 
     Raises:
       UserError: see `evaluate`; or the runs are of different tasks or queries.
@@ -121,8 +121,10 @@ def compare(
     options = _options(split, checkpoint, name, data_dir, masking)
     compare_lib.check_tasks([*map(str, workdirs)])
     evaluations = [evaluate_lib.evaluate(workdir, options) for workdir in workdirs]
-    metric = evaluations[0].task.metrics[0].name
-    rows = [{metric: one.summarize()[metric]["mean"]} for one in evaluations]
+    rows: list[dict[str, Any]] = [
+        {metric: measured["mean"] for metric, measured in one.summarize().items()}
+        for one in evaluations
+    ]
     for row, other in zip(rows[1:], evaluations[1:], strict=True):
         difference = compare_lib.paired(evaluations[0], other)
         row |= {"difference": difference.pop("mean"), **difference}

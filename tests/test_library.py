@@ -94,6 +94,7 @@ def test_runs_are_compared_query_by_query(trained, data_dir, tmp_path):
         -base["log_probability"].mean()
     )
     row = table.loc[str(other)]
+    assert row["recall@5"] == pytest.approx((own["rank"] <= 5).mean())
     apart = base["log_probability"] - own["log_probability"]
     assert row["difference"] == pytest.approx(apart.mean())
     groups = apart.groupby(base["group"]).agg(["sum", "count"])
