@@ -67,7 +67,7 @@ _SKIP_BAD_ROWS = flags.DEFINE_integer(
     "skip_bad_rows", 0, "How many bad rows may be left out.", lower_bound=0
 )
 _COLUMNS = flags.DEFINE_list(
-    "columns", [], "CSV and Parquet: field:column, such as items:foods,group:person."
+    "columns", [], "field:column, such as items:foods,group:person; of JSON Lines field:name."
 )
 _SEPARATOR = flags.DEFINE_string("separator", "|", "CSV: between the values of a list.")
 _CATEGORICAL = flags.DEFINE_list(

@@ -20,9 +20,7 @@ CHECKPOINT = flags.DEFINE_string("checkpoint", "best", "best, last or a step.")
 CONTEXT = flags.DEFINE_string("context", "{}", "JSON object: feature name to value.")
 JSON = flags.DEFINE_bool("json", False, "Print one line of JSON instead of a table.")
 INPUT = flags.DEFINE_string("input", None, "Queries, or records: .jsonl, .csv or .parquet.")
-COLUMNS = flags.DEFINE_list(
-    "columns", [], "CSV and Parquet: field:column, such as items:foods, as for prepare."
-)
+COLUMNS = flags.DEFINE_list("columns", [], "field:column, such as items:foods, as for prepare.")
 SEPARATOR = flags.DEFINE_string("separator", "|", "CSV: between the values of a list.")
 DROP = flags.DEFINE_list("drop", [], "Fields and context features of the file to leave out.")
 OUTPUT = flags.DEFINE_string("output", None, "JSON Lines of their results.")

@@ -34,6 +34,29 @@ def read(path, **options):
     return list(readers.read(path, "text", **options))
 
 
+def test_json_lines_may_have_other_names(tmp_path):
+    """Such as those of question answering, whose passage stands under `context`."""
+    rows = [
+        {"question": "Is it?", "context": "Yes, it is.", "label": "y", "text": "A title"},
+        {"question": "Was it?", "label": "n"},
+    ]
+    path = write(tmp_path / "in.jsonl", *rows)
+    columns = tables.Columns({"text": "question", "text_b": "context"})
+    assert [record.text for record in read(path, columns=columns)] == [
+        Text("Is it?", "Yes, it is.", label="y"),
+        Text("Was it?", label="n"),
+    ]
+    assert [record.context for record in read(path, columns=columns)] == [{}, {}]
+    asked = {"text": "question", "text_b": "context"}
+    for names, message in (
+        ({**asked, "words": "tokens"}, "no row has 'tokens', which columns takes as 'words'"),
+        ({**asked, "txt": "label"}, "columns maps 'txt'; the fields are"),
+        ({**asked, "text": "context"}, "columns maps 'context' to text and text_b"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read(path, columns=tables.Columns(names))
+
+
 def test_formats_give_the_same_records(tmp_path):
     expected = [
         Text("Is it?", "Yes, it is.", label="yes"),

@@ -6,7 +6,7 @@ import functools
 import json
 import pathlib
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import pyarrow
@@ -18,7 +18,7 @@ from cbert.data.records import Record
 from cbert.data.row_errors import RowError
 from cbert.data.tables import MAX_ROW, Columns
 from cbert.data.validator import Validator
-from cbert.errors import UserError
+from cbert.errors import UserError, shown
 
 _JSON_LINES = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz")
 _CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
@@ -59,7 +59,7 @@ def read(
     Args:
       path: The file; its suffix decides the format.
       kind: `set`, where repeats are refused, `sequence` or `text`.
-      columns: How the columns of CSV and Parquet map to fields.
+      columns: How the columns, or of JSON Lines the names, map to fields.
       bad_rows: Takes the rows that cannot be read; by default the first one is raised.
       dropped: Context features that may have any values.
 
@@ -102,10 +102,9 @@ def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Any]]:
             kind = "multi_valued" if columns.multi_valued else "numerical"
             raise UserError(f"{kind} is for CSV; {path} is not")
         elif name.endswith(_JSON_LINES):
-            if columns.names or columns.categorical:
-                given = "columns" if columns.names else "categorical"
-                raise UserError(f"{given} is for CSV and Parquet; {path} is not")
-            yield from _json_lines(path)
+            if columns.categorical:
+                raise UserError(f"categorical is for CSV and Parquet; {path} is not")
+            yield from _json_lines(path, columns)
         elif name.endswith(".parquet"):
             yield from parquet_rows.rows(path, columns)
         else:
@@ -132,7 +131,11 @@ _UNREADABLE = (
 )
 
 
-def _json_lines(path: pathlib.Path) -> Iterator[tuple[int, Callable[[], Any]]]:
+def _json_lines(
+    path: pathlib.Path, columns: Columns
+) -> Iterator[tuple[int, Callable[[], Any]]]:
+    columns.check_names()
+    seen: set[str] = set()  # The names that were mapped in some row.
     with tables.open_binary(path) as file, progress.bar(desc="reading", unit=" rows") as bar:
         line = 0
         while text := file.readline(MAX_ROW + 1):
@@ -141,14 +144,26 @@ def _json_lines(path: pathlib.Path) -> Iterator[tuple[int, Callable[[], Any]]]:
             if len(text) > MAX_ROW:
                 raise tables.too_large(path, line)
             if text.strip():
-                yield line, functools.partial(_parse, text)
+                yield line, functools.partial(_parse, text, columns.names, seen)
+    for field, name in columns.names.items():
+        if name not in seen:
+            raise UserError(
+                f"{path}: no row has {shown(name)}, which columns takes as {shown(field)}"
+            )
 
 
-def _parse(text: bytes) -> Any:
+def _parse(text: bytes, names: Mapping[str, str], seen: set[str]) -> Any:
+    """A row whose values stand under the names of their fields."""
     try:
-        return json.loads(text)
+        row = json.loads(text)
     except (ValueError, RecursionError) as error:
         start = text[:60].decode("utf-8", "replace").strip()
         raise RowError(
             f"not JSON ({str(error)[:80]}): {start!r}; write one object a line"
         ) from None
+    if not names or not isinstance(row, dict):
+        return row
+    mapped = {field: row[name] for field, name in names.items() if name in row}
+    seen.update(name for name in names.values() if name in row)
+    taken = {*names.values(), *names}  # A field that is mapped is that of the other name alone.
+    return {**{name: value for name, value in row.items() if name not in taken}, **mapped}

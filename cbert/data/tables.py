@@ -28,7 +28,7 @@ class Columns:
     """The mapping from a table's columns to a record's fields.
 
     Attributes:
-      names: Field (one of `fields`) to the column that holds it.
+      names: Field (one of `fields`) to the column, or the name in JSON Lines, that holds it.
       separator: The separator of the values of a list in one CSV cell.
       categorical: Columns to take as strings although they hold numbers.
       numerical: CSV columns to take as numbers; a cell that is none is refused.
@@ -96,6 +96,21 @@ class Columns:
             f"drop={','.join([*self.dropped, *unknown])}"
         )
 
+    def check_names(self) -> None:
+        """Raises `UserError` where `names` has an unknown field, or one column twice."""
+        for field in self.names:
+            if field not in self.fields:
+                raise UserError(
+                    f"columns maps {shown(field)}; the fields are {', '.join(self.fields)}"
+                )
+        for column, times in collections.Counter(self.names.values()).items():
+            if times > 1:
+                fields = [field for field, own in self.names.items() if own == column]
+                raise UserError(
+                    f"columns maps {shown(column)} to {' and '.join(fields)}; name another for "
+                    "one"
+                )
+
     def check_kinds(self) -> None:
         """Raises `UserError` where two kinds name one column."""
         given = [(name, kind) for kind in _KINDS for name in getattr(self, kind)]
@@ -157,20 +172,11 @@ def field_of_column(
             f"{path}: column {available.index('') + 1} has no name; name it, or leave it out "
             "(pandas: index=False)"
         )
-    for field, column in columns.names.items():
-        if field not in columns.fields:
-            raise UserError(
-                f"columns maps {shown(field)}; the fields are {', '.join(columns.fields)}"
-            )
+    columns.check_names()
+    for column in columns.names.values():
         if column not in available:
             raise UserError(
                 f"{path}: no column {shown(column)}; it has: {', '.join(map(shown, available))}"
-            )
-    for column, times in collections.Counter(columns.names.values()).items():
-        if times > 1:
-            fields = [field for field, own in columns.names.items() if own == column]
-            raise UserError(
-                f"columns maps {shown(column)} to {' and '.join(fields)}; name another for one"
             )
     mapped = {column: field for field, column in columns.names.items()}
     # What is dropped need not be of the form that a field of its name has.
