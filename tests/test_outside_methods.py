@@ -146,7 +146,7 @@ def test_a_method_of_any_name_keeps_the_configs_width(monkeypatch, data_dir, sch
     monkeypatch.setitem(conditioning.METHODS, f"{NAME}_wide", METHODS[NAME])
     config = small("gsu", data__dir=data_dir)
     (point,) = points.expand(config, [], [f"{NAME}_wide"], 1, [], schema)
-    assert "model.feed_forward" not in point.overrides
+    assert point.overrides == {"model.method": f"{NAME}_wide", "seed": config.seed}
 
 
 def test_every_command_knows_it_by_its_file(data_dir, tmp_path):

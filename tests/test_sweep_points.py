@@ -39,6 +39,15 @@ def test_names_and_overrides():
     ]
 
 
+@pytest.mark.parametrize("end", ["_wide", "_narrow"])
+def test_a_value_that_ends_like_a_control_makes_none(end):
+    """The width of a run that begins with another one stays what the config says."""
+    sweep = [{"model.method": "none", "train.init_from": f"pre{end}"}]
+    (point,) = points.expand(small(), sweep, [], 1, [])
+    assert point.overrides == {**sweep[0], "seed": 0}
+    assert point.apply(small()).model.feed_forward == small().model.feed_forward
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

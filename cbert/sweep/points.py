@@ -78,16 +78,15 @@ def expand(
         raise UserError("the settings name a field twice; write field=value,value")
     short = short_names(fields)
     points = []
-    for label, chosen in _methods(sweep, methods):
+    for label, chosen, control in _methods(sweep, methods):
         for values in itertools.product(*(values for _, values in grids)):
             given = dict(zip(fields, values, strict=True))
             shown = [f"{short[field]}={value}" for field, value in given.items()]
             variant = "-".join([label, *shown])
             overrides = {**chosen, **given}
-            # A method of the user's own may be called so, too.
-            if label.endswith((WIDE, NARROW)) and label not in conditioning.NAMES:
+            if control in (WIDE, NARROW):
                 own = Point(variant, variant, overrides).apply(config)
-                overrides[WIDTH] = matched_width(own, schema, label.endswith(NARROW))
+                overrides[WIDTH] = matched_width(own, schema, control == NARROW)
             for seed in range(config.seed, config.seed + seeds):
                 point = Point(f"{variant}-seed{seed}", variant, {**overrides, SEED: seed})
                 points.append(point)
@@ -97,17 +96,28 @@ def expand(
 
 def _methods(
     sweep: Sequence[dict[str, Any]], methods: Sequence[str]
-) -> Iterable[tuple[str, dict[str, Any]]]:
+) -> Iterable[tuple[str, dict[str, Any], str]]:
+    """The label and the overrides of each entry, and the suffix of a control, else empty.
+
+    Only what is asked for by a control's name is one: a label may end like one, because it has
+    values of the config's `sweep()` or the name of a method of the user's own.
+
+    Raises:
+      UserError: a name is not known, or two entries of the sweep are the same.
+    """
     own = {_label(overrides): overrides for overrides in sweep}
     if len(own) < len(sweep):
         raise UserError("two entries of the config's sweep() are the same")
+    made = controls()
     for name in methods or own:
         if name in own:
-            yield name, own[name]
-        elif name in (known := {**{n: {METHOD: n} for n in conditioning.NAMES}, **controls()}):
-            yield name, known[name]
+            yield name, own[name], ""
+        elif name in conditioning.NAMES:
+            yield name, {METHOD: name}, ""
+        elif name in made:
+            yield name, made[name], name.removeprefix(made[name][METHOD])
         else:
-            names = dict.fromkeys([*own, *known])
+            names = dict.fromkeys([*own, *conditioning.NAMES, *made])
             hint = did_you_mean(name, names)
             raise UserError(f"methods has {name!r}; {hint} must be some of {', '.join(names)}")
 
