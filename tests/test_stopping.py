@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
-from cbert.data import prepared
 from cbert.errors import UserError
 from cbert.training import config as config_lib
 from cbert.training import loop
 from cbert.training import run as run_lib
 from cbert.training import state as state_lib
+from cbert.training import workdir as workdir_lib
 from cbert.training.checkpoint import Checkpoints
 from cbert.training.preemption import Stop
 from cbert.training.state import Progress
@@ -221,27 +221,36 @@ def test_seeds_that_share_no_step_lose_nothing(data_dir, tmp_path):
     assert (paths[1] / "checkpoints" / "4").is_dir()
 
 
-@pytest.mark.soak
-def test_seeds_without_a_common_checkpoint_begin_again(data_dir, tmp_path):
-    """One has steps 2 and 6, the other 4 and a damaged 6, so they have no step in common."""
+@pytest.mark.parametrize(
+    ("steps", "damaged", "newest"),
+    [
+        (((3, 4, 5), (2, 4, 5)), ((), (4, 5)), (5, 2)),  # The older one is too old.
+        (((2, 5), (2,)), ((2,), ()), (5, 2)),  # The step that both have is damaged.
+    ],
+)
+def test_a_damaged_seed_costs_another_no_checkpoint(
+    data_dir, tmp_path, schema, steps, damaged, newest
+):
+    """The seeds have listed steps in common, but no usable ones."""
     config = small(data__dir=data_dir, train__steps=6, model__layers=1)
-    whole, paths = ([tmp_path / name / seed for seed in "01"] for name in ("whole", "broken"))
-    expected = loop.train_seeds(config, [0, 1], whole)
-    for path, keep in zip(paths, (2, 4), strict=True):
-        own = small(data__dir=data_dir, train__steps=6, model__layers=1, seed=int(path.name))
-        run = run_lib.set_up(own, prepared.load_schema(data_dir, "small"), [own.seed])
-        shutil.copytree(tmp_path / "whole" / path.name, path)
-        shutil.rmtree(path / "checkpoints")
-        (path / "finished.json").unlink()
+    paths = [tmp_path / seed for seed in "01"]
+    for seed, path in enumerate(paths):
+        own = small(data__dir=data_dir, train__steps=6, model__layers=1, seed=seed)
+        state = run_lib.set_up(own, schema, [seed]).state
+        path.mkdir()
+        workdir_lib.initialise_workdir(own, schema, path)
         with Checkpoints(path) as checkpoints:
-            for step in (keep, 6):
-                state = run.states()[0].replace(step=jnp.asarray(step, jnp.int32))
-                checkpoints.save(state_lib.to_saved(state), Progress(2.5, keep, 0, {}))
-    flip(next((paths[1] / "checkpoints" / "6" / "params").rglob("*/d/*")))
-    assert loop.train_seeds(config, [0, 1], paths) == expected
-    for path, other in zip(paths, whole, strict=True):
-        for name, value in restored(config, path)[1].items():
-            np.testing.assert_array_equal(value, restored(config, other)[1][name])
+            for step in steps[seed]:
+                now = state.replace(step=jnp.asarray(step, jnp.int32))
+                checkpoints.save(state_lib.to_saved(now), Progress(2.5, steps[seed][0], 0, {}))
+        for step in damaged[seed]:
+            flip(next((path / "checkpoints" / str(step) / "params").rglob("*/d/*")))
+    with pytest.raises(UserError, match="1 have no checkpoint of the same step; train each"):
+        loop.train_seeds(config, [0, 1], paths)
+    for path, listed, lost, step in zip(paths, steps, damaged, newest, strict=True):
+        with Checkpoints(path) as checkpoints:
+            assert {*checkpoints.steps(), *lost} == {*listed}
+            assert checkpoints.newest()[0] == step
 
 
 @pytest.mark.soak

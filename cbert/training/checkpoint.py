@@ -135,25 +135,35 @@ class Checkpoints:
         """The state to go on from: the last one, or the last one up to a step.
 
         Returns the given state if there is no checkpoint yet, and for a step of 0. Checkpoints
-        after the given step are deleted. Damaged ones are passed over with one line that names
-        them, and renamed to `<step>.unusable`, so that the run can save these steps again.
+        after the given step stay, see `delete_after`. Damaged ones are passed over with one
+        line that names them, and renamed to `<step>.unusable`, so that the run can save these
+        steps again.
 
         Raises:
           UserError: there are checkpoints, and all are damaged, or the last belongs to another
             run.
         """
-        if step is not None and self._writes:
-            for newer in self.steps():
-                if newer > step:
-                    self._manager.delete(newer)
-        steps = [n for n in self.steps() if step is None or n <= step]
+        steps = self._up_to(step)
         if not steps:
             return state, Progress()
         progress = ocp.args.JsonRestore()
-        step, items = self._reader.newest(steps, progress=progress, **_restores(state))
-        if self._writes:
-            self._set_aside(later_than=step)
-        return _restored(step, items, state), items["progress"]
+        found, items = self._reader.newest(steps, progress=progress, **_restores(state))
+        self._set_aside([one for one in steps if one > found])
+        return _restored(found, items, state), items["progress"]
+
+    def has_usable(self, step: int) -> bool:
+        """Whether there is a checkpoint of that step or an earlier one that is not damaged."""
+        return any(map(self._reader.is_usable, self._up_to(step)))
+
+    def delete_after(self, step: int) -> None:
+        """Deletes the checkpoints of later steps, for a run that goes on from that one."""
+        for one in self.steps() if self._writes else ():
+            if one > step:
+                self._manager.delete(one)
+
+    def _up_to(self, step: int | None) -> list[int]:
+        """The steps on the disk, or those of them that are not after a step."""
+        return [one for one in self.steps() if step is None or one <= step]
 
     def newest(self) -> tuple[int, Progress]:
         """The last step and the progress at it, 0 and none before the first checkpoint.
@@ -165,10 +175,10 @@ class Checkpoints:
         """
         if not self.steps():
             return 0, Progress()
-        step, items = self._reader.newest(self.steps(), progress=ocp.args.JsonRestore())
-        if self._writes:
-            self._set_aside(later_than=step)
-        return step, items["progress"]
+        steps = self.steps()
+        found, items = self._reader.newest(steps, progress=ocp.args.JsonRestore())
+        self._set_aside([one for one in steps if one > found])
+        return found, items["progress"]
 
     def restore_params(self, which: str, params: Any) -> tuple[int, Any]:
         """The parameters of `best`, `last` or a step, shaped and placed like `params`.
@@ -195,12 +205,14 @@ class Checkpoints:
         step = self._reader.best() if which == BEST else self._reader.named(which)
         return step, self._reader.read(step, **items)
 
-    def _set_aside(self, later_than: int) -> None:
-        for step in self.steps():
-            if step > later_than:
-                aside = self._path / f"{step}{workdir_lib.UNUSABLE}"
-                shutil.rmtree(aside, ignore_errors=True)
-                os.rename(self._path / str(step), aside)
+    def _set_aside(self, steps: list[int]) -> None:
+        """Renames damaged checkpoints, so that the run can save their steps again."""
+        if not self._writes:
+            return
+        for step in steps:
+            aside = self._path / f"{step}{workdir_lib.UNUSABLE}"
+            shutil.rmtree(aside, ignore_errors=True)
+            os.rename(self._path / str(step), aside)
         self._manager.reload()
 
 

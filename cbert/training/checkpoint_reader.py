@@ -77,6 +77,14 @@ class CheckpointReader:
             "train in a fresh work directory"
         )
 
+    def is_usable(self, step: int) -> bool:
+        """Whether the files of a checkpoint are as they were written, as far as is known."""
+        try:
+            checksums.verify(self._path / str(step))
+        except checksums.DamagedError:
+            return False
+        return True
+
     def best(self) -> int:
         """The step that the newest usable checkpoint knows as the best.
 

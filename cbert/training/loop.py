@@ -83,9 +83,6 @@ def train_seeds(
                 workdir_lib.initialise_workdir(one, schema, path)
         with parallel.error_context():
             seed_runs = open_all(stack, run, paths)
-            if resumes and not run.steps_taken:  # The seeds have no checkpoint in common.
-                initializers = initialize.read(config, schema)
-                states = initialize.initialised(config, run, initializers)
             if initializers and not run.steps_taken:
                 run.set_states(states)
             del states  # Or they would stay in memory beside those that are trained.

@@ -46,19 +46,19 @@ class SeedRun:
 def open_all(
     stack: contextlib.ExitStack, run: Run, paths: Sequence[pathlib.Path]
 ) -> list[SeedRun]:
-    """Restores every seed at the newest step that all of them have, and opens its files."""
+    """Restores every seed at the newest step that all of them have, and opens its files.
+
+    Raises:
+      UserError: the seeds have no step in common, a seed has not begun beside others that have,
+        or a seed's checkpoints are damaged or of another run.
+    """
     others = not parallel.is_first()
     if others:
         barrier("the first process has opened the directory")
     opened = [stack.enter_context(Checkpoints(path, others)) for path in paths]
     if not others:
         barrier("the first process has opened the directory")
-    _check_common(paths, opened)
-    restored = _restore_all(run, opened)
-    _check_begun(paths, opened)
-    # A seed may have no checkpoint of the step that another has: then an earlier one is tried.
-    while (first := min(steps := [int(state.step) for state, _ in restored])) < max(steps):
-        restored = _restore_all(run, opened, first)
+    first, restored = _restore_common(run, paths, opened)
     run.set_states([state for state, _ in restored])
     seed_runs = []
     for seed, path, own, (_, progress) in zip(run.seeds, paths, opened, restored, strict=True):
@@ -72,10 +72,29 @@ def open_all(
     return seed_runs
 
 
-def _check_common(paths: Sequence[pathlib.Path], opened: Sequence[Checkpoints]) -> None:
-    """Refuses seeds that have begun but share no step, because restoring drops later ones."""
-    steps = [set(checkpoints.steps()) for checkpoints in opened]
-    if all(steps) and not set.intersection(*steps):
+def _restore_common(
+    run: Run, paths: Sequence[pathlib.Path], opened: Sequence[Checkpoints]
+) -> tuple[int, list[tuple[TrainState, Progress]]]:
+    """The newest step that all seeds have, 0 if one has not begun, and their states at it.
+
+    Later checkpoints are deleted once all seeds are known to go on from that step.
+    """
+    restored = _restore_all(run, opened)
+    _check_begun(paths, opened)
+    # A seed may have no checkpoint of the step that another has: then an earlier one is tried.
+    while (first := min(steps := [int(state.step) for state, _ in restored])) < max(steps):
+        _check_common(paths, opened, first)
+        restored = _restore_all(run, opened, first)
+    for checkpoints in opened:
+        checkpoints.delete_after(first)
+    return first, restored
+
+
+def _check_common(
+    paths: Sequence[pathlib.Path], opened: Sequence[Checkpoints], step: int
+) -> None:
+    """Refuses seeds one of which has a step, and another only later ones."""
+    if step and not all(checkpoints.has_usable(step) for checkpoints in opened):
         raise UserError(
             f"{', '.join(map(str, paths))} have no checkpoint of the same step; train each in "
             "a program of its own, in a sweep without vmap_seeds"
