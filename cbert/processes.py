@@ -1,14 +1,26 @@
-"""Child processes: the command line of one, what it prints, and how it ends with its parent."""
+"""Child processes, and what a process or all of them together may use of the machine.
 
+A child has a command line, prints something, and ends with its parent.
+"""
+
+import contextlib
 import ctypes
 import os
+import pathlib
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import psutil
 
 from cbert.errors import UserError
+
+try:
+    import resource
+except ImportError:  # Windows has no such limits.
+    resource = None  # type: ignore[assignment]
 
 _PR_SET_PDEATHSIG = 1
 # Loaded here, because a child may not load a library between fork and exec.
@@ -69,6 +81,41 @@ def devices() -> tuple[str, int]:
     program = "import jax; print(jax.default_backend(), jax.local_device_count())"
     backend, count = output((sys.executable, "-c", program), "JAX finds no device").split()
     return backend, int(count)
+
+
+def host_memory() -> int:
+    """Bytes that this process may use: those of `machine_memory`, or the process's limit."""
+    limits = [machine_memory()]
+    if resource is not None:
+        own, _ = resource.getrlimit(resource.RLIMIT_AS)
+        limits += [own] if own != resource.RLIM_INFINITY else []
+    return min(limits)
+
+
+def machine_memory(root: pathlib.Path = pathlib.Path("/")) -> int:
+    """Bytes that all processes here may use together: the machine's, or a container's limit.
+
+    Args:
+      root: The folder in which Linux shows `proc` and `sys`.
+    """
+    return min([psutil.virtual_memory().total, *_control_group_limits(root)])
+
+
+def _control_group_limits(root: pathlib.Path) -> Iterator[int]:
+    """The limits of this process's control group and of those that it is in, in bytes."""
+    lines = []
+    with contextlib.suppress(OSError):
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        mounted = root / "sys/fs/cgroup" / controllers
+        name = "memory.limit_in_bytes" if controllers else "memory.max"
+        group = pathlib.PurePosixPath(path)
+        for folder in (group, *group.parents):
+            with contextlib.suppress(OSError, ValueError):  # `max` means no limit.
+                yield int((mounted / folder.relative_to("/") / name).read_text("utf-8"))
 
 
 def ends_with_parent() -> Callable[[], None]:

@@ -5,9 +5,10 @@ import subprocess
 import sys
 
 import jax
+import psutil
 import pytest
 
-from cbert import parallel
+from cbert import parallel, processes
 from cbert.errors import UserError
 from cbert.model import conditioning, parameter_tree
 from cbert.training import config as config_lib
@@ -133,7 +134,30 @@ def test_an_accelerator_holds_the_columns_of_the_training_split(schema, monkeypa
 
 
 def test_the_limit_of_a_process_counts():
-    code = "from cbert.training import memory; print(memory.host_memory())"
+    code = "from cbert import processes; print(processes.host_memory())"
     command = f"ulimit -v 16000000; exec {sys.executable} -c '{code}'"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert int(done.stdout) <= 16_000_000 * 1024
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "expected"),
+    [
+        ("0::/a/b\n", {"a/b/memory.max": "max\n", "a/memory.max": "2000\n"}, 2000),
+        ("0::/a/b\n", {"a/b/memory.max": "1000\n", "a/memory.max": "2000\n"}, 1000),
+        (
+            "4:memory:/c\n3:cpuset:/d\n0::/\n",
+            {"memory/c/memory.limit_in_bytes": "3000\n", "d/memory.max": "7\n"},
+            3000,
+        ),
+        ("0::/a\n", {"b/memory.max": "7\n"}, psutil.virtual_memory().total),
+    ],
+)
+def test_the_limit_of_a_container_counts(tmp_path, groups, limits, expected):
+    """Of control groups of both versions, and of the groups that they are in."""
+    files = {"proc/self/cgroup": groups}
+    files |= {f"sys/fs/cgroup/{name}": text for name, text in limits.items()}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert processes.machine_memory(tmp_path) == expected

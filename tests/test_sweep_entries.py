@@ -7,9 +7,9 @@ import re
 import pytest
 from absl import flags
 
-from cbert import parallel
+from cbert import parallel, processes
 from cbert.errors import UserError
-from cbert.sweep import states
+from cbert.sweep import launchers, states
 from cbert.sweep.states import State
 from cbert.training import config_file
 from experiments import job_commands
@@ -85,3 +85,12 @@ def test_directories_with_commas_are_one_value_of_a_list_each():
     written = job_commands.evaluate("test", False, paths)
     (value,) = [one.partition("=")[2] for one in written if one.startswith("--workdir=")]
     assert flags.ListParser().parse(value) == [str(path) for path in paths]
+
+
+@pytest.mark.parametrize("gibibytes", [1, 3])
+def test_runs_at_a_time_fit_into_a_container(monkeypatch, gibibytes):
+    """Each takes 2 GiB of what the container has, however much the machine has free."""
+    monkeypatch.setattr(processes, "devices", lambda: ("cpu", 1))
+    monkeypatch.setattr(processes, "machine_memory", lambda: gibibytes * 2**30)
+    assert len(launchers.slots(0)) == 1
+    assert len(launchers.slots(4)) == 4

@@ -70,7 +70,9 @@ def slots(workers: int) -> list[Slot]:
     cores = list(range(os.cpu_count() or 1))
     if sys.platform == "linux":
         cores = sorted(os.sched_getaffinity(0))
-    fit = psutil.virtual_memory().available // MEMORY_PER_RUN
+    # A container's limit holds for all runs together, and the free memory is the machine's.
+    free = min(psutil.virtual_memory().available, processes.machine_memory())
+    fit = free // MEMORY_PER_RUN
     count = workers or max(1, min(len(cores), fit))
     return [
         Slot({}, tuple(cores[index::count]) if count <= len(cores) else ())

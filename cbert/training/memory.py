@@ -1,14 +1,10 @@
 """The least memory that a run needs, estimated before anything is compiled."""
 
-import contextlib
 import dataclasses
-import pathlib
-from collections.abc import Iterator
 
 import ml_collections
-import psutil
 
-from cbert import parallel
+from cbert import parallel, processes
 from cbert.errors import UserError
 from cbert.model import parameter_tree
 from cbert.model.cross_entropy import WHOLE, items_at_once
@@ -17,11 +13,6 @@ from cbert.tasks import task_class, task_options
 from cbert.tasks.masked_item import MaskedItem
 from cbert.training import config as config_lib
 from cbert.training.config_sections import STREAM
-
-try:
-    import resource
-except ImportError:  # Windows has no such limits.
-    resource = None  # type: ignore[assignment]
 
 # Every layer after these has as many parameters as the one before it.
 _TRACED_LAYERS = 3
@@ -61,7 +52,7 @@ def check(
     needs = estimate(config, schema, longest, seeds)
     available, copies = parallel.device_memory(), 1
     if available is None:  # Devices of the CPU share its memory, and columns are mapped files.
-        available, copies = host_memory(), parallel.local_device_count()
+        available, copies = processes.host_memory(), parallel.local_device_count()
     else:
         needs.append(Need("the training split's columns", columns, ("data.source",)))
     total = copies * sum(need.size for need in needs)
@@ -169,32 +160,6 @@ def _logits(
     queries = shards * masked
     at_once = items_at_once(queries, held, whole=whole)
     return Need("logits", _FLOAT * seeds * queries * at_once, (field,))
-
-
-def host_memory() -> int:
-    """Bytes that this process may use: the machine's memory, or the process's limit."""
-    limits = [psutil.virtual_memory().total, *_control_group_limits()]
-    if resource is not None:
-        own, _ = resource.getrlimit(resource.RLIMIT_AS)
-        limits += [own] if own != resource.RLIM_INFINITY else []
-    return min(limits)
-
-
-def _control_group_limits() -> Iterator[int]:
-    """The limits of this process's control group and of those that it is in, in bytes."""
-    lines = []
-    with contextlib.suppress(OSError):
-        lines = pathlib.Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers not in ("", "memory"):
-            continue
-        root = pathlib.Path("/sys/fs/cgroup", controllers)
-        name = "memory.limit_in_bytes" if controllers else "memory.max"
-        group = pathlib.PurePosixPath(path)
-        for folder in (group, *group.parents):
-            with contextlib.suppress(OSError, ValueError):  # `max` means no limit.
-                yield int((root / folder.relative_to("/") / name).read_text(encoding="utf-8"))
 
 
 def readable(size: int) -> str:
