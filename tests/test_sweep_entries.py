@@ -1,6 +1,7 @@
-"""What a config file's `sweep()` may return, and how the processes of a run may be started."""
+"""What a config file's `sweep()` may return, how runs are started, and how fast they are."""
 
 import dataclasses
+import json
 import pathlib
 import re
 
@@ -9,7 +10,7 @@ from absl import flags
 
 from cbert import parallel, processes
 from cbert.errors import UserError
-from cbert.sweep import launchers, states
+from cbert.sweep import jobs, launchers, points, running, states
 from cbert.sweep.states import State
 from cbert.training import config_file
 from experiments import job_commands
@@ -94,3 +95,53 @@ def test_runs_at_a_time_fit_into_a_container(monkeypatch, gibibytes):
     monkeypatch.setattr(processes, "machine_memory", lambda: gibibytes * 2**30)
     assert len(launchers.slots(0)) == 1
     assert len(launchers.slots(4)) == 4
+
+
+class Queue:
+    """A launcher whose job waits for 100 seconds, then writes rows, and then has ended.
+
+    It is the clock, too, which is looked at once a second; rows come every ten seconds.
+    """
+
+    def __init__(self, path):
+        self.now, self._path = 0.0, path
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+    def start(self, _):
+        return True
+
+    def poll(self, _):
+        if self.now >= 100 and self.now % 10 == 0:
+            row = {"step": int(self.now - 90) * 2, "split": "train", "loss": 1.0}
+            with self._path.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+        return "" if self.now >= 140 else None
+
+    def stop(self):
+        pass
+
+
+def test_the_time_in_a_queue_is_not_in_the_rate(tmp_path, monkeypatch):
+    """A run of 2 steps a second waits for 100 seconds, and has taken 20 steps by then."""
+    (job,) = jobs.make(
+        [points.Point("gs-seed0", "gs", {points.SEED: 0})],
+        *(tmp_path, False, lambda *_: (), lambda _: ()),
+    )
+    job.paths[0].mkdir()
+    queue = Queue(job.paths[0] / "metrics.jsonl")
+    monkeypatch.setattr(running, "time", queue)
+    sweep, shown = running.Sweep([job], 200, "test"), {}
+
+    def show(_):
+        (state,) = sweep.states.values()
+        shown[queue.now] = state.rate, state.left
+
+    sweep.run(queue, show)
+    assert {shown[now] for now in range(110)} == {(None, None)}
+    assert {shown[now] for now in range(110, 120)} == {(2.0, 80.0)}
+    assert {shown[now] for now in range(130, 140)} == {(2.0, 60.0)}

@@ -16,11 +16,29 @@ POLL_SECONDS = 1.0
 
 
 @dataclasses.dataclass
-class _Start:
-    """The time, in seconds, at which a run was started, and the step that it had reached."""
+class _Pace:
+    """How fast a run is, once it takes steps: it may wait for room first, and it compiles.
 
-    time: float
-    step: int
+    Attributes:
+      last: The newest step, to begin with the one that the run had when it was started.
+      first: The first new step, None before it.
+      began, seen: The times, in seconds, at which this process saw `first` and `last`.
+    """
+
+    last: int
+    first: int | None = None
+    began: float = 0.0
+    seen: float = 0.0
+
+    def rate(self, step: int, now: float) -> float | None:
+        """Steps per second from the first new one to the newest, None before it is known."""
+        if step > self.last:
+            self.last, self.seen = step, now
+            if self.first is None:
+                self.first, self.began = step, now
+        if self.first is None or self.seen == self.began:
+            return None
+        return (self.last - self.first) / (self.seen - self.began)
 
 
 class Sweep:
@@ -48,7 +66,7 @@ class Sweep:
             for job in todo
             for point, path in zip(job.points, job.paths, strict=True)
         }
-        self._starts: dict[pathlib.Path, _Start] = {}
+        self._paces: dict[pathlib.Path, _Pace] = {}
         self.failures: list[tuple[Job, str]] = []
         for job in todo:
             if self._is_finished(job):
@@ -105,7 +123,7 @@ class Sweep:
     def _start(self, job: Job) -> None:
         self._set(job, states.TRAINING)
         for path in job.paths:
-            self._starts[path] = _Start(time.monotonic(), states.progress(path)[0])
+            self._paces[path] = _Pace(states.progress(path)[0])
 
     def _read(self, job: Job) -> None:
         """Reads step, loss, rate and time left from the files that the runs write."""
@@ -114,13 +132,11 @@ class Sweep:
             state.step, state.loss = states.progress(path)
             state.rate = state.left = None
             if state.phase in (states.TRAINING, states.EVALUATING):
-                start = self._starts[path]
                 state.phase = states.TRAINING
                 if workdir.finished(path):
                     state.phase = states.EVALUATING
-                elif state.step > start.step:
-                    state.rate = (state.step - start.step) / (time.monotonic() - start.time)
-                    state.left = (state.steps - state.step) / state.rate
+                elif rate := self._paces[path].rate(state.step, time.monotonic()):
+                    state.rate, state.left = rate, (state.steps - state.step) / rate
 
     def _end(self, job: Job, failure: str) -> None:
         done = self._is_finished(job)

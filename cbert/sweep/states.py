@@ -22,7 +22,7 @@ class State:
       steps: The steps to take.
       step: The step of the last row that training wrote, 0 before the first row.
       loss: The loss of that row, None before the first row.
-      rate: Steps per second since this sweep started the run, None if not known.
+      rate: Steps per second since this sweep saw the run take steps, None if not known.
       left: Seconds left, None if not known.
     """
 
