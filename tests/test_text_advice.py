@@ -4,8 +4,11 @@ import shutil
 
 import pytest
 
+import cbert
 from cbert.data.summary import format_summary
 from cbert.errors import UserError
+from cbert.training import config as config_lib
+from cbert.training import suggest
 from tests.bert_reference import RANDOM_BERT
 from tests.conftest import refused, run
 from tests.test_text_prepare import PIECES, make_prepared, rows
@@ -109,3 +112,24 @@ def test_a_pretrained_folder_gives_its_vocabulary_and_is_advised(tmp_path):
     assert f"config.py:classification,hf:{folder} --config.model.method=none" in advised
     error = refused(*command[:-1], f"--vocabulary={tmp_path}")
     assert f"{tmp_path}/vocab.txt: no such vocabulary" in error
+
+
+@pytest.mark.parametrize(
+    ("target", "argument"),
+    [
+        (lambda label: {"text": "a b", "label": label}, "masked_language"),
+        (lambda label: {"text": "a b", "label": [label]}, "multi_label"),
+        (lambda label: {"words": ["a", "b"], "tags": [label, label]}, "tagging"),
+    ],
+)
+def test_only_labels_of_pairs_make_a_model_of_sentence_pairs(tmp_path, target, argument):
+    examples = [
+        {"split": row["split"], **target(("is_next", "not_next")[n % 2])}
+        for n, row in enumerate(rows(20))
+    ]
+    schema, summary, _ = make_prepared(tmp_path, examples)
+    path, suggested, _ = suggest.write(tmp_path, "own", summary)
+    assert suggested == argument
+    config = cbert.read_config(f"{path}:masked_language")
+    head = config_lib.build_model(config, schema).head
+    assert head.next_sentence == (argument == "masked_language")

@@ -54,6 +54,11 @@ class Target:
     def codes(self) -> dict[str, int]:
         return {value: code for code, value in enumerate(self.values)}
 
+    @property
+    def is_next_sentence(self) -> bool:
+        """Whether each example has one of the two labels of next-sentence prediction."""
+        return self.kind == LABEL and set(self.values) == {IS_NEXT, NOT_NEXT}
+
     def check(self) -> None:
         """Raises `UserError` naming the field with which no model can be trained."""
         if self.kind not in TARGET_KINDS:

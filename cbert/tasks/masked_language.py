@@ -27,7 +27,7 @@ from cbert.model.heads import PretrainingHead
 from cbert.model.scoring import score
 from cbert.model.text_bert import TextBert
 from cbert.schema import Schema
-from cbert.schema.target import IS_NEXT, LABEL, NOT_NEXT
+from cbert.schema.target import IS_NEXT, NOT_NEXT
 from cbert.schema.tokenizer import MASK, PREFIX
 from cbert.tasks.base import Batch, Examples, Metrics, Scored
 from cbert.tasks.label_metrics import fraction
@@ -87,10 +87,7 @@ class MaskedLanguage(TextTask):
         cls, config: ModelConfig, schema: Schema, options: MaskedLanguageConfig
     ) -> PretrainingHead:
         """BERT's pretraining head; raises `UserError` where pairs are asked for and absent."""
-        target = schema.target
-        has_pairs = (
-            target and target.kind == LABEL and set(target.values) == {IS_NEXT, NOT_NEXT}
-        )
+        has_pairs = schema.target is not None and schema.target.is_next_sentence
         if options.next_sentence and not has_pairs:
             raise UserError(
                 "task.masked_language.next_sentence is true, but the data's labels are not "

@@ -13,7 +13,7 @@ from cbert.data.records import TRAIN
 from cbert.errors import UserError, warn
 from cbert.model import conditioning
 from cbert.schema import SEQUENCE, TEXT, Schema
-from cbert.schema.target import ANSWER, IS_NEXT, LABEL, LABELS, NOT_NEXT, NUMBER, TAGS
+from cbert.schema.target import ANSWER, LABEL, LABELS, NUMBER, TAGS
 
 # Field to its value and, where it helps, why.
 Fields = Mapping[str, tuple[Any, str]]
@@ -129,15 +129,10 @@ def _read(path: pathlib.Path) -> str:
 def default_argument(schema: Schema) -> str:
     """The argument of a config file that suits a schema: a method, or a task of texts."""
     if schema.kind == TEXT:
-        if schema.target and not _of_next_sentences(schema):
+        if schema.target and not schema.target.is_next_sentence:
             return TASKS[schema.target.kind]
         return "masked_language"
     return METHODS[not schema.features]
-
-
-def _of_next_sentences(schema: Schema) -> bool:
-    """Whether the labels are those of sentence pairs, which a masked language model learns."""
-    return schema.target is not None and set(schema.target.values) == {IS_NEXT, NOT_NEXT}
 
 
 def command(path: pathlib.Path, name: str, argument: str, method: str) -> str:
@@ -213,7 +208,7 @@ def _of_text(schema: Schema, examples: int) -> Fields:
     pairs = {"task.masked_language.next_sentence": (True, "the pairs' labels are learned, too")}
     return {
         "model.method": (METHODS[not schema.features], "the conditioning method"),
-        **(pairs if _of_next_sentences(schema) else {}),
+        **(pairs if schema.target and schema.target.is_next_sentence else {}),
         **_schedule(examples, min(batch_size, examples), 4),
     }
 
