@@ -120,8 +120,7 @@ class Experiment:
                 progress.note(self.task.metrics[0], number, step)
                 checkpoints.save(state_lib.to_saved(state), progress)
             if step >= self.config.train.steps:
-                best = {"best": progress.best, "best_step": progress.best_step}
-                workdir_lib.finish(path, {"step": step, **best})
+                workdir_lib.finish(path, step, progress)
 
     def restore(self, workdir: PathLike, checkpoint: str | int = "last") -> TrainState:
         """A state that `save` or a training wrote, from which a loop goes on bit for bit.

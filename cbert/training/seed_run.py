@@ -39,8 +39,7 @@ class SeedRun:
 
     def finish(self, step: int) -> None:
         """Marks the run as finished at that step."""
-        best = {"best": self.progress.best, "best_step": self.progress.best_step}
-        workdir_lib.finish(self.workdir, {"step": step, **best})
+        workdir_lib.finish(self.workdir, step, self.progress)
 
 
 def open_all(

@@ -13,6 +13,7 @@ from cbert import files
 from cbert.errors import UserError, warn
 from cbert.schema import Schema, schema_file
 from cbert.training import config as config_lib
+from cbert.training.state import Progress
 
 # What the directory holds.
 CONFIG = config_lib.FILE
@@ -106,11 +107,12 @@ def has_checkpoints(workdir: pathlib.Path) -> bool:
     return bool(checkpoint_steps(workdir / CHECKPOINTS))
 
 
-def finish(workdir: pathlib.Path, result: dict[str, Any]) -> None:
-    """Removes damaged checkpoints that were set aside, and marks the run as finished.
+def finish(workdir: pathlib.Path, step: int, progress: Progress) -> None:
+    """Removes damaged checkpoints that were set aside, and marks a run as finished at a step.
 
     The mark of a run that is finished already stays as it is, with its time.
     """
+    result = {"step": step, "best": progress.best, "best_step": progress.best_step}
     for path in (workdir / CHECKPOINTS).glob(f"*{UNUSABLE}"):
         shutil.rmtree(path)
     if finished(workdir) != result:
