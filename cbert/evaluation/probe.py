@@ -118,6 +118,55 @@ def _objective(
     return -own.mean() + strength / 2 * (weights[:-1] ** 2).sum()
 
 
+@dataclasses.dataclass(frozen=True)
+class _Labelled:
+    """The examples whose label the training split has.
+
+    Attributes:
+      count: T.
+      rows: Split to `int [M]`, the examples' rows among the activations.
+      targets: Split to `int32 [M]`, the codes of their labels.
+      groups: `int [M]`, the groups of those of the test split.
+      skipped: How many other examples the test split has.
+    """
+
+    count: int
+    rows: dict[str, np.ndarray]
+    targets: dict[str, np.ndarray]
+    groups: np.ndarray
+    skipped: int
+
+
+def _labelled(directory: pathlib.Path) -> _Labelled:
+    """The examples of a directory of activations that a probe learns from or is measured by.
+
+    Raises:
+      UserError: a split has no label that the training split has, or that has only one label.
+    """
+    tables = {
+        name: activation_files.read_table(directory, name, [LABEL, "group"]) for name in SPLITS
+    }
+    labels = {name: table[LABEL].to_pylist() for name, table in tables.items()}
+    names = sorted({label for label in labels[TRAIN] if label is not None})
+    codes = {label: code for code, label in enumerate(names)}
+    if len(names) < 2:
+        raise UserError("a probe needs two labels in the training split; prepare other data")
+    rows = {
+        name: np.array([index for index, label in enumerate(column) if label in codes], int)
+        for name, column in labels.items()
+    }
+    targets = {
+        name: np.array([codes[labels[name][index]] for index in own], np.int32)
+        for name, own in rows.items()
+    }
+    for name in SPLITS:
+        if not len(rows[name]):
+            raise UserError(f"the {name} split has no label that the training split has")
+    groups = metrics.group_codes(tables[TEST]["group"].to_pylist())[rows[TEST]]
+    skipped = len(labels[TEST]) - len(groups)
+    return _Labelled(len(names), rows, targets, groups, skipped)
+
+
 def measure(directory: pathlib.Path, layers: Sequence[int]) -> dict[str, Any]:
     """Probes each layer of a directory of activations, and writes the results into it.
 
@@ -131,41 +180,22 @@ def measure(directory: pathlib.Path, layers: Sequence[int]) -> dict[str, Any]:
     Raises:
       UserError: a split has no label that the training split has, or that has only one label.
     """
-    tables = {
-        name: activation_files.read_table(directory, name, [LABEL, "group"]) for name in SPLITS
-    }
-    labels = {name: table[LABEL].to_pylist() for name, table in tables.items()}
-    names = sorted({label for label in labels[TRAIN] if label is not None})
-    codes = {label: code for code, label in enumerate(names)}
-    if len(names) < 2:
-        raise UserError("a probe needs two labels in the training split; prepare other data")
-    known = {
-        name: np.array([index for index, label in enumerate(column) if label in codes], int)
-        for name, column in labels.items()
-    }
-    targets = {
-        name: np.array([codes[labels[name][index]] for index in rows], np.int32)
-        for name, rows in known.items()
-    }
-    for name in SPLITS:
-        if not len(known[name]):
-            raise UserError(f"the {name} split has no label that the training split has")
-    groups = metrics.group_codes(tables[TEST]["group"].to_pylist())[known[TEST]]
-    majority = np.bincount(targets[TRAIN]).argmax()
+    labelled = _labelled(directory)
+    targets, groups = labelled.targets, labelled.groups
     results, strengths = {}, {}
     for layer in progress.bar(layers, desc="probing", unit=" layers"):
         x = {
             name: activation_files.read_layer(directory, name, layer)[rows]
-            for name, rows in known.items()
+            for name, rows in labelled.rows.items()
         }
-        chosen, strengths[str(layer)] = _tuned(x, targets, len(names))
+        chosen, strengths[str(layer)] = _tuned(x, targets, labelled.count)
         predicted = chosen.log_probabilities(x[TEST]).argmax(axis=1)
         results[f"layer {layer}"] = _scores(predicted, targets[TEST], groups)
-    predicted = np.full_like(targets[TEST], majority)
+    predicted = np.full_like(targets[TEST], np.bincount(targets[TRAIN]).argmax())
     results[MAJORITY] = _scores(predicted, targets[TEST], groups)
     summary = {
         "queries": len(groups),
-        "skipped": len(labels[TEST]) - len(groups),
+        "skipped": labelled.skipped,
         "strengths": strengths,
         "results": results,
     }

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import ml_collections
 import numpy as np
+import optax
 
 from cbert import parallel, tasks
 from cbert.data import context_replacement, prepared
@@ -138,11 +139,7 @@ def assemble(
         the run cannot fit into memory.
     """
     seeds = tuple(seeds) or (config.seed,)
-    batch_size = config.train.batch_size
-    _check_batch_size(batch_size, config.train.accumulate)
-    batches = [
-        Batches(train.lengths, batch_size, seed, config.train.length_buckets) for seed in seeds
-    ]
+    batches = _batches(config, train, seeds)
     _check_shards(config, len(seeds))
     streams = config.data.source == STREAM
     columns = 0 if streams else sum(column.nbytes for column in jax.tree.leaves(train.columns))
@@ -152,15 +149,11 @@ def assemble(
     optimizer = optimizer_lib.build(config, task.model)
     source = (Streaming if streams else InMemory)(train, batches)
     keys = [jax.random.key(seed) for seed in seeds]
-    learning_rate = schedule.build(config)
-    constants = task.constants() | {"learning_rate": learning_rate}
-    if config.train.context_replacement:
-        constants["context_sample"] = context_replacement.sample(train.context)
-    params = [_fresh(config, task, schema, key) for key in keys]
-    skips = config.train.on_nonfinite == SKIP
-    replacement, accumulate = config.train.context_replacement, config.train.accumulate
+    constants = _constants(config, task, train)
+    skips, accumulate = config.train.on_nonfinite == SKIP, config.train.accumulate
+    replacement = config.train.context_replacement
     train_step = make_train_step(task, optimizer, skips, replacement, accumulate)
-    state = _stacked([state_lib.create(own, optimizer) for own in params], where)
+    state = _first_state(config, task, schema, optimizer, keys, where)
     return Run(
         task=task,
         seeds=seeds,
@@ -168,21 +161,29 @@ def assemble(
         source=source,
         batches=batches,
         resident={"columns": source.resident, "constants": parallel.replicate(constants)},
-        indices=parallel.split(np.arange(batch_size, dtype=np.int32)),
+        indices=parallel.split(np.arange(config.train.batch_size, dtype=np.int32)),
         train_step=train_step,
-        step=_mapped_step(train_step, batch_size, len(seeds), where.axes(state)),
+        step=_mapped_step(train_step, config.train.batch_size, len(seeds), where.axes(state)),
         state=state,
         placement=where,
         key=_stacked([jax.random.fold_in(key, 1) for key in keys], where),
-        learning_rate=learning_rate,
+        learning_rate=constants["learning_rate"],
         validation=Validation(
             evenly_spaced(validation, config.train.eval_examples), task, config.eval.batch_size
         ),
     )
 
 
-def _check_batch_size(batch_size: int, accumulate: int) -> None:
-    """Raises `UserError` where the batch cannot be split over devices and micro-batches."""
+def _batches(
+    config: ml_collections.ConfigDict, train: Split, seeds: Sequence[int]
+) -> list[Batches]:
+    """Which rows a step takes, for each seed.
+
+    Raises:
+      UserError: the batch cannot be split over devices and micro-batches, or is larger than
+        the data.
+    """
+    batch_size, accumulate = config.train.batch_size, config.train.accumulate
     devices = parallel.device_count()
     if batch_size % (devices * accumulate):
         times = f" times train.accumulate, {accumulate}" if accumulate > 1 else ""
@@ -190,6 +191,16 @@ def _check_batch_size(batch_size: int, accumulate: int) -> None:
             f"train.batch_size is {batch_size}; it must be a multiple of the "
             f"number of devices, {devices}{times}"
         )
+    buckets = config.train.length_buckets
+    return [Batches(train.lengths, batch_size, seed, buckets) for seed in seeds]
+
+
+def _constants(config: ml_collections.ConfigDict, task: Task, train: Split) -> dict[str, Any]:
+    """What all steps read: the task's constants, the learning rate, and contexts to show."""
+    constants = task.constants() | {"learning_rate": schedule.build(config)}
+    if config.train.context_replacement:
+        constants["context_sample"] = context_replacement.sample(train.context)
+    return constants
 
 
 def _check_shards(config: ml_collections.ConfigDict, seeds: int) -> None:
@@ -203,6 +214,19 @@ def _check_shards(config: ml_collections.ConfigDict, seeds: int) -> None:
             f"train.shard_items is true, and {parallel.process_count()} processes train; start "
             "one process that has all devices, or set it false"
         )
+
+
+def _first_state(
+    config: ml_collections.ConfigDict,
+    task: Task,
+    schema: Schema,
+    optimizer: optax.GradientTransformation,
+    keys: Sequence[jax.Array],
+    where: Placement,
+) -> state_lib.TrainState:
+    """The state before the first step, from a key for each seed."""
+    params = [_fresh(config, task, schema, key) for key in keys]
+    return _stacked([state_lib.create(own, optimizer) for own in params], where)
 
 
 def _fresh(
