@@ -16,7 +16,8 @@ from cbert.model import huggingface
 from cbert.schema import schema_file
 from cbert.tasks import create
 from cbert.training import config as config_lib
-from cbert.training import loop
+from cbert.training import initialize, loop
+from cbert.training import run as run_lib
 from cbert.training.from_hugging_face import _with_labels_of
 from cbert.training.from_run import _context_kernels
 from cbert.training.initialize import from_source
@@ -57,27 +58,28 @@ def best_params(workdir):
     return steps.flat(restored.params)
 
 
-def test_a_classifier_begins_with_the_encoder_of_a_run(directory, pretrained, capsys):
+def test_a_classifier_begins_with_the_encoder_of_a_run(directory, pretrained):
     _, schema = load(directory, "label")
     config = small_text("classification", directory)
     task = create(config, config_lib.build_model(config, schema), schema)
     params = drawn(task.model)
-    began = steps.flat(from_source(str(pretrained), task.model, schema)(params))
+    source = from_source(str(pretrained), task.model, schema)
+    began = steps.flat(source(params))
     known, fresh = best_params(pretrained), steps.flat(params)
     new = {"pooler/dense/kernel", "pooler/dense/bias", "classifier/kernel", "classifier/bias"}
     assert began.keys() - known.keys() == new
     for name, values in began.items():
         expected = fresh[name] if name in new else known[name]
         np.testing.assert_array_equal(values, expected, err_msg=name)
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == f"initialised from {pretrained}: {len(began) - 4} parameters"
-    assert printed[1].startswith("  4 begin anew: classifier/bias, classifier/kernel, pooler")
+    first, anew, rest = source.lines
+    assert first == f"initialised from {pretrained}: {len(began) - 4} parameters"
+    assert anew.startswith("  4 begin anew: classifier/bias, classifier/kernel, pooler")
     unused = sorted(known.keys() - began.keys())
-    assert printed[2] == f"  {len(unused)} not used: {', '.join(unused)}"
+    assert rest == f"  {len(unused)} not used: {', '.join(unused)}"
     assert "output_bias" in unused
 
 
-def test_a_features_values_are_matched_by_name(directory, pretrained, capsys):
+def test_a_features_values_are_matched_by_name(directory, pretrained):
     _, schema = load(directory, "label")
     mood = schema.features[0]
     turned = dataclasses.replace(mood, values=(*mood.values[:0:-1], "new"))
@@ -85,13 +87,14 @@ def test_a_features_values_are_matched_by_name(directory, pretrained, capsys):
     config = small_text("masked_language", directory)
     task = create(config, config_lib.build_model(config, changed), changed)
     params = drawn(task.model)
-    began = steps.flat(from_source(str(pretrained), task.model, changed)(params))
+    source = from_source(str(pretrained), task.model, changed)
+    began = steps.flat(source(params))
     name, number = f"context_encoder/feature_{mood.name}/embedding", len(mood.values)
     known, fresh = best_params(pretrained)[name], steps.flat(params)[name]
     expected = np.concatenate([known[:3], known[:3:-1], fresh[-1:]])
     np.testing.assert_array_equal(began[name], expected)
-    line = f"  values of {mood.name}: {number - 1} of {number} known by name, 1 new\n"
-    assert line in capsys.readouterr().out
+    line = f"  values of {mood.name}: {number - 1} of {number} known by name, 1 new"
+    assert line in source.lines
     other = dataclasses.replace(schema, items=(*schema.items[:-1], "new"))
     with pytest.raises(UserError, match="the data have another vocabulary than"):
         from_source(str(pretrained), task.model, other)
@@ -177,6 +180,21 @@ def test_a_run_that_read_no_context_leaves_the_choice_of_pooling(directory, tmp_
     began = steps.flat(from_source(str(tmp_path / "none"), model, schema)(drawn(model)))
     kernel = "blocks_0/attention/query/kernel"
     np.testing.assert_array_equal(began[kernel], best_params(tmp_path / "none")[kernel])
+
+
+def test_what_seeds_begin_with_is_said_once(directory, pretrained, capsys):
+    """Each seed begins with the other run's parameters."""
+    config = small_text("tagging", directory, "tags", train__init_from=str(pretrained))
+    _, schema = load(directory, "tags")
+    run = run_lib.set_up(config, schema, [0, 1, 2])
+    states = initialize.initialised(config, run, initialize.read(config, schema))
+    expected = best_params(pretrained)["embedding/tokens"]
+    for state in states:
+        began = steps.flat(state.params)["embedding/tokens"]
+        np.testing.assert_array_equal(began, expected)
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in printed][1:] == ["  2 begin anew", "  5 not used"]
+    assert printed[0].startswith(f"initialised from {pretrained}: ")
 
 
 def test_only_a_fresh_run_reads_them(directory, pretrained, tmp_path, capsys):

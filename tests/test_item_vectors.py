@@ -55,7 +55,7 @@ def config_of(path, **overrides):
 
 
 @pytest.mark.parametrize("name", ["own.npy", "lists.parquet", "columns.parquet"])
-def test_vectors_are_matched_by_name(schema, named, tmp_path, name, capsys):
+def test_vectors_are_matched_by_name(schema, named, tmp_path, name):
     read = item_vectors.read(config_of(write(tmp_path / name, *named)), schema)
     fresh = np.random.default_rng(1).normal(size=(len(schema.items), WIDTH))
     began = read({"embedding": {"items": fresh, "bias": 1.0}, "head": 2.0})
@@ -65,8 +65,9 @@ def test_vectors_are_matched_by_name(schema, named, tmp_path, name, capsys):
     np.testing.assert_allclose(items[:3], fresh[:3], rtol=1e-6)
     np.testing.assert_allclose(items[3:], known * factor, rtol=1e-5)
     assert began == {"embedding": {"bias": 1.0}, "head": 2.0}
-    line = f"{len(schema.items) - 3} of {len(schema.items)} items by name, 3 not in it; vectors"
-    assert line in capsys.readouterr().out
+    (line,) = read.lines
+    assert f"{len(schema.items) - 3} of {len(schema.items)} items by name, 3 not in it" in line
+    assert line.endswith(f"; vectors times {factor:.4g}")
 
 
 def test_items_of_another_width_are_mapped_for_input_and_output():

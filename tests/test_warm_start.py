@@ -20,7 +20,7 @@ from tests.models import drawn
 from tests.test_initialize import best_params
 
 
-def test_items_and_values_are_matched_by_name(trained, schema, capsys):
+def test_items_and_values_are_matched_by_name(trained, schema):
     first = next(feature for feature in schema.features if isinstance(feature, TokenFeature))
     kept = first.values[1:]
     features = [
@@ -53,10 +53,11 @@ def test_items_and_values_are_matched_by_name(trained, schema, capsys):
     )
     for other_name in began.keys() - {"embedding/items", "embedding/bias", name}:
         np.testing.assert_array_equal(began[other_name], known[other_name], err_msg=other_name)
-    printed = capsys.readouterr().out
-    known_items = len(schema.items) - 11
-    assert f"items: {known_items} of {known_items + 2} known by name, 2 new\n" in printed
-    assert f"values of {first.name}: {len(kept)} of {len(kept)} known by name, 0 new" in printed
+    known_items, values = len(schema.items) - 11, len(kept)
+    assert f"  items: {known_items} of {known_items + 2} known by name, 2 new" in source.lines
+    assert (
+        f"  values of {first.name}: {values} of {values} known by name, 0 new" in source.lines
+    )
 
 
 @pytest.mark.parametrize(("moved", "kept"), [(0.05, True), (0.5, False)])

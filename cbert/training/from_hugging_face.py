@@ -13,7 +13,7 @@ from cbert.model.parameter_tree import Params
 from cbert.model.text_bert import TextBert
 from cbert.schema import Schema, TokenizerOptions
 from cbert.schema.target import NUMBER
-from cbert.training.initial_parameters import CLASSIFIER, names_of, print_use, standardised
+from cbert.training.initial_parameters import CLASSIFIER, described, names_of, standardised
 
 HUGGING_FACE = "hf:"  # What the folder of a Hugging Face model begins with.
 
@@ -25,6 +25,7 @@ class FromHuggingFace:
 
     Attributes:
       known: The parameters that the last call put in place, by name, and whether with all rows.
+      lines: What there is to say of the last call.
     """
 
     def __init__(self, source: str, model: TextBert, schema: Schema) -> None:
@@ -40,6 +41,7 @@ class FromHuggingFace:
         """
         self._source, self._model = source, model
         self.known: dict[str, bool] = {}
+        self.lines: list[str] = []
         self._pretrained = _with_labels_of(schema, read_folder(source, schema))
 
     def __call__(self, params: Params) -> Params:
@@ -48,7 +50,7 @@ class FromHuggingFace:
             self._model, jax.device_get(params), self._pretrained
         )
         self.known = dict.fromkeys(names_of(joined) - {*unmatched.not_found}, True)
-        print_use(self._source, joined, unmatched.not_found, unmatched.unused)
+        self.lines = described(self._source, joined, unmatched.not_found, unmatched.unused)
         return jax.tree.map(np.asarray, joined)
 
 

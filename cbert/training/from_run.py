@@ -22,9 +22,9 @@ from cbert.training import workdir as workdir_lib
 from cbert.training.checkpoint import BEST, read_params
 from cbert.training.initial_parameters import (
     CLASSIFIER,
+    described,
     in_units,
     names_of,
-    print_use,
     standardised,
 )
 from cbert.training.named_rows import NamedRows
@@ -46,6 +46,7 @@ class FromRun:
 
     Attributes:
       known: The parameters that the last call put in place, by name, and whether with all rows.
+      lines: What there is to say of the last call.
     """
 
     def __init__(self, source: str, model: Model, schema: Schema) -> None:
@@ -61,6 +62,7 @@ class FromRun:
         """
         self._source, self._model = source, model
         self.known: dict[str, bool] = {}
+        self.lines: list[str] = []
         workdir = pathlib.Path(source).expanduser()
         config, theirs = _read_schema(workdir, schema)
         self._theirs = config_lib.build_model(config, theirs)
@@ -90,7 +92,7 @@ class FromRun:
             if name in self.known:
                 lines.append(rows.line())
                 self.known[name] = rows.are_all_known
-        print_use(self._source, joined, not_found, unused, lines)
+        self.lines = described(self._source, joined, not_found, unused, lines)
         return jax.tree.map(np.asarray, joined)
 
     def _check_choices(self, params: Params) -> None:

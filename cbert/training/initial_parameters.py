@@ -27,14 +27,14 @@ def names_of(params: Params) -> set[str]:
     return set(traverse_util.flatten_dict(params, sep="/"))
 
 
-def print_use(
+def described(
     source: str,
     joined: Params,
     not_found: Sequence[str],
     unused: Sequence[str],
     lines: Iterable[str] = (),
-) -> None:
-    """Prints how many parameters come from a source, and names the others.
+) -> list[str]:
+    """Lines that say how many parameters come from a source, and name the others.
 
     Args:
       source: What they come from.
@@ -44,9 +44,9 @@ def print_use(
       lines: What else there is to say, each line once.
     """
     used = len(jax.tree.leaves(joined)) - len(not_found)
-    print(f"initialised from {source}: {used} parameters", flush=True)
-    for line in dict.fromkeys(lines):
-        print(line, flush=True)
-    for what, names in (("begin anew", not_found), ("not used", unused)):
-        if names:
-            print(f"  {len(names)} {what}: {', '.join(names)}", flush=True)
+    others = (("begin anew", not_found), ("not used", unused))
+    return [
+        f"initialised from {source}: {used} parameters",
+        *dict.fromkeys(lines),
+        *(f"  {len(names)} {what}: {', '.join(names)}" for what, names in others if names),
+    ]

@@ -56,7 +56,8 @@ def initialised(
 ) -> list[TrainState]:
     """Each seed's state before the first step, after what was read is put in place.
 
-    Says how many parameters are frozen, and warns where some of them are random.
+    Says what was put in place, of several seeds for the last one: they differ in random numbers
+    alone. Says how many parameters are frozen, and warns where some of them are random.
 
     Raises:
       UserError: what was read does not fit the model.
@@ -69,6 +70,8 @@ def initialised(
         return dataclasses.replace(state, params=run.placement.to_devices(params))
 
     states = [begun(state) if initializers else state for state in run.states()]
+    for line in (line for initializer in initializers for line in initializer.lines):
+        print(line, flush=True)
     if config.train.frozen:
         _report_frozen(config, run.task.model, initializers)
     return states

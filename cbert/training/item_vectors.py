@@ -21,7 +21,7 @@ from cbert.schema import Schema
 Params = Any
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class ItemVectors:
     """The vectors of the items that a file names.
 
@@ -30,12 +30,14 @@ class ItemVectors:
       rows: `int [R]`, the items' codes.
       vectors: `float32 [R, E]`, finite and not all zero.
       total: V.
+      lines: What there is to say of the last call.
     """
 
     source: str
     rows: np.ndarray
     vectors: np.ndarray
     total: int
+    lines: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def known(self) -> dict[str, bool]:
@@ -51,11 +53,10 @@ class ItemVectors:
         table = np.array(jax.device_get(params["embedding"]["items"]))
         factor = _root_mean_square(table) / _root_mean_square(self.vectors)
         table[self.rows] = factor * self.vectors
-        print(
+        self.lines = [
             f"item embeddings from {self.source}: {len(self.rows)} of {self.total} items by "
-            f"name, {self.total - len(self.rows)} not in it; vectors times {factor:.4g}",
-            flush=True,
-        )
+            f"name, {self.total - len(self.rows)} not in it; vectors times {factor:.4g}"
+        ]
         embedding = {**params["embedding"], "items": table}
         return {**params, "embedding": embedding}
 
