@@ -232,7 +232,6 @@ def test_what_no_text_model_can_be_is_refused(schema):
 
 def test_every_preset_is_what_its_name_says():
     assert math.prod(presets.SIZES["base"]) == 12 * 768 * 12
-    assert presets.paper().layers == 4
     widths = {
         size: presets.bert(size).dimension // presets.bert(size).heads for size in presets.SIZES
     }

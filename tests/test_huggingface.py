@@ -11,6 +11,7 @@ import safetensors.numpy
 
 from cbert.errors import UserError
 from cbert.model import heads, huggingface, text_bert
+from cbert.training.initial_parameters import described
 from tests.bert_reference import RANDOM_BERT
 from tests.huggingface_folders import CONFIG, HEADS, TENSORS, folder_of, random_model
 from tests.models import drawn
@@ -68,9 +69,10 @@ def test_what_does_not_match_is_named(tmp_path):
     assert unmatched.not_found == ("classifier/bias", "classifier/kernel")
     assert "pooler/dense/kernel" in unmatched.unused
     assert "classifier2.weight" in unmatched.unused
-    one, two = unmatched.lines()
-    assert one == "parameters that begin anew: classifier/bias, classifier/kernel"
-    assert two.startswith("weights not used: next_sentence_classifier/bias, ")
+    _, anew, unused = described("hf:one", loaded_params, unmatched.not_found, unmatched.unused)
+    assert anew == "  2 begin anew: classifier/bias, classifier/kernel"
+    start = f"  {len(unmatched.unused)} not used: next_sentence_classifier/bias, "
+    assert unused.startswith(start)
     assert loaded_params["classifier"] is not None
     assert (loaded_params["classifier"]["kernel"] == params["classifier"]["kernel"]).all()
     tokens = TENSORS["bert.embeddings.word_embeddings.weight"]

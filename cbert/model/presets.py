@@ -1,4 +1,4 @@
-"""Model configs that have a name: the paper's, and BERT's sizes.
+"""The model configs of BERT, by the names of its sizes.
 
 The sizes are those of Devlin et al. (2019), section 3, of Turc et al. (2019), table 1, and of
 MiniLM (Wang et al., 2020) with six layers.
@@ -23,11 +23,6 @@ SIZES: Mapping[str, tuple[int, int, int]] = MappingProxyType(
 )
 VOCABULARY = 30_522  # of BERT's English, uncased models
 MAX_LENGTH = 512
-
-
-def paper() -> ModelConfig:
-    """The sizes of Contextual BERT (Denk and Peleteiro Ramallo, 2020), section 4."""
-    return ModelConfig()
 
 
 def bert(size: str) -> ModelConfig:

@@ -208,11 +208,6 @@ class Unmatched:
     not_found: tuple[str, ...]
     unused: tuple[str, ...]
 
-    def lines(self) -> list[str]:
-        """For a person: every name, in one line for each of the two."""
-        named = {"parameters that begin anew": self.not_found, "weights not used": self.unused}
-        return [f"{what}: {', '.join(names) or 'none'}" for what, names in named.items()]
-
 
 def initialize_from(
     model: TextBert, params: Params, pretrained: Pretrained
