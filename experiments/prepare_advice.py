@@ -5,6 +5,7 @@ from typing import Any
 
 from cbert.training import suggest
 from cbert.training.from_hugging_face import HUGGING_FACE
+from experiments import command
 
 
 def lines(data_dir: str, name: str, vocabulary: str, numbers: dict[str, Any]) -> list[str]:
@@ -19,14 +20,18 @@ def lines(data_dir: str, name: str, vocabulary: str, numbers: dict[str, Any]) ->
     path, argument, fresh = suggest.write(data_dir, name, numbers)
     state = "a config to start from is" if fresh else "your config, which stays as it is, is"
     methods = suggest.METHODS if numbers["features"] else suggest.METHODS[-1:]
-    commands = [suggest.command(path, name, argument, method) for method in methods]
-    advised = [f"{state} {path}; train it with", f"  {commands[0]}"]
+
+    def training(name: str, argument: str, method: str) -> str:
+        return "  " + command.to_copy("train", *suggest.arguments(path, name, argument, method))
+
+    commands = [training(name, argument, method) for method in methods]
+    advised = [f"{state} {path}; train it with", commands[0]]
     if len(commands) > 1:
-        advised += ["and, to see what the context is worth, without it", f"  {commands[1]}"]
+        advised += ["and, to see what the context is worth, without it", commands[1]]
     if folder := _pretrained(vocabulary):
         argument = f"{argument},{HUGGING_FACE}{folder}"
-        pretrained = suggest.command(path, f"{name}_pretrained", argument, methods[0])
-        advised += ["or, from the weights beside the vocabulary, with", f"  {pretrained}"]
+        pretrained = training(f"{name}_pretrained", argument, methods[0])
+        advised += ["or, from the weights beside the vocabulary, with", pretrained]
     return advised
 
 

@@ -11,7 +11,6 @@ stopped goes on with the same command.
 
 import functools
 import pathlib
-import shlex
 import signal
 import sys
 from typing import Any
@@ -153,11 +152,10 @@ def _write(
     name = chosen.data.name
     source = suggest.source(path, name, argument, title, note, fields, parent, tuned=True)
     files.write_text(path, source)
-    flag = shlex.quote(f"--config={path}:{argument}")
+    trained = f"--workdir=runs/{name}/{suggest.tuned_name(method)}"
     print(
-        f"\ntrial {trial} is the best; its config is {path}; train it with\n"
-        f"  python -m experiments.train {flag} "
-        f"--workdir=runs/{chosen.data.name}/{suggest.tuned_name(method)}"
+        f"\ntrial {trial} is the best; its config is {path}; train it with\n  "
+        + command.to_copy("train", f"--config={path}:{argument}", trained)
     )
 
 

@@ -1,5 +1,6 @@
 """What `prepare` points out in texts and their labels, and what it advises."""
 
+import shlex
 import shutil
 
 import pytest
@@ -9,6 +10,7 @@ from cbert.data.summary import format_summary
 from cbert.errors import UserError
 from cbert.training import config as config_lib
 from cbert.training import suggest
+from experiments import prepare_advice
 from tests.bert_reference import RANDOM_BERT
 from tests.conftest import refused, run
 from tests.test_text_prepare import PIECES, make_prepared, rows
@@ -133,3 +135,19 @@ def test_only_labels_of_pairs_make_a_model_of_sentence_pairs(tmp_path, target, a
     config = cbert.read_config(f"{path}:masked_language")
     head = config_lib.build_model(config, schema).head
     assert head.next_sentence == (argument == "masked_language")
+
+
+def test_the_commands_that_are_advised_can_be_copied(tmp_path, monkeypatch):
+    """They know the methods of one's own, and a folder whose name has a space."""
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    examples = [{**row, "context": {"plan": "ab"[n % 2]}} for n, row in enumerate(rows(20))]
+    _, summary, _ = make_prepared(folder, examples)
+    monkeypatch.setenv("CBERT_METHODS", "my methods.py")
+    _, first, _, second = prepare_advice.lines(str(folder), "own", "", summary)
+    for line, method in ((first, "gs"), (second, "none")):
+        assert shlex.split(line) == [
+            *("CBERT_METHODS=my methods.py", "python", "-m", "experiments.train"),
+            f"--config={folder}/own/config.py:masked_language",
+            *(f"--config.model.method={method}", f"--workdir=runs/own/{method}"),
+        ]

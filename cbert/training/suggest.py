@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -135,12 +134,14 @@ def default_argument(schema: Schema) -> str:
     return METHODS[not schema.features]
 
 
-def command(path: pathlib.Path, name: str, argument: str, method: str) -> str:
-    """The command that trains a method; the argument is that method, or a task of texts."""
+def arguments(path: pathlib.Path, name: str, argument: str, method: str) -> list[str]:
+    """Those of the command `train` for a method; `argument` is it, or a task of texts."""
     of_items = argument in conditioning.NAMES
-    config = shlex.quote(f"--config={path}:{method if of_items else argument}")
-    override = "" if of_items else f" --config.model.method={method}"
-    return f"python -m experiments.train {config}{override} --workdir=runs/{name}/{method}"
+    return [
+        f"--config={path}:{method if of_items else argument}",
+        *([] if of_items else [f"--config.model.method={method}"]),
+        f"--workdir=runs/{name}/{method}",
+    ]
 
 
 def tuned_name(method: str) -> str:
