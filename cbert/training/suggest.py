@@ -22,9 +22,9 @@ LEAST_STEPS, MOST_STEPS = 400, 50_000
 # Training examples up to which a size is suggested: dimension, heads, blocks, feed-forward.
 SIZES = {5_000: (32, 4, 2, 64), 200_000: (64, 4, 2, 128)}
 LARGEST_SIZE = (128, 8, 4, 256)
-METHODS = ("gs", "none")  # With the context, and beside it without.
+SUGGESTED_METHODS = ("gs", "none")  # With the context, and beside it without.
 # A target's kind to the task that learns it.
-TASKS = {
+TASK_OF_TARGET = {
     LABEL: "classification",
     LABELS: "multi_label",
     NUMBER: "regression",
@@ -129,9 +129,9 @@ def default_argument(schema: Schema) -> str:
     """The argument of a config file that suits a schema: a method, or a task of texts."""
     if schema.kind == TEXT:
         if schema.target and not schema.target.is_next_sentence:
-            return TASKS[schema.target.kind]
+            return TASK_OF_TARGET[schema.target.kind]
         return "masked_language"
-    return METHODS[not schema.features]
+    return SUGGESTED_METHODS[not schema.features]
 
 
 def arguments(path: pathlib.Path, name: str, argument: str, method: str) -> list[str]:
@@ -208,7 +208,7 @@ def _of_text(schema: Schema, examples: int) -> Fields:
     batch_size = 64 if examples >= 2_000 else 16
     pairs = {"task.masked_language.next_sentence": (True, "the pairs' labels are learned, too")}
     return {
-        "model.method": (METHODS[not schema.features], "the conditioning method"),
+        "model.method": (SUGGESTED_METHODS[not schema.features], "the conditioning method"),
         **(pairs if schema.target and schema.target.is_next_sentence else {}),
         **_schedule(examples, min(batch_size, examples), 4),
     }
