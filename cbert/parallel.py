@@ -100,6 +100,7 @@ def error_context() -> Iterator[None]:
 
 
 def process_count() -> int:
+    """How many processes train together, 1 for one that trains alone."""
     return jax.process_count()
 
 

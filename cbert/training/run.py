@@ -38,7 +38,9 @@ from cbert.training.validation import Validation
 
 @dataclasses.dataclass
 class Run:
-    """A run before its first step; with several seeds, state and key have a seed axis first.
+    """What takes the steps of a run: all parts but the state stay as they are.
+
+    With several seeds, state and key have a seed axis first.
 
     Attributes:
       task: What is trained.
@@ -50,7 +52,7 @@ class Run:
       indices: `int32 [devices, B / devices]`, positions in the global batch.
       train_step: The step of one seed, a pure function; see `make_train_step`.
       step: The same, mapped over devices and seeds.
-      state: Its state.
+      state: The state after the steps that were taken, which `advance` replaces.
       placement: Where the state's arrays lie.
       key: What all its randomness comes from.
       learning_rate: Step to learning rate.

@@ -134,6 +134,9 @@ def validate_all(
     """Evaluates every seed, and notes whether it is the best so far.
 
     Returns whether any is, and the metrics of the last one.
+
+    Raises:
+      UserError: a seed's first metric is not finite; its metrics then say so.
     """
     metric, any_improved = run.task.metrics[0], False
     metrics: dict[str, float] = {}

@@ -14,6 +14,16 @@ class Validation:
     """The task's metrics on the validation split, with the same queries every time."""
 
     def __init__(self, split: Split, task: Task, batch_size: int) -> None:
+        """Draws the queries, and puts the split on every device.
+
+        Args:
+          split: The examples, M of them; its columns are `[M, ...]`.
+          task: What is measured.
+          batch_size: Queries at a time, over all devices.
+
+        Raises:
+          UserError: the split has nothing to predict.
+        """
         self._split, self._batch_size = split, batch_size
         try:
             self._queries = task.queries(split, ONE)
@@ -22,6 +32,11 @@ class Validation:
         self._task, self._data = task, parallel.replicate(split.columns)
 
     def __call__(self, params: Any) -> dict[str, float]:
+        """Every metric by its name, over all queries; see `prediction.metrics`.
+
+        Args:
+          params: Parameters of one seed on the devices, see `Placement`.
+        """
         predictions = prediction.predict_all(
             self._task, params, self._data, self._split, self._queries, self._batch_size
         )
