@@ -8,7 +8,7 @@ import pathlib
 
 from absl import flags
 
-from cbert import parallel
+from cbert import distributed
 from cbert.evaluation import diagnosis
 from cbert.training import loop
 from cbert.training.workdir import finished, has_checkpoints
@@ -46,12 +46,12 @@ flags.mark_flag_as_required("config")
 
 def main() -> None:
     """Trains in the work directory, or in those of several seeds."""
-    parallel.connect(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
+    distributed.connect(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
     config = _CONFIG.value
     seeds = command.whole_numbers(_SEEDS) if _SEEDS.value else [config.seed]
     workdirs = _WORKDIR.value
     results = loop.train_seeds(config, seeds, workdirs, _WAIT.value)
-    if not parallel.is_first():
+    if not distributed.is_first():
         return
     for workdir, progress in zip(workdirs, results, strict=True):
         if not finished(pathlib.Path(workdir).expanduser()):

@@ -8,7 +8,7 @@ import re
 import pytest
 from absl import flags
 
-from cbert import parallel, processes
+from cbert import distributed, processes
 from cbert.errors import UserError
 from cbert.sweep import jobs, launchers, points, running, states
 from cbert.sweep.states import State
@@ -58,7 +58,7 @@ def test_processes_that_cannot_meet(monkeypatch, given, tasks, message):
     monkeypatch.setenv("SLURM_NTASKS", tasks)
     monkeypatch.setenv("SLURM_STEP_ID", "0")
     with pytest.raises(UserError, match=re.escape(message)):
-        parallel.connect(*given)
+        distributed.connect(*given)
 
 
 def test_a_log_has_a_line_for_each_run_whose_state_changed(capsys, monkeypatch):

@@ -19,7 +19,7 @@ import orbax.checkpoint as ocp
 from absl import logging
 from orbax.checkpoint import checkpoint_managers
 
-from cbert import parallel
+from cbert import distributed, parallel
 from cbert.errors import UserError
 from cbert.model import parameter_tree
 from cbert.training import checksums
@@ -233,7 +233,7 @@ def read_params(
 
 def barrier(name: str) -> None:
     """Waits until all processes of the run have come to the barrier of that name."""
-    everyone = set(range(parallel.process_count()))
+    everyone = set(range(distributed.process_count()))
     ocp.multihost.sync_global_processes(name, timeout=BARRIER_SECONDS, processes=everyone)
 
 
@@ -243,9 +243,9 @@ def _single_process_options() -> ocp.options.MultiprocessingOptions:
     Of several processes that train together only the first saves, and each of them restores
     for itself, so Orbax must not wait for the others.
     """
-    if parallel.process_count() == 1:
+    if distributed.process_count() == 1:
         return ocp.options.MultiprocessingOptions()
-    here = parallel.process_index()
+    here = distributed.process_index()
     return ocp.options.MultiprocessingOptions(
         primary_host=here, active_processes={here}, barrier_sync_key_prefix=f"process_{here}"
     )
@@ -281,4 +281,4 @@ def _on_host(tree: Any) -> Any:
 
     Orbax would refuse to save arrays that are on the devices of one process alone.
     """
-    return jax.device_get(tree) if parallel.process_count() > 1 else tree
+    return jax.device_get(tree) if distributed.process_count() > 1 else tree

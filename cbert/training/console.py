@@ -9,14 +9,14 @@ from collections.abc import Iterator
 import ml_collections
 from tqdm import tqdm
 
-from cbert import parallel, progress
+from cbert import distributed, parallel, progress
 from cbert.training.run import Run
 
 
 @contextlib.contextmanager
 def only_first_prints() -> Iterator[None]:
     """Whatever another process than the first prints goes nowhere."""
-    if parallel.is_first():
+    if distributed.is_first():
         yield
         return
     with open(os.devnull, "w", encoding="utf-8") as null, contextlib.redirect_stdout(null):

@@ -11,7 +11,7 @@ import ml_collections
 import numpy as np
 from tqdm import tqdm
 
-from cbert import files, parallel
+from cbert import distributed, files
 from cbert.config import flat
 from cbert.data import prepared
 from cbert.data.records import TRAIN
@@ -65,9 +65,9 @@ def train_seeds(
     schema = prepared.load_schema(config.data.dir, config.data.name)
     for one, path in zip(configs, paths, strict=True):
         workdir_lib.check(one, schema, path)
-    if parallel.process_count() > 1:
+    if distributed.process_count() > 1:
         values = {**flat(config.to_dict()), "data.dir": "", "seeds": list(seeds)}
-        parallel.check_same("config or schema", f"{sorted(values.items())} {schema}")
+        distributed.check_same("config or schema", f"{sorted(values.items())} {schema}")
     # A resumed run goes without these files. Else a mistake in them shows before the
     # compilation, and before the work directory belongs to this config.
     resumes = all(workdir_lib.has_checkpoints(path) for path in paths)
@@ -78,10 +78,10 @@ def train_seeds(
         run = run_lib.set_up(config, schema, seeds)
         states = [] if resumes else initialize.initialised(config, run, initializers)
         for one, path in zip(configs, paths, strict=True):
-            if parallel.is_first():
+            if distributed.is_first():
                 stack.enter_context(files.Lock(path, "work directory", wait))
                 workdir_lib.initialise_workdir(one, schema, path)
-        with parallel.error_context():
+        with distributed.error_context():
             seed_runs = open_all(stack, run, paths)
             if initializers and not run.steps_taken:
                 run.set_states(states)
@@ -89,7 +89,7 @@ def train_seeds(
             if not _ended(config, seed_runs, run.steps_taken):
                 with console.bar(config, len(seed_runs), run.steps_taken) as bar:
                     _loop(config, run, seed_runs, stop, bar, callbacks)
-    if _ended(config, seed_runs, run.steps_taken) and parallel.is_first():
+    if _ended(config, seed_runs, run.steps_taken) and distributed.is_first():
         for seed_run in seed_runs:
             seed_run.finish(run.steps_taken)
     return [seed_run.progress for seed_run in seed_runs]
@@ -159,8 +159,8 @@ def _loop(
                 improved, validated = validate_all(run, seed_runs, step)
             tell(callbacks.validation, step, validated)
             ended = _ended(config, seed_runs, step)
-        if parallel.process_count() > 1:
-            stop.requested |= parallel.should_stop(dispatches)
+        if distributed.process_count() > 1:
+            stop.requested |= distributed.should_stop(dispatches)
         due = step % config.train.checkpoint_every == 0
         if stop.requested:
             stop.answer()

@@ -11,7 +11,7 @@ import threading
 import types
 from typing import Any
 
-from cbert import parallel
+from cbert import distributed
 
 # Windows has no SIGUSR1.
 SIGNALS = tuple(
@@ -33,7 +33,7 @@ class Stop:
     and the run goes on later from its last checkpoint.
 
     It is a context manager. It does nothing outside the main thread, or if several processes
-    train together: those agree on a step through `parallel.should_stop`.
+    train together: those agree on a step through `distributed.should_stop`.
 
     Attributes:
       requested: Whether a signal has arrived.
@@ -45,7 +45,7 @@ class Stop:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Stop":
-        alone = parallel.process_count() == 1
+        alone = distributed.process_count() == 1
         if not alone or threading.current_thread() is not threading.main_thread():
             return self
         self._ours, self._theirs = socket.socketpair()

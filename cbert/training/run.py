@@ -12,7 +12,7 @@ import ml_collections
 import numpy as np
 import optax
 
-from cbert import parallel, tasks
+from cbert import distributed, parallel, tasks
 from cbert.data import context_replacement, prepared
 from cbert.data.batching import Batches
 from cbert.data.columns import Split, evenly_spaced
@@ -211,10 +211,10 @@ def _check_shards(config: ml_collections.ConfigDict, seeds: int) -> None:
         return
     if seeds > 1:
         raise UserError("train.shard_items is for one seed; train the seeds one by one")
-    if parallel.process_count() > 1:
+    if distributed.process_count() > 1:
         raise UserError(
-            f"train.shard_items is true, and {parallel.process_count()} processes train; start "
-            "one process that has all devices, or set it false"
+            f"train.shard_items is true, and {distributed.process_count()} processes train; "
+            "start one process that has all devices, or set it false"
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cbert import parallel
+from cbert import distributed
 from cbert.data.records import VALIDATION
 from cbert.errors import UserError
 from cbert.training import console
@@ -51,7 +51,7 @@ def open_all(
       UserError: the seeds have no step in common, a seed has not begun beside others that have,
         or a seed's checkpoints are damaged or of another run.
     """
-    others = not parallel.is_first()
+    others = not distributed.is_first()
     if others:
         barrier("the first process has opened the directory")
     opened = [stack.enter_context(Checkpoints(path, others)) for path in paths]
@@ -158,7 +158,7 @@ def save_all(run: Run, seed_runs: Sequence[SeedRun]) -> None:
     """A checkpoint of every seed, so that all go on from one step."""
     for seed_run, state in zip(seed_runs, run.states(), strict=True):
         seed_run.writer.flush()
-        if parallel.is_first():
+        if distributed.is_first():
             saved = state_lib.to_saved(state, run.placement)
             seed_run.checkpoints.save(saved, seed_run.progress)
 

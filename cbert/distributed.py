@@ -1,0 +1,117 @@
+"""The processes that train one run together, each with devices of its own."""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from cbert.errors import UserError, one_line, shown
+
+# A process that has been silent for so long is taken for dead, and the others end.
+HEARTBEAT_SECONDS = 30
+
+
+def connect(coordinator: str = "", processes: int = 0, process: int = 0) -> None:
+    """Joins the processes of one run, before the first array is made.
+
+    Args:
+      coordinator: `host:port` of process 0; empty to take all from Slurm, where it started
+        several tasks, and to be alone elsewhere.
+      processes: The number of processes.
+      process: The index of this one, from 0.
+
+    Raises:
+      UserError: the numbers make no sense, or the others cannot be reached.
+    """
+    given: dict[str, Any] = {}
+    origin = ""
+    if coordinator:
+        if not 0 <= process < processes:
+            raise UserError(
+                f"the process number is {process} of {processes}; give each of the processes "
+                "its own number from 0"
+            )
+        given = {
+            "coordinator_address": coordinator,
+            "num_processes": processes,
+            "process_id": process,
+        }
+    elif processes > 1 or process:
+        raise UserError(
+            f"process {process} of {processes} has no coordinator; give that, the host:port of "
+            "process 0, or leave the numbers out"
+        )
+    elif "SLURM_STEP_ID" not in os.environ or os.environ.get("SLURM_NTASKS", "1") == "1":
+        return
+    else:
+        tasks = os.environ["SLURM_NTASKS"]
+        origin = f"; SLURM_NTASKS is {shown(tasks)}, unset it to train alone"
+    try:
+        jax.distributed.initialize(heartbeat_timeout_seconds=HEARTBEAT_SECONDS, **given)
+    except (RuntimeError, ValueError) as error:
+        reason = one_line(error)[:200]
+        raise UserError(
+            f"the processes of this run did not find each other ({reason}){origin}"
+        ) from None
+
+
+def check_same(what: str, described: str) -> None:
+    """Raises `UserError` in every process if one of the run describes something otherwise."""
+    own = np.frombuffer(hashlib.sha256(described.encode()).digest(), np.uint8)
+    digests = np.asarray(multihost_utils.process_allgather(own))
+    others = [n for n, digest in enumerate(digests) if (digest != digests[0]).any()]
+    if others:
+        raise UserError(
+            f"the processes 0 and {others[0]} of the run have another {what}; start all by the "
+            "same command, on the same data"
+        )
+
+
+@contextlib.contextmanager
+def error_context() -> Iterator[None]:
+    """Turns the end of another process of the run into a `UserError` of this one."""
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, ValueError) as error:
+        if process_count() == 1 or not _is_of_others(error):
+            raise
+        raise UserError(
+            f"another process of this run has ended ({one_line(error)[:200]}); run the same "
+            "commands again"
+        ) from None
+
+
+def _is_of_others(error: Exception) -> bool:
+    """Whether an error of a computation may come from another process."""
+    if isinstance(error, jax.errors.JaxRuntimeError):
+        return not str(error).startswith("RESOURCE_EXHAUSTED")  # That is this one's memory.
+    return "Gloo" in str(error)  # What CPUs add up with; a mapped step raises it so.
+
+
+def process_count() -> int:
+    """How many processes train together, 1 for one that trains alone."""
+    return jax.process_count()
+
+
+def process_index() -> int:
+    """The number of this process among those that train together, from 0."""
+    return jax.process_index()
+
+
+def is_first() -> bool:
+    """Returns whether this process is the one that writes."""
+    return jax.process_index() == 0
+
+
+def should_stop(dispatches: int) -> bool:
+    """Returns whether all processes stop after this dispatch, because one got a signal.
+
+    JAX agrees on a number yet to come, and has to be called with every number. So dispatches
+    are counted, because a dispatch may skip steps.
+    """
+    return multihost_utils.reached_preemption_sync_point(dispatches)
