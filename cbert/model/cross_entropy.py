@@ -1,7 +1,7 @@
 """The objective over the whole vocabulary.
 
-Up to WHOLE exponentials are kept for the backward pass. If there are more, they are made twice,
-in chunks of the items.
+Up to MOST_KEPT exponentials are kept for the backward pass. If there are more, they are made
+twice, in chunks of the items.
 
 Legend: Q queries, V items, D model dimension, K items of a chunk.
 """
@@ -20,7 +20,7 @@ from cbert.model.look_up import look_up
 
 Array = jax.Array
 
-WHOLE = 2**26
+MOST_KEPT = 2**26
 # Exponentials keep all their digits if they are shifted by up to this much too far.
 SPREAD = 50.0
 # The logits of a part of the items, which a CPU's cache holds, and the most parts.
@@ -28,7 +28,9 @@ IN_CACHE = 5 * 2**18
 MOST_PARTS = 8
 
 
-def items_at_once(queries: int, vocabulary: int, chunk: int = CHUNK, whole: int = WHOLE) -> int:
+def items_at_once(
+    queries: int, vocabulary: int, chunk: int = CHUNK, whole: int = MOST_KEPT
+) -> int:
     """K, the items whose logits the loss makes at once: all, or those of equal chunks."""
     return vocabulary if queries * vocabulary <= whole else chunk_size(vocabulary, chunk)
 
@@ -39,7 +41,7 @@ def cross_entropy(
     bias: Array,
     targets: Array,
     chunk: int = CHUNK,
-    whole: int = WHOLE,
+    whole: int = MOST_KEPT,
 ) -> Array:
     """-log softmax(hidden table^T + bias) at the targets.
 
@@ -63,7 +65,7 @@ def cross_entropy(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
 def log_normaliser(
-    hidden: Array, table: Array, bias: Array, chunk: int = CHUNK, whole: int = WHOLE
+    hidden: Array, table: Array, bias: Array, chunk: int = CHUNK, whole: int = MOST_KEPT
 ) -> Array:
     """The logarithm of the sum of exp(hidden table^T + bias) over items, `float32 [Q]`.
 

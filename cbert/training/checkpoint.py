@@ -25,7 +25,7 @@ from cbert.model import parameter_tree
 from cbert.training import checksums
 from cbert.training import config as config_lib
 from cbert.training import workdir as workdir_lib
-from cbert.training.checkpoint_reader import CONFIG, CheckpointReader
+from cbert.training.checkpoint_reader import CONFIG_ITEM, CheckpointReader
 from cbert.training.state import Progress, TrainState
 
 BEST, LAST = "best", "last"
@@ -75,7 +75,7 @@ class Checkpoints:
             preservation_policy=self._kept,
             multiprocessing_options=_single_process_options(),
         )
-        items = ("params", "opt_state", "progress", CONFIG)
+        items = ("params", "opt_state", "progress", CONFIG_ITEM)
         # Orbax warns that a directory is only read, which is what it was asked to do.
         with _without_warnings() if read_only else contextlib.nullcontext():
             self._manager = ocp.CheckpointManager(self._path, options=options, item_names=items)

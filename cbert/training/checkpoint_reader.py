@@ -25,7 +25,7 @@ from cbert.errors import UserError
 from cbert.training import checksums, workdir
 from cbert.training.state import Progress
 
-CONFIG = "config"
+CONFIG_ITEM = "config"
 
 
 class CheckpointReader:
@@ -121,9 +121,9 @@ class CheckpointReader:
           UserError: the checkpoint is damaged, of another model or of another run.
         """
         path = self._path / str(step)
-        if (path / CONFIG).exists():
+        if (path / CONFIG_ITEM).exists():
             found = self._items(step, config=ocp.args.JsonRestore())
-            self._check_config(path, found[CONFIG])
+            self._check_config(path, found[CONFIG_ITEM])
         elif "params" in items:
             errors.warn(f"{path} holds no config: it may be another run's")
         return self._items(step, **items)

@@ -7,7 +7,7 @@ import ml_collections
 from cbert import parallel, processes
 from cbert.errors import UserError
 from cbert.model import parameter_tree
-from cbert.model.cross_entropy import WHOLE, items_at_once
+from cbert.model.cross_entropy import MOST_KEPT, items_at_once
 from cbert.schema import Schema
 from cbert.tasks import task_class, task_options
 from cbert.tasks.masked_item import MaskedItem
@@ -146,7 +146,7 @@ def _logits(
     shards: int,
     sampled: int = 0,
     seeds: int = 1,
-    whole: int = WHOLE,
+    whole: int = MOST_KEPT,
 ) -> Need:
     """The logits that are made at once, or the sampled ones; each seed makes its own.
 
