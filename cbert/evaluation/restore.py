@@ -40,7 +40,7 @@ class Restored:
 
 def restore(workdir: pathlib.Path, config: Any, schema: Schema, which: str) -> Restored:
     """The run's task with the parameters of the checkpoint `which`."""
-    model = config_lib.build_model(config, schema, split=True)
+    model = config_lib.build_model(config, schema, sharded=True)
     where = placement.choose(model)
     step, params = read_params(workdir, which, model, where.to_restore)
     task = tasks.create(config, model, schema)

@@ -190,13 +190,13 @@ class MaskedItem(Task):
         )
         vectors = vectors.reshape(-1, vectors.shape[-1])
         targets, weights = batch["targets"].reshape(-1), batch["weights"].reshape(-1)
-        split = self.model.shards > 1
+        sharded = self.model.shards > 1
         if self.options.sampled_items:
-            find = item_shards.look_up if split else look_up
+            find = item_shards.look_up if sharded else look_up
             losses = sampled_softmax.sampled_cross_entropy(
                 vectors, table, bias, targets, batch["sampled"], batch["cumulative"], find
             )
-        elif split:
+        elif sharded:
             losses = item_shards.cross_entropy(vectors, table, bias, targets)
         else:
             config = self.model.encoder.config

@@ -75,10 +75,12 @@ def _check_other_tasks(config: ml_collections.ConfigDict) -> None:
             )
 
 
-def build_model(config: ml_collections.ConfigDict, schema: Schema, split: bool = False) -> Any:
+def build_model(
+    config: ml_collections.ConfigDict, schema: Schema, sharded: bool = False
+) -> Any:
     """The model that a checked config describes, for data of that schema.
 
-    With `split` its items are split over the devices if `train.shard_items` says so, for a
+    With `sharded` its items are split over the devices if `train.shard_items` says so, for a
     program that maps it over all of them.
 
     Raises:
@@ -88,7 +90,7 @@ def build_model(config: ml_collections.ConfigDict, schema: Schema, split: bool =
     method, options = config.model.method, method_options(config)
     model = config_fields.read(config, "model", ModelConfig)
     built = task_class(config).build_model(model, method, options, schema, task_options(config))
-    if split and config.train.shard_items:
+    if sharded and config.train.shard_items:
         return built.with_shards(parallel.local_device_count())
     return built
 

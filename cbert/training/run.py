@@ -146,7 +146,7 @@ def assemble(
     streams = config.data.source == STREAM
     columns = 0 if streams else sum(column.nbytes for column in jax.tree.leaves(train.columns))
     memory.check(config, schema, int(train.lengths.max()), len(seeds), columns)
-    model = config_lib.build_model(config, schema, split=True)
+    model = config_lib.build_model(config, schema, sharded=True)
     task, where = tasks.create(config, model, schema, train), placement.choose(model)
     optimizer = optimizer_lib.build(config, task.model)
     source = (Streaming if streams else InMemory)(train, batches)
