@@ -1,4 +1,4 @@
-"""Spans: those of words that BIO tags mark, and the best answer by the scores of its two ends.
+"""Spans: those of words that BIO tags mark, and the best answers by the scores of two ends.
 
 The rules of tags are those of conlleval and of the package seqeval: an `I-x` after another type
 or after `O` begins a span, too.
@@ -15,6 +15,7 @@ import numpy as np
 
 Array = Any  # Of NumPy or of JAX.
 OUTSIDE = "O"
+_NOWHERE = -1e9  # The score of a token where no span may begin or end.
 Span = tuple[str, int, int]
 
 
@@ -93,16 +94,41 @@ def best_span(
     Returns:
       First and last token `int32 [B]`, and their sum, very low where there is no span.
     """
+    sums = _sums(first, last, ends, longest)
+    best, length = sums.argmax(axis=1), first.shape[1]
+    start, width = best % length, best // length
+    return start, start + width, sums.max(axis=1)
+
+
+def best_spans(
+    first: np.ndarray, last: np.ndarray, ends: tuple[Array, Array], longest: int, k: int
+) -> list[tuple[int, int, float]]:
+    """The first and the last token of the k best spans, and the sums of their scores.
+
+    The best comes first, and is that of `best_span`. There may be fewer than k.
+
+    Args:
+      first, last: `[L]`, as `ends` and `longest` those of a row of `best_span`.
+      ends: `bool [L]` each.
+      longest: W.
+      k: How many.
+    """
+    (sums,) = _sums(first[None], last[None], (ends[0][None], ends[1][None]), longest)
+    order = np.argsort(-sums, kind="stable")[:k]
+    widths, starts = np.divmod(order[sums[order] > _NOWHERE / 2], len(first))
+    found = zip(starts, starts + widths, sums[order], strict=False)
+    return [(int(start), int(end), float(score)) for start, end, score in found]
+
+
+def _sums(first: Array, last: Array, ends: tuple[Array, Array], longest: int) -> Array:
+    """The sum of scores of every span, `[B, W L]`: those of one token, of two, and so on."""
     length, xp = first.shape[1], jnp if isinstance(first, jax.Array) else np
     longest = min(longest, length)
     first, last = (
-        xp.where(allowed, scores, -1e9)
+        xp.where(allowed, scores, _NOWHERE)
         for allowed, scores in zip(ends, (first, last), strict=True)
     )
-    padded = xp.pad(last, ((0, 0), (0, longest)), constant_values=-1e9)
-    sums = xp.stack(
+    padded = xp.pad(last, ((0, 0), (0, longest)), constant_values=_NOWHERE)
+    return xp.stack(
         [first + padded[:, width : width + length] for width in range(longest)], axis=1
     ).reshape(len(first), -1)
-    best = sums.argmax(axis=1)
-    start, width = best % length, best // length
-    return start, start + width, sums.max(axis=1)

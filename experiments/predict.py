@@ -29,7 +29,7 @@ from experiments.query_flags import parsed
 _TEXT = flags.DEFINE_string("text", None, "The text, [MASK] where a token is to be predicted.")
 _TEXT_B = flags.DEFINE_string("text_b", None, "The second text of a pair.")
 _WORDS = flags.DEFINE_string("words", "null", "JSON list of the words to tag, not --text.")
-_K = flags.DEFINE_integer("k", 5, "How many tokens or labels to list.")
+_K = flags.DEFINE_integer("k", 5, "How many tokens, labels or spans to list.")
 
 
 # --help lists them, too.
@@ -107,9 +107,10 @@ def _(prediction: TaggingPrediction) -> list[str]:
 
 @_tables.register
 def _(prediction: SpanPrediction) -> list[str]:
-    answer = prediction.answer
-    rows = [(answer.text, answer.probability)] if answer else []
-    return [_table("answer", [*rows, ("(none)", prediction.no_answer)])]
+    # No answer comes first where no span is more probable.
+    spans = [(one.text, one.probability) for one in prediction.spans]
+    rows = sorted([("(none)", prediction.no_answer), *spans], key=lambda row: -row[1])
+    return [_table("answer", rows)]
 
 
 def _table(head: str, rows: list[tuple[str, float]]) -> str:

@@ -5,8 +5,11 @@ import json
 import numpy as np
 import pytest
 
+from cbert.data import prepare, prepared, readers
+from cbert.data.prepare_text import TextOptions
 from cbert.data.summary import format_summary
 from cbert.errors import UserError
+from cbert.schema import schema_file
 from tests.test_text_prepare import by_id, make_prepared, rows
 
 
@@ -78,5 +81,35 @@ def test_windows_hold_the_answer_where_they_hold_it_whole(tmp_path):
     assert (starts, ends) == ([0, 7, 4], [0, 8, 5])
     assert sorted(train.ids) == ["1#0", "1#1", "1#2", "2#0", "2#1", "2#2"]
     assert (summary["longer"], schema.max_items, schema.target.pairs) == (0, 10, "all")
+    assert schema.target.stride == 3
     with pytest.raises(UserError, match="stride makes windows of passages with answers"):
         make_prepared(tmp_path, rows(label="x"), stride=3, target="none", overwrite=True)
+
+
+def test_the_schema_says_how_passages_are_divided(tmp_path):
+    """Other data that are prepared with it have the same windows; an older one has none."""
+    examples = rows(3, text="who", text_b="a b c d e f g h rome in")
+    examples[1]["answer"] = {"text": "rome", "start": 16}
+    schema, _, _ = make_prepared(tmp_path, examples, max_length=10, stride=3)
+    raw = json.loads(schema_file.text(schema))
+    assert schema_file.from_dict(raw) == schema
+
+    def ids(known, stride=0):
+        options = prepare.Options(kind="text", overwrite=True, text=TextOptions(stride=stride))
+        read = readers.read(tmp_path / "in.jsonl", "text")
+        prepare.prepare(read, tmp_path, "other", options, known)
+        written = prepared.load_schema(str(tmp_path), "other")
+        split = prepared.load(str(tmp_path), "other", "train", written)
+        return sorted(split.ids), written.target.stride
+
+    assert ids(schema) == (["1#0", "1#1", "1#2", "2#0", "2#1", "2#2"], 3)
+    assert ids(schema, stride=6) == (["1#0", "1#1", "2#0", "2#1"], 6)
+    del raw["target"]["stride"]
+    assert ids(schema_file.from_dict(raw)) == (["1", "2"], 0)
+    for stride, kind, message in (
+        (-1, "answer", "target.stride is -1; it must be a whole number from 0"),
+        (3, "number", "target.stride is 3, but only answers have windows"),
+    ):
+        raw["target"] |= {"stride": stride, "kind": kind}
+        with pytest.raises(UserError, match=message):
+            schema_file.from_dict(raw)

@@ -181,6 +181,13 @@ def test_a_span_is_that_of_the_task():
         assert result.answer.end == characters[end][1]
         assert result.answer.text == passage[result.answer.start : result.answer.end]
         assert result.answer.probability == near(float(best))
+    ranked = sorted(products, key=products.get, reverse=True)
+    listed = predictor.predict("is?", CONTEXT, text_b=passage, k=3).spans
+    assert [(one.start, one.end) for one in listed] == [
+        (characters[start][0], characters[end][1]) for start, end in ranked[:3]
+    ]
+    assert [one.probability for one in listed] == near([products[one] for one in ranked[:3]])
+    assert [len(predictor.predict("is", text_b="7 8", k=k).spans) for k in (2, 50)] == [2, 3]
     explained = predictor.explain("is?", CONTEXT, passage)
     p = max(best, none)
     assert explained.log_odds == near(float(np.log(p / (1 - p))))

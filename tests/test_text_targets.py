@@ -14,8 +14,8 @@ from cbert.data.prepare_text import TextOptions
 from cbert.data.text import Tokenizer
 from cbert.data.validator import Validator
 from cbert.evaluation import compare
-from cbert.inference import text_readers
-from cbert.inference.token_readers import SpanReader
+from cbert.inference import span_reader
+from cbert.inference.text_checks import Window
 from cbert.tasks import answers
 from cbert.tasks.multi_label import MultiLabel
 from cbert.tasks.regression import Regression
@@ -133,9 +133,10 @@ def predicted(schema, tokens, logits):
     made = GivenSpan(None, schema, max_answer=6).predict(
         jnp.asarray(logits[None]), jax.tree.map(jnp.asarray, columns), {}
     )
-    query = types.SimpleNamespace(tokens=tokens)
-    first, last = text_readers.log_softmax(logits.T)
-    read = SpanReader(schema, 6)._best(query, first, last)
+    query = types.SimpleNamespace(windows=[Window(tokens, np.arange(len(tokens)))])
+    scores = span_reader.scored([{"logits": logits}])
+    (span,) = span_reader.SpanReader(schema, 6).best(query, scores, 1)
+    read = (span.first, span.last) if span.log_odds > 0 else (0, 0)
     assert (int(made["start"][0]), int(made["end"][0])) == read
     return read
 

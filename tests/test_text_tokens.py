@@ -9,7 +9,7 @@ import pytest
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
-from cbert.data import text_examples, vocabulary
+from cbert.data import vocabulary, windows
 from cbert.data.text import Tokenizer, cut_sizes
 from cbert.errors import UserError
 from cbert.schema import SPECIAL_TOKENS, TEXT, Schema, TokenizerOptions
@@ -109,13 +109,13 @@ def test_normalisation_is_that_of_the_schema():
 def test_windows_by_hand():
     """Words of 1, 1, 3, 1, 2, 1 tokens, windows of four, each beginning within two tokens."""
     words = np.array([0, 1, 2, 2, 2, 3, 4, 4, 5])
-    assert text_examples.window_bounds(words, 4, 2) == [(0, 2), (2, 6), (5, 9)]
-    assert text_examples.window_bounds(words, 9, 2) == [(0, 9)]
-    many = text_examples.window_bounds(np.arange(200_000), 128, 8)
+    assert windows.bounds(words, 4, 2) == [(0, 2), (2, 6), (5, 9)]
+    assert windows.bounds(words, 9, 2) == [(0, 9)]
+    many = windows.bounds(np.arange(200_000), 128, 8)
     assert (many[0], many[1], many[-1]) == ((0, 128), (8, 136), (199_872, 200_000))
-    assert text_examples.window_bounds(words, 5, 100) == [(0, 5), (5, 9)]
+    assert windows.bounds(words, 5, 100) == [(0, 5), (5, 9)]
     one_word = np.zeros(9, int)
-    assert text_examples.window_bounds(one_word, 4, 2) == [(0, 4), (4, 8), (8, 9)]
+    assert windows.bounds(one_word, 4, 2) == [(0, 4), (4, 8), (8, 9)]
 
 
 def test_windows_leave_no_token_out():
@@ -124,7 +124,7 @@ def test_windows_leave_no_token_out():
         sizes = [source.randint(1, 8) for _ in range(source.randint(1, 40))]
         words = np.repeat(np.arange(len(sizes)), sizes)
         room, stride = source.randint(3, 12), source.randint(1, 12)
-        bounds = text_examples.window_bounds(words, room, stride)
+        bounds = windows.bounds(words, room, stride)
         assert {index for first, last in bounds for index in range(first, last)} == set(
             range(len(words))
         )

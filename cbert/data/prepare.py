@@ -31,7 +31,6 @@ from cbert.data.summary import summarize
 from cbert.data.token_usage import TokenUsage
 from cbert.errors import UserError, check_choice, check_kind, shown
 from cbert.schema import TEXT, Schema, schema_file
-from cbert.schema.target import ANSWER
 from cbert.schema.values import check_size
 
 LONGER = ("leave_out", "subsample")
@@ -263,15 +262,15 @@ def _text(
     else:
         schema = _schema(given, collection.by_split(), options)
         prepare_text.warn_of_targets(collection.by_split()[TRAIN], schema)
-    examples = prepare_text.examples(collection, schema, options.text, directory, stack)
+    text = prepare_text.with_stride_of(schema, options.text)
+    examples = prepare_text.examples(collection, schema, text, directory, stack)
     prepare_checks.pairs(collection.by_split(), examples.by_split())
     if given is None:
         features = infer_schema.FeatureAccumulator(
             options.value_min_count, options.widths, options.kinds
         )
-        schema = prepare_text.infer(examples, schema, features, options.text)
-    if options.text.stride and (schema.target is None or schema.target.kind != ANSWER):
-        raise UserError("stride makes windows of passages with answers; the target is another")
+        schema = prepare_text.infer(examples, schema, features, text)
+    schema = prepare_text.with_stride(schema, text.stride)
     tokens = TokenUsage(examples, schema)
     examples.overview.set_lengths(tokens.lengths)
     if given is None:

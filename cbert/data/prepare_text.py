@@ -17,7 +17,7 @@ from cbert.data.text import Tokenizer
 from cbert.data.text_records import target_kinds
 from cbert.errors import UserError, check_choice, check_kind, shown, warn
 from cbert.schema import TEXT, Schema, TokenizerOptions, schema_file
-from cbert.schema.target import IS_NEXT, NOT_NEXT
+from cbert.schema.target import ANSWER, IS_NEXT, NOT_NEXT
 from cbert.schema.tokenizer import LEAST_LENGTH, MOST_LENGTH
 from cbert.schema.values import check_size
 
@@ -41,7 +41,8 @@ class TextOptions:
       target: The kind of target where the records have several; `none` for none.
       pairs: `next` makes pairs for next-sentence prediction, empty makes none.
       pack: Whether consecutive sentences of a document are joined.
-      stride: Tokens between the windows that a long passage is cut into; 0 for no windows.
+      stride: Tokens between the windows that a long passage is cut into; 0 for no windows, or
+        for those of a schema that is given.
     """
 
     vocabulary: str = TRAINED
@@ -95,6 +96,27 @@ def warn_of_targets(train: RecordView, schema: Schema) -> None:
             f"the records have {', '.join(sorted(kinds))}, and the schema has no target, so "
             "that it is left out; for its vocabulary alone give vocabulary=schema.json"
         )
+
+
+def with_stride_of(schema: Schema, options: TextOptions) -> TextOptions:
+    """The options with the stride of the schema where they have none; raises `UserError`."""
+    known = schema.target.stride if schema.target else 0
+    options = dataclasses.replace(options, stride=options.stride or known)
+    options.check()
+    return options
+
+
+def with_stride(schema: Schema, stride: int) -> Schema:
+    """The schema with the stride of the windows that were made; 0 changes nothing.
+
+    Raises:
+      UserError: there are windows, but the target is no answer.
+    """
+    if not stride:
+        return schema
+    if schema.target is None or schema.target.kind != ANSWER:
+        raise UserError("stride makes windows of passages with answers; the target is another")
+    return dataclasses.replace(schema, target=dataclasses.replace(schema.target, stride=stride))
 
 
 def _texts(records: Iterable[Record]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cbert.data import splits
+from cbert.data import windows as windows_lib
 from cbert.data.record_store import RecordView
 from cbert.data.records import Record, text_of
 from cbert.data.text import Tokenizer
@@ -108,52 +109,21 @@ def next_sentence_pairs(records: RecordView, groups: np.ndarray) -> Iterator[Rec
 def windows(records: Iterable[Record], tokenizer: Tokenizer, stride: int) -> Iterator[Record]:
     """Cuts the text that holds the answer into windows that fit, each a record of its own.
 
-    Windows begin and end between words. A window's id is the record's with `#0`, `#1`, ...; it
-    has the answer where it holds it whole.
+    A window's id is the record's with `#0`, `#1`, ...; it has the answer where it holds it
+    whole. See `windows.divide`.
     """
     for record in records:
         text = text_of(record)
         passage = text.text if text.text_b is None else text.text_b
-        room = tokenizer.max_length - 2
-        if text.text_b is not None:
-            (question,) = tokenizer.pieces([text.text])
-            room -= 1
-            room -= min(len(question), room - room // 2)
-        (pieces,) = tokenizer.pieces([passage])
         field = "text" if text.text_b is None else "text_b"
-        bounds = window_bounds(pieces.words, room, stride)
-        for number, (first, last) in enumerate(bounds):
-            start = int(pieces.spans[first, 0]) if number else 0
-            end = int(pieces.spans[last - 1, 1]) if last < len(pieces) else len(passage)
+        divided = windows_lib.divide(text.text, text.text_b, tokenizer, stride)
+        for number, (start, end) in enumerate(divided):
             window = _with_text(
                 record,
                 answer=_inside(text.answer, start, end),
                 **{field: passage[start:end]},
             )
             yield dataclasses.replace(window, id=f"{record.id}#{number}")
-
-
-def window_bounds(words: np.ndarray, room: int, stride: int) -> list[tuple[int, int]]:
-    """The first token of each window and the one after its last.
-
-    Args:
-      words: `int32 [L]`, the index of each token's word.
-      room: The most tokens of a window.
-      stride: A window begins at the last word that starts within so many tokens of the
-        beginning of the one before. A word that is longer than a window is cut.
-    """
-    starts = np.flatnonzero(np.diff(words, prepend=-1))
-    bounds = []
-    first, count = 0, len(words)
-    while first + room < count:
-        inside = np.searchsorted(starts, [first, first + room], side="right")
-        ends = starts[slice(*inside)]
-        last = int(ends[-1]) if len(ends) else first + room  # One word fills the window.
-        bounds.append((first, last))
-        near = ends[ends <= first + stride]
-        following = near[-1:] if len(near) else ends[:1]
-        first = int(following[0]) if len(following) else last
-    return [*bounds, (first, count)]
 
 
 def _inside(answer: dict[str, Any] | None, start: int, end: int) -> dict[str, Any] | None:

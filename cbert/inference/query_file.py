@@ -47,7 +47,7 @@ class Notes:
             self.all_unknown.update(query.context.all_unknown)
             self.unknown.update(list(query.context.unknown))
             self.missing.update(query.context.missing)
-        self.cut += isinstance(query, EncodedText) and query.tokens.cut > 0
+        self.cut += isinstance(query, EncodedText) and query.cut
 
     def line(self) -> str:
         """Such as `unknown: plan 36; missing: flags 40; cut 3`; empty where all is 0."""

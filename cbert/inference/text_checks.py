@@ -12,6 +12,7 @@ import numpy as np
 
 from cbert.data.text import Segment, Tokenizer, Tokens
 from cbert.data.text_records import LONGEST_TEXT, is_visible
+from cbert.data.windows import divide
 from cbert.errors import UserError, shown
 from cbert.inference import context as context_lib
 from cbert.inference.checks import check_number
@@ -23,7 +24,22 @@ from cbert.schema.target import ALL_PAIRS, NO_PAIRS, WHITE_SPACE
 from cbert.schema.tokenizer import MASK
 from cbert.schema.values import check_text
 
-MASKED_LANGUAGE, TAGGING = "masked_language", "tagging"
+MASKED_LANGUAGE, TAGGING, SPAN = "masked_language", "tagging", "span"
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """What the model reads at once: a text or a pair, or a part of a passage with its question.
+
+    Attributes:
+      tokens: Its tokens.
+      positions: `int [P]`, those that the task reads.
+      start: The passage's character that is the window's first one.
+    """
+
+    tokens: Tokens
+    positions: np.ndarray
+    start: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,11 +50,13 @@ class EncodedText:
       text, text_b: The texts; the words joined by spaces where words were given.
       words: The words to tag, each with its first character and the one after its last; empty
         in other tasks.
-      tokens: The tokens of the text or the pair.
+      tokens: The tokens of the text or the pair, cut where it is too long.
       positions: `int [P]`, those that the task reads: each `[MASK]`, the first token of each
         word that was not cut off, or in other tasks every token.
+      windows: What a prediction is made of: a window of all `tokens`, or several of a passage
+        that is too long, where the schema's target has a stride.
       context: The checked context.
-      k: How many tokens or labels to list.
+      k: How many tokens, labels or spans to list.
     """
 
     text: str
@@ -46,8 +64,14 @@ class EncodedText:
     words: list[tuple[str, int, int]]
     tokens: Tokens
     positions: np.ndarray
+    windows: list[Window]
     context: CheckedContext
     k: int
+
+    @property
+    def cut(self) -> bool:
+        """Whether tokens of the text are in no window."""
+        return any(window.tokens.cut for window in self.windows)
 
 
 class TextChecker:
@@ -94,8 +118,31 @@ class TextChecker:
         elif tagged:
             positions = np.flatnonzero(tokens.word_starts >= 0)
             located = located or self._split(text, tokens)
-        k = int(min(query.k, len(self._schema.items)))
-        return EncodedText(text, text_b, located, tokens, positions, context, k)
+        windows = [Window(tokens, positions)]
+        if predicted and tokens.cut and self._stride:
+            windows = self._windows(text, text_b)
+        # A text may have more spans than the vocabulary has tokens.
+        k = int(query.k if self._task == SPAN else min(query.k, len(self._schema.items)))
+        return EncodedText(text, text_b, located, tokens, positions, windows, context, k)
+
+    @property
+    def _stride(self) -> int:
+        """Tokens between windows; 0 where texts are cut."""
+        target = self._schema.target
+        return target.stride if target is not None and self._task == SPAN else 0
+
+    def _windows(self, text: str, text_b: str | None) -> list[Window]:
+        """The windows of a passage, the same as `prepare` makes of it."""
+        passage = text if text_b is None else text_b
+        divided = divide(text, text_b, self._tokenizer, self._stride)
+        parts = [passage[start:end] for start, end in divided]
+        encoded = self._tokenizer.encode_all(
+            [(part, None) if text_b is None else (text, part) for part in parts]
+        )
+        return [
+            Window(tokens, np.arange(len(tokens)), start)
+            for tokens, (start, _) in zip(encoded, divided, strict=True)
+        ]
 
     def _ends_at_white_space(self) -> bool:
         target = self._schema.target

@@ -26,7 +26,8 @@ class TextPredictor(BasePredictor):
 
     All texts are checked before anything is computed; a wrong one raises `UserError`, one line
     that names the value and the fix. Values of the context that training never saw are no
-    mistake, and neither is a text that is too long, which is cut; results say so.
+    mistake, and neither is a text that is too long, which is cut; results say so. A passage
+    that is searched for spans is read in windows instead, where those of training were.
     """
 
     program: TextProgram
@@ -75,7 +76,7 @@ class TextPredictor(BasePredictor):
             NaN.
           text_b: The second text of a pair.
           words: The words to tag, in place of the text.
-          k: How many tokens or labels to list.
+          k: How many tokens, labels or spans to list.
 
         Returns:
           The class of the task in `text_queries`.
@@ -96,7 +97,13 @@ class TextPredictor(BasePredictor):
         """Predicts queries that `check` has encoded."""
         if not queries:
             return []
-        return self._reader.results(queries, self.program.outputs(self._rows(queries)))
+        windows = [(query, window) for query in queries for window in query.windows]
+        rows = TextRows(
+            [window.tokens for _, window in windows],
+            [window.positions for _, window in windows],
+            context_lib.columns(self.schema, (query.context.values for query, _ in windows)),
+        )
+        return self._reader.results(queries, self.program.outputs(rows))
 
     def embed(
         self,
@@ -129,7 +136,12 @@ class TextPredictor(BasePredictor):
             raise UserError(f"pooling is {shown(pooling)}; it must be {known}")
         if not queries:
             return np.zeros((0, self.config.model.dimension), np.float32)
-        return self.program.embed(self._rows(queries), pooling)
+        rows = TextRows(
+            [query.tokens for query in queries],
+            [query.positions for query in queries],
+            context_lib.columns(self.schema, (query.context.values for query in queries)),
+        )
+        return self.program.embed(rows, pooling)
 
     def explain(
         self,
@@ -144,11 +156,11 @@ class TextPredictor(BasePredictor):
         """
         encoded = self.check(TextQuery(text, context, text_b, words))
         observed, dropped = encoded.context.dropped()
-        contexts = [encoded.context.values, *dropped]
+        contexts, windows = [encoded.context.values, *dropped], encoded.windows
         rows = TextRows(
-            [encoded.tokens] * len(contexts),
-            [encoded.positions] * len(contexts),
-            context_lib.columns(self.schema, contexts),
+            [window.tokens for window in windows] * len(contexts),
+            [window.positions for window in windows] * len(contexts),
+            context_lib.columns(self.schema, (each for each in contexts for _ in windows)),
         )
         first = self._reader.first(encoded, self.program.outputs(rows))
         values = first.values.astype(np.float64)
@@ -161,13 +173,6 @@ class TextPredictor(BasePredictor):
             outside_training=self.outside_training,
             uses_context=self.uses_context,
             **common(encoded),
-        )
-
-    def _rows(self, queries: Sequence[EncodedText]) -> TextRows:
-        return TextRows(
-            [query.tokens for query in queries],
-            [query.positions for query in queries],
-            context_lib.columns(self.schema, (query.context.values for query in queries)),
         )
 
 

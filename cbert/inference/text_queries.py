@@ -23,7 +23,7 @@ class TextQuery(BaseQuery):
       text_b: The second text of a pair.
       words: The words to tag, where the text is split already. Other tasks read the text, or
         where it was left out the words joined by spaces.
-      k: How many tokens or labels to list; fewer are listed where there are fewer.
+      k: How many tokens, labels or spans to list; fewer are listed where there are fewer.
     """
 
     needed = ("text", "words")
@@ -42,7 +42,8 @@ class _Result(Jsonable):
     Attributes:
       unknown_context: Feature name to its values that were never seen in training.
       missing_context: Features that the context does not give.
-      cut: Whether the text was cut, because it has more tokens than the schema's `max_items`.
+      cut: Whether the text was cut, because it has more tokens than the schema's `max_items`
+        and is not read in windows.
     """
 
     unknown_context: dict[str, list[str]]
@@ -171,17 +172,21 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanPrediction(_Result):
-    """The most probable span.
+    """The most probable spans.
 
-    A span's probability is that of its first token times that of its last one.
+    A span's probability is that of its first token times that of its last one. Over several
+    windows of a long passage it is `no_answer` times the span's odds against no answer in its
+    own window, which in the window where no answer is least probable is the same.
 
     Attributes:
-      answer: The span; None where no span is more probable than that there is none.
-      no_answer: The probability that there is none.
+      answer: The first of the spans; None where none is more probable than that there is none.
+      no_answer: The probability that there is none; of several windows the least.
+      spans: The k most probable different spans, the most probable first.
     """
 
     answer: Answer | None
     no_answer: float
+    spans: list[Answer]
     task: Literal["span"] = "span"
 
 

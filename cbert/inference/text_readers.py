@@ -1,7 +1,8 @@
 """What a task makes of a model's outputs: results with names, and what an explanation compares.
 
 Each reader has `results`, of queries and their outputs, and `first`, the first prediction for a
-context as given, compared with the same text's outputs for other contexts.
+context as given, compared with the same text's outputs for other contexts. There is an output
+for each window of a query; only spans have several.
 
 Legend: R outputs of one text, T labels.
 """
@@ -32,7 +33,7 @@ class First:
 
     Attributes:
       prediction: The token, label, tag, answer or number of the first outputs.
-      values: Its log-odds (nats) by each of the outputs, `[R]`, or the numbers themselves.
+      values: Its log-odds (nats) in each context, `[R]`, or the numbers themselves.
       is_number: Whether they are numbers.
       word: The index of the tagged word.
     """
@@ -47,11 +48,11 @@ class Reader(Protocol):
     """One task's part of a predictor."""
 
     def results(self, queries: Queries, outputs: Sequence[Outputs]) -> list[TextPrediction]:
-        """The result of each query."""
+        """The result of each query, whose windows' outputs follow each other."""
         ...
 
     def first(self, query: EncodedText, outputs: Sequence[Outputs]) -> First:
-        """The first prediction of `outputs[0]`, by all of the outputs."""
+        """The first prediction by the first context's outputs, by those of all contexts."""
         ...
 
 
@@ -127,7 +128,7 @@ def common(query: EncodedText) -> dict[str, Any]:
     return {
         "unknown_context": query.context.unknown,
         "missing_context": query.context.missing,
-        "cut": query.tokens.cut > 0,
+        "cut": query.cut,
     }
 
 

@@ -1,4 +1,4 @@
-"""The readers of tasks that predict tokens, tags of words, and spans; see `text_readers`.
+"""The readers of tasks that predict tokens and tags of words; see `text_readers`.
 
 Legend: L tokens of a text, P positions that are read, D model dimension, T tags.
 """
@@ -11,12 +11,11 @@ import numpy as np
 
 from cbert.errors import UserError
 from cbert.inference import text_readers
-from cbert.inference.text_checks import EncodedText
+from cbert.inference.span_reader import SpanReader
+from cbert.inference.text_checks import MASKED_LANGUAGE, SPAN, EncodedText
 from cbert.inference.text_program import Outputs, TextProgram
 from cbert.inference.text_queries import (
-    Answer,
     MaskedLanguagePrediction,
-    SpanPrediction,
     TaggedSpan,
     TaggedWord,
     TaggingPrediction,
@@ -26,7 +25,7 @@ from cbert.inference.text_queries import (
 from cbert.inference.text_readers import First, Queries, Reader, common
 from cbert.schema import Schema
 from cbert.schema.target import IS_NEXT
-from cbert.spans import OUTSIDE, answer_ends, best_span, in_passage, spans
+from cbert.spans import OUTSIDE, spans
 
 
 class MaskedLanguageReader:
@@ -141,57 +140,12 @@ def tagged_spans(text: str, words: list[TaggedWord]) -> list[TaggedSpan]:
     ]
 
 
-class SpanReader:
-    """The most probable span of a passage, or none."""
-
-    def __init__(self, schema: Schema, longest: int) -> None:
-        self._schema, self._longest = schema, longest
-
-    def results(self, queries: Queries, outputs: Sequence[Outputs]) -> list[TextPrediction]:
-        return [
-            self._result(query, output) for query, output in zip(queries, outputs, strict=True)
-        ]
-
-    def _result(self, query: EncodedText, output: Outputs) -> SpanPrediction:
-        first, last = text_readers.log_softmax(output["logits"].T)
-        start, end = self._best(query, first, last)
-        answer = None
-        if end:
-            characters = query.tokens.spans[[start, end]]
-            begin, stop = int(characters[0, 0]), int(characters[1, 1])
-            passage = query.text if query.text_b is None else query.text_b
-            probability = float(np.exp(first[start] + last[end]))
-            answer = Answer(passage[begin:stop], begin, stop, probability)
-        none = float(np.exp(first[0] + last[0]))
-        return SpanPrediction(answer=answer, no_answer=none, **common(query))
-
-    def _best(self, query: EncodedText, first: np.ndarray, last: np.ndarray) -> tuple[int, int]:
-        """The first and the last token of the answer, both 0 for none."""
-        tokens = query.tokens
-        passage = in_passage(tokens.segments, tokens.words >= 0)
-        if not passage.any():
-            return 0, 0
-        continuations = self._schema.answer_continuations
-        ends = answer_ends(tokens.codes[None], passage[None], continuations)
-        (start,), (end,), (score,) = best_span(first[None], last[None], ends, self._longest)
-        return (0, 0) if first[0] + last[0] >= score else (int(start), int(end))
-
-    def first(self, query: EncodedText, outputs: Sequence[Outputs]) -> First:
-        (result,) = self.results([query], outputs[:1])
-        pairs = [text_readers.log_softmax(output["logits"].T) for output in outputs]
-        start, end = self._best(query, *pairs[0])
-        logs = np.array([first[start] + last[end] for first, last in pairs])
-        assert isinstance(result, SpanPrediction)
-        text = result.answer.text if result.answer else None
-        return First(text, logs - np.log(-np.expm1(np.minimum(logs, -1e-12))))
-
-
 def create(config: ml_collections.ConfigDict, schema: Schema, program: TextProgram) -> Reader:
     """The reader of a checked config's task; raises `UserError` where it has none."""
     task = config.task.name
-    if task == "masked_language":
+    if task == MASKED_LANGUAGE:
         return MaskedLanguageReader(schema, program)
-    if task == "span":
+    if task == SPAN:
         return SpanReader(schema, config.task.span.max_answer)
     readers: dict[str, Callable[[Schema], Reader]] = {
         "classification": text_readers.LabelReader,

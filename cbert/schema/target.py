@@ -9,7 +9,7 @@ import functools
 import numpy as np
 
 from cbert.errors import UserError, shown
-from cbert.schema.values import LARGEST_SIZE, check_names, is_finite
+from cbert.schema.values import LARGEST_SIZE, check_names, check_size, is_finite
 
 LABEL, LABELS, TAGS, NUMBER, ANSWER = "label", "labels", "tags", "number", "answer"
 TARGET_KINDS = (LABEL, LABELS, TAGS, NUMBER, ANSWER)
@@ -39,6 +39,8 @@ class Target:
         `punctuation`. A text without words is split so before it is tagged.
       whole_words: Whether every `answer` of the training examples begins and ends with a
         word, between white space and punctuation. Predicted answers then do so, too.
+      stride: Tokens between the windows that the long passages of `answer` were cut into, and
+        are cut into to be predicted; 0 for no windows.
     """
 
     kind: str
@@ -49,6 +51,7 @@ class Target:
     pairs: str = SOME_PAIRS
     word_ends: str = PUNCTUATION
     whole_words: bool = False
+    stride: int = 0
 
     @functools.cached_property
     def codes(self) -> dict[str, int]:
@@ -89,6 +92,12 @@ class Target:
             raise UserError(
                 f"target.word_ends is {shown(self.word_ends)}; it must be one of "
                 + ", ".join(WORD_ENDS)
+            )
+        check_size("target.stride", self.stride, least=0)
+        if self.stride and self.kind != ANSWER:
+            raise UserError(
+                f"target.stride is {self.stride}, but only answers have windows, and "
+                f"target.kind is {self.kind!r}; set target.stride to 0"
             )
 
     def encode_labels(self, column: list[str | None]) -> np.ndarray:

@@ -23,6 +23,7 @@ class Limits:
       predictions: The most predictions of one response.
       text_characters: The most characters of a text or of the words of one.
       all_characters: The most characters of all texts of one request.
+      window_tokens: The most tokens of all windows that the passages of one request make.
       response_characters: The most characters of the items and values that a response names.
     """
 
@@ -37,6 +38,7 @@ class Limits:
     predictions: int = 8192
     text_characters: int = 20_000
     all_characters: int = 100_000
+    window_tokens: int = 100_000
     response_characters: int = 2**22
 
 

@@ -10,7 +10,7 @@ from cbert.serving import messages
 Prediction = TypeVar("Prediction")
 Text = Annotated[str, pydantic.Field(description="The text; `[MASK]` stands for a token.")]
 SecondText = Annotated[str, pydantic.Field(description="The second text of a pair.")]
-_K_SCHEMA: dict[str, Any] = {"minimum": 1, "description": "Tokens or labels to list."}
+_K_SCHEMA: dict[str, Any] = {"minimum": 1, "description": "How many to list."}
 _words = pydantic.Field(max_length=10_000, fail_fast=True, description="The words to tag.")
 
 

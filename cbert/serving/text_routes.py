@@ -85,6 +85,7 @@ async def _predict(
     if predictor.task == MaskedLanguage.name:
         count = sum(len(query.positions) * query.k for query in encoded)
         service.check_predictions(count, "the masks and k")
+    _check_windows(encoded, service.limits)
     return await service.compute(request, predictor.predict_checked, encoded)
 
 
@@ -114,6 +115,18 @@ def _check_characters(
     ):
         if count > most:
             raise RefusalError(400, f"{what} {count:,} characters; give at most {most:,}")
+
+
+def _check_windows(queries: Sequence[EncodedText], limits: Limits) -> None:
+    """Refuses passages that overlapping windows make much longer than they are."""
+    divided = [query.windows for query in queries if len(query.windows) > 1]
+    count = sum(len(window.tokens) for windows in divided for window in windows)
+    if count > limits.window_tokens:
+        raise RefusalError(
+            400,
+            f"the passages make windows of {count:,} tokens; give shorter or fewer ones, of at "
+            f"most {limits.window_tokens:,}",
+        )
 
 
 async def _response(kind: Any, value: Any) -> Response:
