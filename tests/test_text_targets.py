@@ -222,7 +222,7 @@ def test_answers_are_cut_out_of_the_passage(tmp_path):
     order = [split.ids[row] for row in range(2)]
     task = Span(None, schema)
     true = task.queries(split, "")
-    start, end = (true.targets[name].copy() for name in ("start", "end"))
+    start, end = (split.targets[name].copy() for name in ("start", "end"))
     columns = task.prediction_columns({"start": start, "end": end}, true)
     assert dict(zip(order, columns["prediction"], strict=True)) == {"1": "OLD town", "2": None}
     assert list(true.targets["answer"]) == columns["prediction"]

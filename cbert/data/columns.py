@@ -1,10 +1,11 @@
 """A split as columns in memory; `column_cache` keeps them in a file.
 
-Legend: M examples, L positions, T values of a target.
+Legend: M examples, L positions, T values of a target, P passages.
 """
 
 import dataclasses
 import functools
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -93,6 +94,36 @@ class Split:
         counts = [block.sum(axis=1, dtype=np.int32) for block in blocks]
         return np.concatenate(counts) if counts else np.zeros(0, np.int32)
 
+    @functools.cached_property
+    def in_windows(self) -> bool:
+        """Whether the examples are windows of passages; all are, or none."""
+        return len(self.texts) > 0 and "window" in json.loads(self.texts[0])
+
+    def record_ids(self, rows: np.ndarray) -> list[str]:
+        """The ids of the records that some examples were made of: of windows, without `#0`."""
+        ids = [self.ids[row] for row in rows]
+        return [name.rpartition("#")[0] for name in ids] if self.in_windows else ids
+
+    @functools.cached_property
+    def passages(self) -> tuple[np.ndarray, np.ndarray]:
+        """The examples sorted by the records that they were made of.
+
+        Returns:
+          `int32 [M]`, the windows of a passage after each other in its order, and the passages
+          in the order of the first window that the split has of them; and `int64 [P]`, where
+          each passage begins. What is whole keeps its place.
+        """
+        rows = np.arange(len(self), dtype=np.int32)
+        if not self.in_windows:
+            return rows, rows.astype(np.int64)
+        first: dict[str, int] = {}
+        names = self.record_ids(rows)
+        passages = np.array([first.setdefault(name, row) for row, name in enumerate(names)])
+        numbers = np.array([int(name.rpartition("#")[2]) for name in self.ids])
+        order = np.lexsort((numbers, passages))
+        begins = np.flatnonzero(np.diff(passages[order], prepend=-1))
+        return rows[order], begins
+
     @property
     def weights(self) -> np.ndarray | None:
         """What each example counts in the training loss, `float32 [M]`; None for 1 each."""
@@ -115,10 +146,18 @@ class Split:
 
 
 def evenly_spaced(split: Split, count: int) -> Split:
-    """`count` of the examples, at equal distances; all where it is 0 or there are fewer."""
+    """`count` of the examples, at equal distances; all where it is 0 or there are fewer.
+
+    Of examples that are windows these are about as many, the windows of whole passages.
+    """
     if not 0 < count < len(split):
         return split
-    return selected(split, [number * len(split) // count for number in range(count)])
+    rows, begins = split.passages
+    ends = np.append(begins[1:], len(rows))
+    wanted = max(1, count * len(begins) // len(split))
+    chosen = np.arange(wanted) * len(begins) // wanted
+    taken = [rows[begins[each] : ends[each]] for each in chosen]
+    return selected(split, np.concatenate(taken).tolist())
 
 
 def selected(split: Split, rows: Sequence[int]) -> Split:

@@ -110,7 +110,8 @@ def windows(records: Iterable[Record], tokenizer: Tokenizer, stride: int) -> Ite
     """Cuts the text that holds the answer into windows that fit, each a record of its own.
 
     A window's id is the record's with `#0`, `#1`, ...; it has the answer where it holds it
-    whole. See `windows.divide`.
+    whole. A passage that fits is one window, so that all examples are windows. See
+    `windows.divide` and `columns.Split.record_ids`.
     """
     for record in records:
         text = text_of(record)
@@ -121,6 +122,7 @@ def windows(records: Iterable[Record], tokenizer: Tokenizer, stride: int) -> Ite
             window = _with_text(
                 record,
                 answer=_inside(text.answer, start, end),
+                window={"start": start, "answer": text.answer and text.answer["text"]},
                 **{field: passage[start:end]},
             )
             yield dataclasses.replace(window, id=f"{record.id}#{number}")

@@ -27,6 +27,8 @@ class Text:
       label: A string, a list of strings, a number, or None where it is missing.
       answer: The answer's `text` and its first character, `start`, in `text_b` where there is
         one and else in `text`; None where there is no answer.
+      window: Of a window of a passage, the passage's character that is its first, `start`, and
+        the text of the passage's `answer`, None where there is none; None of what is whole.
     """
 
     text: str
@@ -35,6 +37,7 @@ class Text:
     tags: list[str] | None = None
     label: str | list[str] | float | None = None
     answer: dict[str, Any] | None = None
+    window: dict[str, Any] | None = None
 
     def to_json(self) -> str:
         """The fields that are there, as a record has them."""

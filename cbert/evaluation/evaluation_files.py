@@ -107,7 +107,7 @@ def columns(evaluation: Evaluation) -> dict[str, Any]:
     """The columns of `eval/<name>.parquet`, a row a query."""
     split, queries = evaluation.split, evaluation.queries
     columns = {
-        "id": [split.ids[row] for row in queries.rows],
+        "id": split.record_ids(queries.rows),
         "group": [split.groups[row] for row in queries.rows],
         **evaluation.task.table(split, queries),
         "context": [split.contexts[row] for row in queries.rows],

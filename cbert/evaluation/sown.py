@@ -21,8 +21,9 @@ from cbert.model.attention import WEIGHTS
 from cbert.model.conditioning.method import GATES
 from cbert.schema import PAD_ITEM
 from cbert.tasks import prediction
-from cbert.tasks.base import Task
+from cbert.tasks.base import Queries, Task
 from cbert.tasks.masked_queries import ONE
+from cbert.tasks.prediction import Predictions
 
 Array = jax.Array
 ATTENTION = "attention"
@@ -101,6 +102,12 @@ class _Reading:
     @property
     def model(self) -> Any:
         return self.task.model
+
+    def asked(self, queries: Queries) -> Queries:
+        return queries
+
+    def joined(self, predictions: Predictions, queries: Queries) -> Predictions:
+        return predictions
 
     def predict(
         self, params: Any, columns: dict[str, Any], query: dict[str, Array]

@@ -197,6 +197,14 @@ class Task(abc.ABC):
     def queries(self, split: Any, masking: str) -> Queries:
         """What an evaluation asks about a split."""
 
+    def asked(self, queries: Any) -> Queries:
+        """The queries that `predict` answers for these; several for one asked of parts."""
+        return queries
+
+    def joined(self, predictions: dict[str, np.ndarray], queries: Any) -> dict[str, np.ndarray]:
+        """The predictions of `queries`, made of those of `asked(queries)`."""
+        return predictions
+
     @abc.abstractmethod
     def predict(
         self, params: Any, columns: dict[str, Any], query: dict[str, Array]

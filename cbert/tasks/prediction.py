@@ -21,7 +21,7 @@ from cbert.tasks.base import Queries, Task
 
 Predictions = dict[str, np.ndarray]  # Name to what is predicted, see `Task.predict`.
 # The members of a task that say what is measured of predictions, whichever metric decides.
-MEASURES = ("queries", "metric_values", "corpus_metrics")
+MEASURES = ("queries", "joined", "metric_values", "corpus_metrics")
 
 
 @functools.lru_cache(maxsize=8)
@@ -60,14 +60,15 @@ def predict_all(
       Name to values `[Q]`, in the order of the queries.
     """
     predict, batch_size = compiled(task), parallel.divisible(batch_size)
-    lengths = split.lengths[queries.rows]
+    asked = task.asked(queries)
+    lengths = split.lengths[asked.rows]
     batches = length_batches(lengths, batch_size, bucket_bounds(lengths, MOST_BUCKETS))
 
     def predicted(length: int, indices: np.ndarray) -> dict[str, jax.Array]:
-        rows = parallel.split_local(queries.rows[indices])
+        rows = parallel.split_local(asked.rows[indices])
         query = {
             name: parallel.split_local(column[indices])
-            for name, column in queries.columns.items()
+            for name, column in asked.columns.items()
         }
         return predict(params, data, rows, query, length)
 
@@ -77,7 +78,8 @@ def predict_all(
         parallel.join_local,
     )
     restore = np.argsort(np.concatenate([indices[:count] for _, indices, count in batches]))
-    return {name: column[restore] for name, column in values.items()}
+    predictions = {name: column[restore] for name, column in values.items()}
+    return task.joined(predictions, queries)
 
 
 def length_batches(

@@ -15,20 +15,19 @@ import numpy as np
 from cbert.config import field
 from cbert.data import text_columns
 from cbert.data.columns import Split
-from cbert.data.text import Tokenizer
-from cbert.data.text_records import Text
 from cbert.model.config import ModelConfig
 from cbert.model.heads import SpanHead
 from cbert.model.text_bert import TextBert
 from cbert.schema import PAD_ITEM, Schema
 from cbert.schema.target import ANSWER
 from cbert.spans import answer_ends, best_span, in_passage
-from cbert.tasks import answers
+from cbert.tasks import answers, span_queries
 from cbert.tasks.base import Batch, Metrics, Scored
 from cbert.tasks.losses import sum_known
 from cbert.tasks.masked_queries import eligible
 from cbert.tasks.metric import Metric
-from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
+from cbert.tasks.span_queries import PassageQueries
+from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, texts
 
 Array = jax.Array
 
@@ -123,44 +122,38 @@ class Span(TextTask):
         total, count = sum_known(losses, known, batch)
         return total / batch["divisor"], {"loss": (total, count)}
 
-    def queries(self, split: Split, masking: str) -> ExampleQueries:
-        """Every example, whatever `masking` says, with the characters of its tokens.
+    def queries(self, split: Split, masking: str) -> PassageQueries:
+        """Every passage, whatever `masking` says, with all of its windows."""
+        return span_queries.ask(split, self.schema)
 
-        `characters` is `int32 [Q, L, 2]`, a token's first character and the one after its last
-        in the passage, and `passage` and `answer` are strings, None where there is no answer.
-        """
-        queries = query_known(split, np.ones(len(split)), ("start", "end"))
-        read = [Text.from_json(split.texts[row]) for row in queries.rows]
-        tokens = text_columns.tokenized(read, self.schema, Tokenizer(self.schema))
-        characters = np.zeros((len(read), self.schema.max_items, 2), np.int32)
-        for row, own in zip(characters, tokens, strict=True):
-            row[: len(own)] = own.spans
-        passages = [text.text if text.text_b is None else text.text_b for text in read]
-        true = [text.answer["text"] if text.answer else None for text in read]
-        targets = {
-            **queries.targets,
-            "characters": characters,
-            "passage": np.array(passages, object),
-            "answer": np.array(true, object),
-        }
-        return dataclasses.replace(queries, targets=targets)
+    def asked(self, queries: PassageQueries) -> ExampleQueries:
+        """A query for each window."""
+        return queries.asked
+
+    def joined(
+        self, predictions: dict[str, np.ndarray], queries: PassageQueries
+    ) -> dict[str, np.ndarray]:
+        """Those of the windows joined; see `PassageQueries`."""
+        return queries.joined(predictions)
 
     def predict(
         self, params: Any, columns: dict[str, Any], query: dict[str, Array]
     ) -> dict[str, Array]:
         """The answer's log-probability (nats), and the likeliest answer's first and last token.
 
-        Both are 0 where no answer is likelier than every span.
+        Both are 0 where no answer is likelier than every span. `log_odds` is by how much the
+        likeliest span is likelier than no answer.
         """
         first, last = self._log_probabilities(params, columns)
         passage = in_passage(columns["segments"], eligible(columns["items"], self.schema))
         ends = answer_ends(columns["items"], passage, self.schema.answer_continuations)
         start, end, score = best_span(first, last, ends, self.max_answer)
-        none = first[:, 0] + last[:, 0] >= score
+        none = first[:, 0] + last[:, 0]
         return {
             "log_probability": -self._nats(columns, first, last),
-            "start": jnp.where(none, 0, start),
-            "end": jnp.where(none, 0, end),
+            "start": jnp.where(none >= score, 0, start),
+            "end": jnp.where(none >= score, 0, end),
+            "log_odds": score - none,
         }
 
     def metric_values(
@@ -188,24 +181,24 @@ class Span(TextTask):
         self, predictions: dict[str, np.ndarray], queries: ExampleQueries
     ) -> list[str | None]:
         """The predicted answers as the passages have them, None where there is none."""
-        if "answer" in predictions:
+        if "answer" in predictions:  # They were read from a table.
             return list(predictions["answer"])
-        rows = np.arange(len(queries))
-        characters = queries.targets["characters"]
-        first = characters[rows, predictions["start"], 0]
-        last = characters[rows, predictions["end"], 1]
-        cut = zip(queries.targets["passage"], predictions["end"], first, last, strict=True)
-        return [passage[start:end] if token else None for passage, token, start, end in cut]
+        assert isinstance(queries, PassageQueries)
+        return queries.answers(predictions)
 
     def prediction_columns(
-        self, predictions: dict[str, np.ndarray], queries: ExampleQueries
+        self, predictions: dict[str, np.ndarray], queries: PassageQueries
     ) -> dict[str, Any]:
         """The predictions, with the predicted answer as the passage has it."""
         return {**predictions, "prediction": self._answers(predictions, queries)}
 
-    def table(self, split: Split, queries: ExampleQueries) -> dict[str, Any]:
-        """The texts and the answer."""
-        return {**texts(split, queries.rows), "answer": list(queries.targets["answer"])}
+    def table(self, split: Split, queries: PassageQueries) -> dict[str, Any]:
+        """The texts, with whole passages, and the answer."""
+        columns = texts(split, queries.rows)
+        second = columns.get("text_b", [None] * len(queries))
+        for row, passage in enumerate(queries.targets["passage"]):
+            (columns["text"] if second[row] is None else second)[row] = passage
+        return {**columns, "answer": list(queries.targets["answer"])}
 
     def read_queries(self, columns: Mapping[str, np.ndarray]) -> ExampleQueries:
         """The queries of an evaluation's table."""
