@@ -128,14 +128,16 @@ const span = {
   make(schema, model) {
     const line = element("p", { class: "marked" });
     const [list, show] = makeRanking(`The answer by ${model.title}`, ONE_LINE);
-    return [[line, list], ({ answer, no_answer: none }, { text, text_b: passage = text }) => {
+    return [[line, list], ({ answer, spans, no_answer: none }, { text, text_b: passage = text }) => {
       line.replaceChildren(...markedText(passage, answer ? [{ ...answer, tag: "answer", note: "" }] : [], []));
-      const rows = [...(answer ? [{ name: answer.text, probability: answer.probability }] : []), { name: "no answer", probability: none }];
+      const words = new Map(); // What a passage says twice has one row, that of the likelier span.
+      for (const one of spans) if (!words.has(one.text)) words.set(one.text, one.probability);
+      const rows = [...words, ["no answer", none]].map(([name, probability]) => ({ name, probability }));
       show(rows.sort((one, other) => other.probability - one.probability), 1);
     }];
   },
   describe: ({ answer }) => ({
-    query: "The most probable span, beside the probability that there is none.",
+    query: "The most probable spans, and the probability that there is none.",
     said: answer ? answer.text : "No answer",
     explain: {},
   }),
