@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from experiments import latency
+from cbert.benchmark import latency
 from tests.conftest import refused, run
 from tests.text_predictors import assemble, save
 
@@ -12,9 +12,9 @@ from tests.text_predictors import assemble, save
 @pytest.mark.parametrize("task", ["masked_language", "classification", "tagging"])
 def test_a_drawn_text_has_the_tokens_that_it_is_named_after(task):
     predictor = assemble(task)
-    kinds = latency._of_texts(predictor)
-    assert [name for name, _, _ in kinds] == ["4 of 12 tokens"]
-    for _, size, call in kinds:
+    found = latency.kinds(predictor)
+    assert [name for name, _, _ in found] == ["4 of 12 tokens"]
+    for _, size, call in found:
         queries = call.args[0]
         assert len(queries) == size
         for query in queries:
@@ -26,7 +26,7 @@ def test_a_drawn_text_has_the_tokens_that_it_is_named_after(task):
 
 def test_a_drawn_pair_has_them_together():
     words = ["red", "table", "a", "blue", "is", "please", "seat", "red", "a", "is", "blue", "a"]
-    query = latency._text_query("span", True, words)
+    query = latency.text_query("span", True, words)
     assert (query.text, query.text_b) == ("blue is please", "seat red a is blue a")
     assert len(assemble("span").check(query).tokens) == 12
 
