@@ -19,7 +19,8 @@ flags.disclaim_key_flags()
 
 def define(default: str | None = None) -> flags.FlagHolder[ml_collections.ConfigDict]:
     """Defines --config; its --help lists every field."""
-    help_text = f"configs/NAME.py:METHOD. Fields:\n{overrides_help(sections(), 'config')}"
+    fields = overrides_help(sections(), "config")
+    help_text = f"configs/NAME.py:METHOD, or of texts configs/text.py:TASK. Fields:\n{fields}"
     holder = config_flags.DEFINE_config_file("config", None, help_text)
     flags.FLAGS["config"].parser = _Parser()
     if default is not None:

@@ -49,7 +49,9 @@ def main() -> None:
         return
     config = _CONFIG.value
     if config is None:
-        raise UserError("give --config=configs/NAME.py:METHOD, or --fields")
+        raise UserError(
+            "give --config=configs/NAME.py:METHOD (of texts configs/text.py:TASK), or --fields"
+        )
     config_lib.check(config)
     schema = _schema(config)
     if _METHODS.value:

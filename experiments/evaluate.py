@@ -51,7 +51,7 @@ _BY = flags.DEFINE_multi_string(
 _FEATURE_IMPORTANCE = flags.DEFINE_bool(
     "feature_importance",
     False,
-    "Measure the rise in cross-entropy without each context feature, too.",
+    "Measure how much worse the model is without each context feature, too.",
 )
 _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object, work directory to results, and nothing else."

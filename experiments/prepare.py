@@ -79,7 +79,8 @@ _HISTORY = flags.DEFINE_list("history", [], "Features that hold lists of the dat
 _VOCABULARY = flags.DEFINE_string(
     "vocabulary",
     TRAINED,
-    "Texts: a vocab.txt or tokenizer.json of BERT, the schema.json of a run, or 'train'.",
+    "Texts: a vocab.txt or tokenizer.json of BERT, the folder of a pretrained model, the "
+    "schema.json of a run, or 'train'.",
 )
 _VOCABULARY_SIZE = flags.DEFINE_integer(
     "vocabulary_size",
@@ -152,7 +153,12 @@ def main() -> None:
     destination = _DATA_DIR.value, _NAME.value, options
     if _INPUT.value:
         columns = _columns(schema)
-        given = readers.read(_INPUT.value, options.kind, columns, bad_rows, options.drop)
+        target = options.text.target
+        if schema and schema.target:
+            target = schema.target.kind
+        given = readers.read(
+            _INPUT.value, options.kind, columns, bad_rows, options.drop, target
+        )
         written, numbers = prepare.prepare(given, *destination, schema)
     else:
         if options.kind != SET:
@@ -218,8 +224,6 @@ def _check_combinations() -> None:
     trained = _VOCABULARY.value == TRAINED
     if flags.FLAGS["vocabulary_size"].present and not trained:
         raise UserError("--vocabulary_size cannot be given together with --vocabulary=FILE")
-    if flags.FLAGS["lowercase"].present and _VOCABULARY.value.endswith(".json"):
-        raise UserError("--lowercase cannot be given with a tokenizer.json, which decides it")
     if _LONGER.present and not (_MAX_ITEMS.present or _SCHEMA.value):
         raise UserError(f"--longer={_LONGER.value} needs --max_items")
     target = _RECORDS.value and pathlib.Path(_RECORDS.value).expanduser()

@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 import cbert
+from cbert.data import builder
 from cbert.data.summary import format_summary
 from cbert.errors import UserError
 from cbert.training import config as config_lib
@@ -90,10 +91,19 @@ def test_the_target_says_whether_numbers_are_classes(tmp_path, capsys, kind):
     assert "different" not in capsys.readouterr().err
 
 
+def test_records_for_a_run_are_read_as_its_target(tmp_path):
+    examples = [{**row, "label": n % 3} for n, row in enumerate(rows())]
+    make_prepared(tmp_path, examples, target="label")
+    schema = builder.directory(tmp_path, "own") / "schema.json"
+    flags = [f"--input={tmp_path / 'in.jsonl'}", f"--data_dir={tmp_path}", "--name=again"]
+    done = run("prepare", f"--schema={schema}", *flags)
+    assert "with one that training lacks: 0" in done.stdout
+
+
 def test_a_label_that_is_no_number_is_named(tmp_path):
     examples = [{**row, "id": f"r{n}", "label": f"{n}"} for n, row in enumerate(rows())]
     examples[7]["label"] = "7_0"
-    expected = "record 'r7': 'label' is '7_0', and a target of numbers needs a number"
+    expected = r"in.jsonl:8: 'label' is '7_0', and a target of numbers needs a number"
     with pytest.raises(UserError, match=expected):
         make_prepared(tmp_path, examples, target="number")
 

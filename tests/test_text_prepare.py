@@ -12,6 +12,7 @@ from cbert.schema import SPECIAL_TOKENS, schema_file
 from cbert.tasks.multi_label import MultiLabel
 from tests.conftest import refused, run
 from tests.test_text_records import write
+from tests.test_text_tokens import library_file
 
 PIECES = (*SPECIAL_TOKENS, *"abcdefgh", "##x", ".", "who", "rome", "in")
 
@@ -21,8 +22,9 @@ def make_prepared(folder, rows, overwrite=False, split="train", **options):
     (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     path = write(folder / "in.jsonl", *rows)
     text = TextOptions(**{"vocabulary": str(folder / "vocab.txt"), "max_length": 16, **options})
+    read = readers.read(path, "text", target=text.target)
     all_options = prepare.Options(kind="text", overwrite=overwrite, text=text)
-    _, summary = prepare.prepare(readers.read(path, "text"), folder, "own", all_options)
+    _, summary = prepare.prepare(read, folder, "own", all_options)
     schema = prepared.load_schema(str(folder), "own")
     return schema, summary, prepared.load(str(folder), "own", split, schema)
 
@@ -256,9 +258,11 @@ def test_flags_of_texts_and_of_items_do_not_mix(tmp_path):
         "--kind=text", "--max_items=3"
     )
     assert "--pairs cannot be given together with --kind=set" in refusal("--pairs=next")
-    assert "--lowercase cannot be given with a tokenizer.json" in refusal(
-        "--kind=text", "--vocabulary=x.json", "--nolowercase"
-    )
+    library_file(tmp_path / "tokenizer.json", lowercase=True)
+    for given in (tmp_path, tmp_path / "tokenizer.json"):
+        assert "tokenizer.json: the file loses capital letters; leave lowercase out" in refusal(
+            "--kind=text", f"--vocabulary={given}", "--nolowercase"
+        )
     assert "x.json: no such vocabulary" in refusal(
         "--kind=text", f"--vocabulary={tmp_path}/x.json"
     )

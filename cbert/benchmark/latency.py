@@ -37,11 +37,11 @@ def _of_sets(predictor: Predictor) -> list[Kind]:
         for _ in range(largest)
     ]
     queries = [Query(items) for items in sets]
-    kinds = [
+    found = [
         (f"complete {n}", n, functools.partial(predictor.complete_batch, queries[:n]))
         for n in predictor.program.batch_sizes
     ]
-    return [*kinds, (f"score {size} items", 1, functools.partial(predictor.score, sets[0]))]
+    return [*found, (f"score {size} items", 1, functools.partial(predictor.score, sets[0]))]
 
 
 def _of_texts(predictor: TextPredictor) -> list[Kind]:
@@ -53,15 +53,15 @@ def _of_texts(predictor: TextPredictor) -> list[Kind]:
         raise UserError("no token of the vocabulary is a word; measure a run of other texts")
     target = predictor.schema.target
     pairs = target is not None and target.pairs == ALL_PAIRS
-    kinds: list[Kind] = []
+    found: list[Kind] = []
     for size, length in predictor.program.shapes:
         queries = [
             text_query(predictor.task, pairs, random.choice(names, length).tolist())
             for _ in range(size)
         ]
         call = functools.partial(predictor.predict_batch, queries)
-        kinds.append((f"{size} of {length} tokens", size, call))
-    return kinds
+        found.append((f"{size} of {length} tokens", size, call))
+    return found
 
 
 def text_query(task: str, pairs: bool, words: Sequence[str]) -> TextQuery:

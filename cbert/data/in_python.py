@@ -21,6 +21,7 @@ def read(
     kind: str,
     kinds: Mapping[str, str] | None = None,
     dropped: Collection[str] = (),
+    target: str | None = None,
 ) -> Iterator[Record]:
     """Yields validated records.
 
@@ -31,11 +32,12 @@ def read(
       kind: `set`, `sequence` or `text`.
       kinds: Kind by feature, where it was given.
       dropped: Context features that may have any values.
+      target: As for `readers.read`.
 
     Raises:
       UserError: a record is not valid; it names its number, counted from 1, and the fix.
     """
-    validator, number = Validator(kind, dropped), 0
+    validator, number = Validator(kind, dropped, target=target), 0
     for number, row in enumerate(_rows(source, kind, kinds or {}, dropped), 1):
         try:
             record = validator(_plain(row), number)

@@ -18,7 +18,6 @@ from cbert.data import (
     prepare_text,
     splits,
     text_examples,
-    text_records,
 )
 from cbert.data.collection import Collection
 from cbert.data.hashing import hash64
@@ -26,7 +25,6 @@ from cbert.data.prepare_text import TextOptions
 from cbert.data.random_streams import stream
 from cbert.data.record_store import RecordView
 from cbert.data.records import TRAIN, Record
-from cbert.data.row_errors import RowError
 from cbert.data.summary import summarize
 from cbert.data.token_usage import TokenUsage
 from cbert.errors import UserError, check_choice, check_kind, shown
@@ -188,8 +186,6 @@ def _collect(
         names.update(dict.fromkeys(record.context))
         if options.drop:
             record = _without(record, options.drop)
-        if record.text is not None:
-            record = _with_label(record, options.text.target)
         if options.text.pack or options.text.pairs:
             text_examples.check_plain(record)
         if max_items is not None and len(record.items) > max_items:
@@ -214,15 +210,6 @@ def _without(record: Record, names: tuple[str, ...]) -> Record:
     """The record without some features, and without the reference, which knew them."""
     context = {name: value for name, value in record.context.items() if name not in names}
     return dataclasses.replace(record, context=context, reference=None)
-
-
-def _with_label(record: Record, target: str | None) -> Record:
-    """The record with its label as the target that was asked for has it."""
-    try:
-        text = text_records.with_label_as(record.text, target) if record.text else None
-    except RowError as error:
-        raise UserError(f"record {shown(record.id)}: {error}; leave it out") from None
-    return dataclasses.replace(record, text=text)
 
 
 def _subsampled(record: Record, size: int, kind: str) -> Record:

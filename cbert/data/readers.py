@@ -53,6 +53,7 @@ def read(
     columns: Columns | None = None,
     bad_rows: BadRows | None = None,
     dropped: Collection[str] = (),
+    target: str | None = None,
 ) -> Iterator[Record]:
     """Yields the validated records of a JSON Lines, CSV or Parquet file.
 
@@ -62,12 +63,14 @@ def read(
       columns: How the columns, or of JSON Lines the names, map to fields.
       bad_rows: Takes the rows that cannot be read; by default the first one is raised.
       dropped: Context features that may have any values.
+      target: The kind of target that labels of texts are read as; None for what they are.
 
     Raises:
       UserError: a row, or the file, is not readable; names `file:line`, the value, the fix.
     """
     path = pathlib.Path(path).expanduser()
-    validator, bad_rows = Validator(kind, dropped, path), bad_rows or BadRows(path)
+    validator = Validator(kind, dropped, path, target)
+    bad_rows = bad_rows or BadRows(path)
     columns = dataclasses.replace(columns or Columns(), dropped=tuple(dropped))
     if kind == schema_lib.TEXT:
         columns = dataclasses.replace(columns, fields=tables.MAPPED_OF_TEXT)

@@ -10,7 +10,7 @@ from cbert import schema as schema_lib
 from cbert.data.hashing import HashSet, hash64
 from cbert.data.records import SPLITS, Record
 from cbert.data.row_errors import RowError, check_text
-from cbert.data.text_records import Text, target_kinds, validated
+from cbert.data.text_records import Text, target_kinds, validated, with_label_as
 from cbert.errors import UserError, printable, shown, warn
 from cbert.schema.python_values import without_booleans
 
@@ -27,6 +27,7 @@ class Validator:
       kind: `set`, `sequence` or `text`.
       dropped: Context features that may have any values, because `prepare` leaves them out.
       path: The file of the rows, for warnings; empty where they are Python's.
+      target: The kind of target that labels are read as, where the user or a schema says it.
     """
 
     def __init__(
@@ -34,8 +35,10 @@ class Validator:
         kind: str = schema_lib.SET,
         dropped: Collection[str] = (),
         path: str | pathlib.Path = "",
+        target: str | None = None,
     ) -> None:
         self._kind, self._dropped, self._path = kind, frozenset(dropped), path
+        self._target = target
         self._known = FIELDS_OF_TEXT if kind == schema_lib.TEXT else FIELDS
         self._ids = HashSet()  # The names would fill memory.
         self._unknown: set[str] = set()
@@ -50,7 +53,7 @@ class Validator:
             what = "a list; write one object a line" if is_list else shown(row)
             raise RowError(f"a record must be an object, not {what}")
         is_text = self._kind == schema_lib.TEXT
-        text = validated(row) if is_text else None
+        text = with_label_as(validated(row), self._target) if is_text else None
         items = [] if is_text else self._items(row)
         context, kept = self._context(row)
         identity = self._name(row, "id") or f"row-{line}"

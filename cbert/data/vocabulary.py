@@ -36,7 +36,7 @@ def read(
         does not say it; by default `options_beside` does, and without them it is.
 
     Raises:
-      UserError: the file is no WordPiece vocabulary of BERT.
+      UserError: the file is no WordPiece vocabulary of BERT, or says otherwise of letters.
     """
     path = pathlib.Path(path).expanduser()
     if path.is_dir():
@@ -45,6 +45,9 @@ def read(
         content = files.read_text(path)
         if path.suffix == ".json":
             items, options = _from_json(json.loads(content))
+            if lowercase not in (None, options.lowercase):
+                kept = "loses" if options.lowercase else "keeps"
+                raise UserError(f"the file {kept} capital letters; leave lowercase out")
         else:
             lines = content.removeprefix("\ufeff").removesuffix("\n")
             items, options = tuple(lines.split("\n")), None

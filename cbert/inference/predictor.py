@@ -51,7 +51,7 @@ class Predictor(BasePredictor):
         self._checker = checker
 
     def check(self, query: Query | Mapping[str, Any]) -> EncodedQuery:
-        """Encodes a query for `predict`; raises `UserError` where `complete` would."""
+        """Encodes a query for `predict_checked`; raises `UserError` where `complete` would."""
         return self._checker.query(query)
 
     def complete(
