@@ -4,42 +4,19 @@ python -m experiments.prepare --input=meals.jsonl.gz --name=meals --data_dir=dat
 python -m experiments.prepare --synthetic=stylist --sets=20000 --articles=500 --name=stylist
 """
 
-import functools
-import json
-import pathlib
-from collections.abc import Iterator
-from typing import Any
-
 from absl import flags
 
-from cbert import files
-from cbert.data import builder, infer_target, prepare, readers, records, summary, tables
+from cbert.data import builder, infer_target, prepare, readers, summary, tables
 from cbert.data.prepare_text import NEXT, TRAINED, TextOptions
 from cbert.data.records import TRAIN
-from cbert.data.synthetic import stylist
-from cbert.data.validator import Validator
 from cbert.data.vocabulary import LEAST_SIZE, MOST_SIZE
 from cbert.errors import UserError
 from cbert.schema import SEQUENCE, SET, TEXT, History, Schema, schema_file
 from cbert.schema.tokenizer import LEAST_LENGTH, MOST_LENGTH
-from experiments import command, prepare_advice
+from experiments import command, prepare_advice, synthetic_flags
 
 _INPUT = flags.DEFINE_string("input", None, "JSON Lines (plain or .gz), CSV or Parquet file.")
 _SYNTHETIC = flags.DEFINE_enum("synthetic", None, ["stylist"], "Make the records instead.")
-_SETS = flags.DEFINE_integer("sets", 20_000, "Synthetic: how many outfits.", lower_bound=20)
-_ARTICLES = flags.DEFINE_integer(
-    "articles", 500, "Synthetic: size of the catalogue.", upper_bound=1_000_000
-)
-_SEED = flags.DEFINE_integer("seed", 0, "Synthetic: seed of catalogue and outfits.", 0)
-_INTERACTIONS = flags.DEFINE_bool(
-    "interactions", False, "Synthetic: tastes are made of three features at once."
-)
-_SPLIT_SETS = flags.DEFINE_list(
-    "split_sets", None, "Synthetic: outfits of train, validation and test, instead of --sets."
-)
-_RECORDS = flags.DEFINE_string(
-    "records", None, "Synthetic: also write the records to this file."
-)
 _NAME = flags.DEFINE_string("name", None, "Name of the prepared data set.", required=True)
 _DATA_DIR = flags.DEFINE_string("data_dir", "data", "Where prepared data sets lie.")
 _KIND = flags.DEFINE_enum(
@@ -120,8 +97,8 @@ _STRIDE = flags.DEFINE_integer(
     lower_bound=1,
 )
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace a data set of the same name.")
+flags.adopt_module_key_flags(synthetic_flags)
 
-_OF_SYNTHETIC = ("sets", "articles", "seed", "interactions", "split_sets", "records")
 _OF_INPUT = (
     *("split_weights", "skip_bad_rows", "columns", "separator"),
     *("categorical", "numerical", "multi_valued"),
@@ -153,9 +130,7 @@ def main() -> None:
     destination = _DATA_DIR.value, _NAME.value, options
     if _INPUT.value:
         columns = _columns(schema)
-        target = options.text.target
-        if schema and schema.target:
-            target = schema.target.kind
+        target = schema.target.kind if schema and schema.target else options.text.target
         given = readers.read(
             _INPUT.value, options.kind, columns, bad_rows, options.drop, target
         )
@@ -165,9 +140,9 @@ def main() -> None:
             raise UserError(
                 f"{_SCHEMA.value} is a schema of {options.kind}s; stylist makes sets"
             )
-        of_split = functools.partial(stylist.schema, _ARTICLES.value, seed=_SEED.value)
+        outfits, origin = synthetic_flags.outfits(), synthetic_flags.origin()
         written, numbers = prepare.prepare(
-            _synthetic(), *destination, schema or of_split, _origin()
+            outfits, *destination, schema or synthetic_flags.schema, origin
         )
     # All is written before anything is printed, because who reads it may stop, as `head` does.
     # With a schema, the data may be there to evaluate only.
@@ -212,7 +187,7 @@ def _check_combinations() -> None:
     """Refuses flags that would change nothing, because another one decides the same."""
     beside = {
         "--synthetic": ("kind", *_OF_INPUT, *_OF_SCHEMA, *_OF_TEXT) if _SYNTHETIC.value else (),
-        "--input": _OF_SYNTHETIC if _INPUT.value else (),
+        "--input": synthetic_flags.NAMES if _INPUT.value else (),
         "--schema": _OF_SCHEMA if _SCHEMA.value else (),
     }
     for other, names in beside.items():
@@ -226,9 +201,7 @@ def _check_combinations() -> None:
         raise UserError("--vocabulary_size cannot be given together with --vocabulary=FILE")
     if _LONGER.present and not (_MAX_ITEMS.present or _SCHEMA.value):
         raise UserError(f"--longer={_LONGER.value} needs --max_items")
-    target = _RECORDS.value and pathlib.Path(_RECORDS.value).expanduser()
-    if target and (target.suffix != ".jsonl" or not target.parent.is_dir()):
-        raise UserError(f"--records is {target}; give a .jsonl file in a directory that exists")
+    synthetic_flags.check()
 
 
 def _check_kind(kind: str) -> None:
@@ -251,34 +224,6 @@ def _columns(schema: Schema | None) -> tables.Columns:
     )
     columns.check_kinds()
     return columns
-
-
-def _synthetic() -> Iterator[records.Record]:
-    """The synthetic records, which also go to the file that `--records` names."""
-    sizes = stylist.sizes(_SETS.value)
-    if _SPLIT_SETS.value:
-        sizes = command.whole_numbers(_SPLIT_SETS)
-    rows: Iterator[dict[str, Any]] = stylist.outfits(
-        _ARTICLES.value, sizes, _SEED.value, _INTERACTIONS.value
-    )
-    if _RECORDS.value:
-        path = pathlib.Path(_RECORDS.value).expanduser()
-        files.replace(path, lambda temporary: _write_lines(temporary, rows))
-        return readers.read(path)
-    validator = Validator()
-    return (validator(row, line) for line, row in enumerate(rows, 1))
-
-
-def _origin() -> str:
-    tastes = "interactions of three features" if _INTERACTIONS.value else "sums over features"
-    size, seed = _ARTICLES.value, _SEED.value
-    return f"Stylist outfits of {size} articles, seed {seed}; tastes are {tastes}."
-
-
-def _write_lines(path: pathlib.Path, rows: Iterator[dict[str, Any]]) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        for row in rows:
-            file.write(json.dumps(row) + "\n")
 
 
 def _widths() -> dict[str, int]:
