@@ -6,6 +6,7 @@ import select
 import socket
 import time
 import urllib.parse
+from concurrent import futures
 
 import pytest
 
@@ -13,6 +14,8 @@ from cbert.errors import UserError
 from cbert.serving.guard import host_name
 from tests.conftest import serving
 from tests.test_serving import HEAD, ask, open_socket
+
+JSON = {"Content-Type": "application/json"}
 
 
 def stop_reading(address):
@@ -56,6 +59,32 @@ def test_the_server_ends_beside_clients_that_do_not_read(trained):
         assert process.returncode == 0
         for client in clients:
             client.close()
+
+
+def ask_without_end(address, answers):
+    """Posts one query after the other on one connection, until a response says that it ends."""
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(address).netloc, timeout=20)
+    while not answers or answers[-1] == (200, None):
+        connection.request("POST", "/complete", '{"items": [], "k": 1}', JSON)
+        response = connection.getresponse()
+        response.read()
+        answers.append((response.status, response.getheader("connection")))
+
+
+def test_a_server_that_ends_answers_what_has_arrived(trained):
+    """Each of many busy clients gets its answer, and is told that it was the last one."""
+    with serving(f"--workdir={trained}") as (process, address):
+        answers = [[] for _ in range(12)]
+        with futures.ThreadPoolExecutor(len(answers)) as clients:
+            jobs = [clients.submit(ask_without_end, address, own) for own in answers]
+            while min(map(len, answers)) < 20:
+                time.sleep(0.01)
+            process.terminate()
+            for job in jobs:
+                job.result()
+        assert [own[-1] for own in answers] == [(200, "close")] * len(answers)
+        assert process.communicate(timeout=30) == ("ended\n", "")
+        assert process.returncode == 0
 
 
 def raw(address, request):

@@ -15,6 +15,8 @@ from cbert.serving.limits import Limits
 
 # So many bytes are parsed at once, so that no client holds up the event loop.
 _SLICE_BYTES = 4096
+# For so long a server that ends still reads what clients had sent, but it had not read yet.
+_LAST_READ_SECONDS = 0.5
 
 
 def protocol_class(limits: Limits, headers: list[tuple[str, str]]) -> type[H11Protocol]:
@@ -71,6 +73,8 @@ class _Protocol(H11Protocol):
             super().data_received(data[start : start + _SLICE_BYTES])
             if self._is_chunked():
                 self._refuse(411, "the body comes in chunks; send it with Content-Length")
+        if self._shutting_down:
+            self._announce_the_end()
         self._watch_head()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -87,13 +91,33 @@ class _Protocol(H11Protocol):
         self._slow_reader.cancel()
 
     def shutdown(self) -> None:
-        """Ends the connection; a request under way is answered if it is whole."""
+        """Ends the connection, once a request that has arrived whole is answered.
+
+        It may have arrived and not been read yet, as what clients send without a pause is.
+        """
         self._shutting_down = True
-        super().shutdown()
+        self._announce_the_end()
         if self.flow.write_paused:
             self._slow_reader.cancel()
             self._slow_reader.start(1.0)
-        elif self._is_under_way() and self.cycle.more_body:
+        else:
+            self.loop.call_later(_LAST_READ_SECONDS, self._end)
+
+    def _announce_the_end(self) -> None:
+        """Lets the response to the request under way say that it is the last one."""
+        if self._is_under_way():
+            self.cycle.keep_alive = False
+            if not self.cycle.response_started:
+                own = (b"connection", b"close")
+                others = [one for one in self.cycle.default_headers if one != own]
+                self.cycle.default_headers = [*others, own]
+
+    def _end(self) -> None:
+        """Closes unless a request that has arrived whole is being answered."""
+        if not self._is_under_way():
+            self.conn.send(h11.ConnectionClosed())
+            self.transport.close()
+        elif self.cycle.more_body:
             self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
