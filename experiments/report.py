@@ -6,7 +6,9 @@
 
 It reads what `experiments.train` and `experiments.evaluate` wrote for each run, and writes
 runs/sweep/report/: report.html (one page that needs no other file), report.md, report.tex,
-results.csv, paired.csv and the plots. It needs the optional extra: pip install ".[report]".
+results.csv, paired.csv and the plots. The report of another split than test, or of the best
+settings, is in report-validation/ or report-best_settings/. It needs the optional extra: pip
+install ".[report]".
 """
 
 import jax
@@ -49,7 +51,7 @@ def main() -> None:
     print(writers.write(data))
     for line in data.missing:
         print(f"missing: {line}")
-    print(f"\nthe report is {data.directory / 'report' / 'report.html'}")
+    print(f"\nthe report is {data.folder / 'report.html'}")
 
 
 if __name__ == "__main__":

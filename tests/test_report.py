@@ -70,7 +70,7 @@ def test_results_are_those_of_the_parquet_files(sweep):
             error = statistics.stdev(means) / math.sqrt(len(seeds))
             assert float(row["standard_error"]) == pytest.approx(error)
             assert (row["over"], row["count"]) == ("seeds", str(len(seeds)))
-        row = results.pop((method, "validation", "cross_entropy"))
+        row = results.pop((method, "validation", "cross_entropy_at_best_step"))
         expected = [3.4 - GAINS[method] + 0.01 * seed for seed in seeds]
         assert float(row["mean"]) == pytest.approx(statistics.fmean(expected))
     table = read(sweep, "none", 0)

@@ -95,9 +95,11 @@ def test_the_report_shows_all_settings_that_were_tried(tmp_path):
     assert [row[1] for row in table.rows] == ["3.0000", "1.5000", "2.0000"]
     assert "looks better than it is" not in by_title["Choice of settings"].text[0]
     writers.write(data)
-    markdown = (tmp_path / "report" / "report.md").read_text()
+    markdown = (tmp_path / "report-best_settings" / "report.md").read_text()
     assert "## Choice of settings" in markdown
     assert "learning\\_rate=0.01" in markdown
     everything = report_data.load(tmp_path, "test")
     assert everything.candidates == []
+    assert everything.folder.name == "report"
+    assert everything.missing == []  # The folder of a report is no run that lacks a config.
     assert choice.candidates({}) == []

@@ -181,17 +181,16 @@ def test_what_is_missing_is_listed_and_not_averaged(tmp_path):
     write_run(tmp_path, "gs", 1, finished=False)
     write_run(tmp_path, "gsu", 0, evaluated=False)
     (tmp_path / "np-0").mkdir()
+    (tmp_path / "np-0" / "log.txt").write_text("error: ...")
     data = report_data.load(tmp_path, "test", "none")
-    assert {label: list(v.measured) for label, v in data.variants.items()} == {
-        "none": [0, 1],
-        "gs": [0],
-    }
+    measured = {label: list(variant.measured) for label, variant in data.variants.items()}
+    assert measured == {"none": [0, 1], "gs": [0]}
     assert data.missing == [
         "gs, seed 1 (gs-1): not finished (step 3 of 6)",
         "gsu, seed 0 (gsu-0): not evaluated on test",
         "gsu, seed 1: no run, but 2 other variants have one",
         "gsu: in no table, because none of its runs can be used",
-        "np-0: not a run, because it holds no config.json",
+        f"np-0: not a run, because it holds no config.json; {tmp_path}/np-0/log.txt says why",
     ]
 
 

@@ -6,6 +6,7 @@ import pathlib
 from typing import Any
 
 from cbert import progress
+from cbert.data.records import TEST
 from cbert.errors import UserError
 from cbert.model import parameter_tree
 from cbert.report import choice, query_table, run_directory, variants
@@ -15,6 +16,7 @@ from cbert.report.run_directory import RunDirectory
 from cbert.schema.target import NUMBER
 from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
+from cbert.training import workdir
 
 MARGIN = 0.01  # Nats, as a fraction one percent, or of a regression's variance.
 
@@ -64,6 +66,12 @@ class ReportData:
     settings: dict[str, Any]
     missing: list[str]
     candidates: list[Candidate]
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """Where the report is written: each split, and a choice of settings, has its own."""
+        parts = [run_directory.REPORT, *([] if self.split == TEST else [self.split])]
+        return self.directory / "-".join([*parts, *["best_settings"] * bool(self.candidates)])
 
     @property
     def metric(self) -> Metric:
@@ -178,7 +186,9 @@ _count = functools.lru_cache(parameter_tree.table_1_count)
 
 
 def _missing(
-    groups: dict[str, dict[int, RunDirectory]], unusable: dict[str, str], others: list[str]
+    groups: dict[str, dict[int, RunDirectory]],
+    unusable: dict[str, str],
+    others: list[pathlib.Path],
 ) -> list[str]:
     """One line for each run, seed or measurement that the report lacks."""
     every_seed = sorted({seed for seeds in groups.values() for seed in seeds})
@@ -197,7 +207,10 @@ def _missing(
                 )
         if all(unusable[run.name] for run in seeds.values()):
             lines.append(f"{label}: in no table, because none of its runs can be used")
-    lines += [f"{name}: not a run, because it holds no config.json" for name in others]
+    for path in others:
+        log = path / workdir.LOG
+        why = f"; {log} says why" if log.exists() else ""
+        lines.append(f"{path.name}: not a run, because it holds no config.json{why}")
     return lines + _without_importance(groups, unusable)
 
 

@@ -88,8 +88,12 @@ class RunDirectory:
         return ""
 
 
-def read_all(directory: pathlib.Path, split: str) -> tuple[list[RunDirectory], list[str]]:
-    """The runs in a directory in the order of their names, and the names of other directories.
+def read_all(
+    directory: pathlib.Path, split: str
+) -> tuple[list[RunDirectory], list[pathlib.Path]]:
+    """The runs in a directory in the order of their names, and its other directories.
+
+    Those of reports, whose names begin with `REPORT`, are neither.
 
     Raises:
       UserError: the directory holds no run, or a file is damaged.
@@ -103,7 +107,7 @@ def read_all(directory: pathlib.Path, split: str) -> tuple[list[RunDirectory], l
     inside = [
         path
         for path in sorted(directory.iterdir())
-        if path.is_dir() and path.name != REPORT and not path.name.startswith(".")
+        if path.is_dir() and not path.name.startswith(".")
     ]
     runs = [read(path, split) for path in inside if (path / workdir.CONFIG).exists()]
     if not runs:
@@ -111,7 +115,8 @@ def read_all(directory: pathlib.Path, split: str) -> tuple[list[RunDirectory], l
             f"{directory} holds no run; give a directory whose directories hold a config.json "
             "each"
         )
-    return runs, [path.name for path in inside if not (path / workdir.CONFIG).exists()]
+    others = [path for path in inside if not (path / workdir.CONFIG).exists()]
+    return runs, [path for path in others if path.name.split("-")[0] != REPORT]
 
 
 def read(path: pathlib.Path, split: str) -> RunDirectory:

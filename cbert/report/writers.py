@@ -9,7 +9,6 @@ from cbert.data.records import VALIDATION
 from cbert.errors import missing_extra
 from cbert.report import plot_helpers, sections, statistics, tables
 from cbert.report.report_data import ReportData
-from cbert.report.run_directory import REPORT
 from cbert.report.sections import Section
 from cbert.report.statistics import Difference, Mean
 
@@ -49,7 +48,7 @@ def write(data: ReportData) -> str:
         "report.html": page(title, content, images),
     }
     _replace(
-        data.directory / REPORT,
+        data.folder,
         {name: text.encode("utf-8") for name, text in texts.items()}
         | {f"{name}.png": image for name, image in images.items()},
     )
@@ -117,7 +116,8 @@ def results_csv(data: ReportData, results: dict[str, dict[str, Mean]]) -> str:
         measured = [(data.split, name, mean) for name, mean in means.items()]
         validated = statistics.validation(variant) if variant else None
         if validated:
-            measured.append((VALIDATION, data.metric.name, validated))
+            # Another masking than an evaluation's, perhaps, and so another name.
+            measured.append((VALIDATION, f"{data.metric.name}_at_best_step", validated))
         for split, name, mean in measured:
             values = (mean.mean, mean.error, mean.over, mean.count, parameters)
             rows.append((label, kind, split, name, *values))
