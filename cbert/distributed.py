@@ -16,14 +16,14 @@ from cbert.errors import UserError, one_line, shown
 HEARTBEAT_SECONDS = 30
 
 
-def connect(coordinator: str = "", processes: int = 0, process: int = 0) -> None:
+def connect(coordinator: str = "", processes: int = 0, process: int | None = None) -> None:
     """Joins the processes of one run, before the first array is made.
 
     Args:
       coordinator: `host:port` of process 0; empty to take all from Slurm, where it started
         several tasks, and to be alone elsewhere.
       processes: The number of processes.
-      process: The index of this one, from 0.
+      process: The index of this one, from 0; needed with a coordinator.
 
     Raises:
       UserError: the numbers make no sense, or the others cannot be reached.
@@ -31,6 +31,11 @@ def connect(coordinator: str = "", processes: int = 0, process: int = 0) -> None
     given: dict[str, Any] = {}
     origin = ""
     if coordinator:
+        if process is None:
+            raise UserError(
+                f"the coordinator of {processes} processes is {shown(coordinator)}; give each "
+                "of them its own process_id, from 0"
+            )
         if not 0 <= process < processes:
             raise UserError(
                 f"the process number is {process} of {processes}; give each of the processes "
@@ -41,10 +46,11 @@ def connect(coordinator: str = "", processes: int = 0, process: int = 0) -> None
             "num_processes": processes,
             "process_id": process,
         }
+        print(f"process {process} of {processes} waits for the others at {coordinator}")
     elif processes > 1 or process:
         raise UserError(
-            f"process {process} of {processes} has no coordinator; give that, the host:port of "
-            "process 0, or leave the numbers out"
+            f"process {process or 0} of {processes} has no coordinator; give that, the "
+            "host:port of process 0, or leave the numbers out"
         )
     elif "SLURM_STEP_ID" not in os.environ or os.environ.get("SLURM_NTASKS", "1") == "1":
         return

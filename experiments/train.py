@@ -39,7 +39,7 @@ _PROCESSES = flags.DEFINE_integer(
     "num_processes", 1, "With --coordinator: the number of processes.", 1
 )
 _PROCESS = flags.DEFINE_integer(
-    "process_id", 0, "With --coordinator: this process's number, from 0.", 0
+    "process_id", None, "With --coordinator: this process's number, from 0.", 0
 )
 flags.mark_flag_as_required("config")
 

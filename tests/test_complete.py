@@ -62,9 +62,14 @@ def test_features_that_are_unknown_or_missing_in_a_file_are_counted(predictor, t
     rows = [{"items": [], "context": one} for one in contexts]
     source.write_text(lines(*rows))
     *_, notes = query_file.predict(predictor, source, target, Query([]))
-    assert notes.line() == (
-        "unknown: occasion 2; missing: gender 3, colours 3, age 1, occasion 1"
-    )
+    counted = "unknown: occasion 2; missing: gender 3, colours 3, age 1, occasion 1"
+    assert notes.line() == counted
+    new = [
+        {**row, "items": ["a kilt", "a cap"][: number % 3]} for number, row in enumerate(rows)
+    ]
+    source.write_text(lines(*new))
+    *_, notes = query_file.predict(predictor, source, target, Query([]))
+    assert notes.line() == f"unknown items: 2; {counted}"
     gender = predictor.schema.feature("gender").values[0]
     whole = {"occasion": known, "age": 9, "gender": gender, "colours": []}
     source.write_text(lines({"items": [], "context": whole}))
@@ -176,7 +181,7 @@ def test_bad_lines_are_named_or_skipped(predictor, tmp_path):
         assert message in str(error.value)
         assert [path.name for path in tmp_path.iterdir()] == [source.name]
     source.write_text(lines(good, *(row for row, _ in BAD_LINES.values()), good))
-    with pytest.raises(UserError, match=r":3: .*\(after 1 skipped rows\)"):
+    with pytest.raises(UserError, match=r":3: .*\(after 1 skipped rows, the first .*:2: "):
         query_file.predict(predictor, source, target, Query([]), skip_bad_rows=1)
     count, skipped, _ = query_file.predict(
         predictor, source, target, Query([]), skip_bad_rows=8

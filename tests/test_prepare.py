@@ -82,6 +82,17 @@ def test_values_that_training_has_not_are_counted(tmp_path):
     assert "unseen      tags: most values outside" in format_summary(more, "leave_out")
 
 
+def test_split_weights_that_change_nothing_are_pointed_out(tmp_path, capsys):
+    free = [{"items": ["a", "b"]} for _ in range(30)]
+    placed = [{"items": ["a", "b"], "split": "train"}, *free]
+    make_prepared(tmp_path, placed, split_weights=(50, 25, 25))
+    said = "split_weights changes nothing for records with a split of their own (1); leave"
+    assert said in capsys.readouterr().err
+    make_prepared(tmp_path, free, split_weights=(50, 25, 25), overwrite=True)
+    make_prepared(tmp_path, placed, overwrite=True)
+    assert "split_weights" not in capsys.readouterr().err
+
+
 def test_features_that_look_like_ids_are_pointed_out(tmp_path, capsys):
     count = 150
     examples = [

@@ -48,6 +48,7 @@ def test_a_sweep_may_nest_its_fields_and_be_a_generator(tmp_path):
 @pytest.mark.parametrize(
     ("given", "tasks", "message"),
     [
+        (("host:1", 2), "1", "is 'host:1'; give each of them its own process_id, from 0"),
         (("", 2, 1), "1", "process 1 of 2 has no coordinator; give that"),
         (("", 0, 1), "1", "process 1 of 0 has no coordinator"),
         (("host:1", 2, 2), "1", "the process number is 2 of 2"),

@@ -27,7 +27,7 @@ from cbert.data.record_store import RecordView
 from cbert.data.records import TRAIN, Record
 from cbert.data.summary import summarize
 from cbert.data.token_usage import TokenUsage
-from cbert.errors import UserError, check_choice, check_kind, shown
+from cbert.errors import UserError, check_choice, check_kind, shown, warn
 from cbert.schema import TEXT, Schema, schema_file
 from cbert.schema.values import check_size
 
@@ -180,9 +180,10 @@ def _collect(
 ) -> int:
     """Stores the records without what is dropped; counts those longer than `max_items`."""
     max_items = schema.max_items if isinstance(schema, Schema) else options.max_items
-    longer = 0
+    longer, placed = 0, 0
     names: dict[str, None] = {}
     for record in records:
+        placed += bool(record.split)
         names.update(dict.fromkeys(record.context))
         if options.drop:
             record = _without(record, options.drop)
@@ -201,6 +202,11 @@ def _collect(
     for name in options.drop:
         if name not in names:
             raise UserError(f"drop names {shown(name)}; the features are: {', '.join(names)}")
+    if placed and tuple(options.split_weights) != splits.WEIGHTS:
+        warn(
+            "split_weights changes nothing for records with a split of their own "
+            f"({placed:,}); leave that field out if it shall"
+        )
     if longer and not len(collection):
         raise UserError(f"every example is longer than max_items={max_items}; raise it")
     return longer

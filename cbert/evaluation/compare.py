@@ -112,10 +112,15 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
         listed = [c.tolist() if isinstance(c, np.ndarray) else list(c) for c in columns]
         return [[evaluation.split.ids[row] for row in queries.rows], *listed]
 
-    if key(base) != key(other) or set(base.schema.items) != set(other.schema.items):
+    if set(base.schema.items) != set(other.schema.items):
+        raise UserError(
+            "the runs have different vocabularies, so that their probabilities are of "
+            "different things; compare runs of one schema, or evaluate them one by one"
+        )
+    if key(base) != key(other):
         raise UserError(
             f"the runs were evaluated on different queries, of {base.settings['data']} and "
-            f"{other.settings['data']}; compare runs on the same data, split and vocabulary"
+            f"{other.settings['data']}; compare runs on the same data and split"
         )
     metric = base.task.metrics[0].name
     difference = other.measured[MODEL].values[metric] - base.measured[MODEL].values[metric]

@@ -27,15 +27,17 @@ TEXT_BLOCK = 16 * BLOCK
 
 @dataclasses.dataclass
 class Notes:
-    """How many queries of a file have unknown values, lack features, or were cut.
+    """How many queries of a file have unknown items or values, lack features, or were cut.
 
     Attributes:
+      unknown_items: The queries with an item that the model does not know.
       all_unknown: Feature to the queries in which none of its values is known.
       unknown: Feature to the queries in which one of its values is unknown.
       missing: Feature to the queries that do not have it.
       cut: The queries whose text was cut.
     """
 
+    unknown_items: int = 0
     all_unknown: Counter[str] = dataclasses.field(default_factory=Counter)
     unknown: Counter[str] = dataclasses.field(default_factory=Counter)
     missing: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -47,11 +49,15 @@ class Notes:
             self.all_unknown.update(query.context.all_unknown)
             self.unknown.update(list(query.context.unknown))
             self.missing.update(query.context.missing)
-        self.cut += isinstance(query, EncodedText) and query.cut
+        if isinstance(query, EncodedText):
+            self.cut += query.cut
+        else:
+            self.unknown_items += bool(query.unknown_items)
 
     def line(self) -> str:
         """Such as `unknown: plan 36; missing: flags 40; cut 3`; empty where all is 0."""
-        parts = [
+        parts = [f"unknown items: {self.unknown_items:,}"] if self.unknown_items else []
+        parts += [
             f"{what}: " + ", ".join(f"{printable(name)} {times:,}" for name, times in found)
             for what, counts in (("unknown", self.unknown), ("missing", self.missing))
             if (found := counts.most_common())

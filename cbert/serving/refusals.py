@@ -29,8 +29,9 @@ _KINDS = {
 def response(
     status: int, sentence: str, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
-    """A refusal as a response."""
-    return JSONResponse({"error": one_line(sentence)}, status, headers)
+    """A refusal as a response; one that a client may repeat says after how many seconds."""
+    again = {"Retry-After": "1"} if status == 503 else {}
+    return JSONResponse({"error": one_line(sentence)}, status, {**again, **(headers or {})})
 
 
 def add_handlers(app: FastAPI) -> None:
