@@ -107,13 +107,16 @@ def test_a_killed_sweep_goes_on_and_repeats_nothing(data_dir, tmp_path):
     assert not workdir.exists()
     command = python(*common)
     started = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    while not (workdir / "none-seed0" / "config.json").exists():
+    first = workdir / "none-seed0"
+    while not (first / "metrics.jsonl").exists() or not states.progress(first)[0]:
         assert started.poll() is None
-        time.sleep(0.2)
+        time.sleep(0.02)
     started.send_signal(signal.SIGINT)
     output, _ = started.communicate(timeout=30)
     assert started.returncode == 0
     assert output.endswith("stopped; the same command goes on\n")
+    last = [line for line in output.splitlines() if line.startswith("none-seed0")][-1]
+    assert f"  {states.progress(first)[0]}/40  " in last
     started = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
     done = workdir / "none-seed0" / "eval" / "test.json"
     while not done.exists():

@@ -100,6 +100,8 @@ class Sweep:
         finally:  # No job may be left behind if showing the table fails, for instance.
             if running:
                 launcher.stop()
+                for job in running:  # They have saved, and so are farther than was shown.
+                    self._read(job)
 
     def finished(self) -> bool:
         """Returns whether every run is finished."""
