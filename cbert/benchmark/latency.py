@@ -46,7 +46,7 @@ def _of_sets(predictor: Predictor) -> list[Kind]:
 
 def _of_texts(predictor: TextPredictor) -> list[Kind]:
     """Predictions for texts of every length that the model pads to, in every batch size."""
-    random = stream("latency queries")
+    random = stream("latency texts")
     # Of such names each is one token and one word, wherever it stands.
     names = [name for name in predictor.schema.items if name.isascii() and name.isalpha()]
     if not names:
