@@ -31,7 +31,7 @@ def test_a_drawn_pair_has_them_together():
     assert len(assemble("span").check(query).tokens) == 12
 
 
-def test_the_command_has_a_row_for_every_batch_size(trained, tmp_path):
+def test_the_command_has_a_row_for_every_batch_size(tmp_path):
     save(assemble("classification"), tmp_path / "texts")
     done = run("latency", f"--workdir={tmp_path / 'texts'}", "--rounds=2")
     assert re.match(r"gs, 18 tokens, dimension 16: loaded in \d+\.\d s, ", done.stdout)
@@ -40,9 +40,17 @@ def test_the_command_has_a_row_for_every_batch_size(trained, tmp_path):
     for size, median, slow, each in rows:
         assert 0 < float(median) <= float(slow)
         assert float(each) == pytest.approx(float(median) / int(size), abs=0.006)
-    sets = run("latency", f"--workdir={trained}", "--rounds=2").stdout
-    assert re.findall(r"^complete (\d+) ", sets, re.M) == ["1", "4", "16", "64"]
-    assert "score 4 items" in sets
+
+
+def test_sets_are_completed_in_every_batch_size_and_scored(predictor):
+    sizes = predictor.program.batch_sizes
+    *completed, scored = latency.kinds(predictor)
+    assert [(name, count) for name, count, _ in completed] == [
+        (f"complete {size}", size) for size in sizes
+    ]
+    assert [len(call()) for _, _, call in completed] == sizes
+    name, count, call = scored
+    assert (name, count, len(call().scores)) == ("score 4 items", 1, 4)
 
 
 def test_a_directory_that_is_no_run_is_refused(tmp_path):
