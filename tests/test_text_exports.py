@@ -152,8 +152,7 @@ def test_a_folder_of_transformers_holds_the_model_and_its_vocabulary(tmp_path):
         *("pipeline_tag: text-classification", "---", "", "# hf", ""),
         "Rating tables.",
     ]
-    assert 'model = pipeline("text-classification", model="hf")' in page
-    assert card.facts(assemble("tagging"), tmp_path)["labels"] == ["O", "B-time", "I-time"]
+    assert 'model = AutoModelForSequenceClassification.from_pretrained("hf")' in page
     assert "| test | mean_absolute_error | 2.5000 | 0.2500 |" in page
     read = huggingface.read(tmp_path / "hf")
     params = predictor.program.params
@@ -260,6 +259,10 @@ def test_transformers_opens_an_exported_folder(task, tmp_path):
         architecture, tmp_path / "hf", tmp_path / "texts.npz", tmp_path / "outputs.npz"
     )
     assert theirs["missing"].size == theirs["unexpected"].size == 0
+    page = (tmp_path / "hf" / "README.md").read_text()
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    python = os.environ.get("PEER_PYTHON", sys.executable)
+    subprocess.run([python, "-c", code], cwd=tmp_path, check=True)
     rows = [dict(zip(texts, row, strict=True)) for row in zip(*texts.values(), strict=True)]
     encoded = [predictor.check(TextQuery(**row)) for row in rows]
     tokens = [query.tokens for query in encoded]

@@ -12,14 +12,14 @@ from cbert.training import evaluations
 from cbert.training.evaluations import MODEL
 from cbert.training.workdir import EVALUATIONS
 
-# The pipeline of transformers that does what a task does.
-_PIPELINES = {
-    "masked_language": "fill-mask",
-    "classification": "text-classification",
-    "multi_label": "text-classification",
-    "regression": "text-classification",
-    "tagging": "token-classification",
-    "span": "question-answering",
+# What Hugging Face calls a task, and the class of transformers that opens its model.
+_IN_TRANSFORMERS = {
+    "masked_language": ("fill-mask", "AutoModelForMaskedLM"),
+    "classification": ("text-classification", "AutoModelForSequenceClassification"),
+    "multi_label": ("text-classification", "AutoModelForSequenceClassification"),
+    "regression": ("text-classification", "AutoModelForSequenceClassification"),
+    "tagging": ("token-classification", "AutoModelForTokenClassification"),
+    "span": ("question-answering", "AutoModelForQuestionAnswering"),
 }
 _SETTINGS = ("data", "masking", "queries", "groups", "standard_errors")
 
@@ -41,7 +41,6 @@ def facts(
     return {
         "method": predictor.method,
         "task": predictor.task,
-        "labels": list(schema.target.values) if schema.target else [],
         "data": {
             "name": predictor.config.data.name,
             "kind": schema.kind,
@@ -61,29 +60,24 @@ def as_markdown(facts: dict[str, Any], name: str) -> str:
     """The facts as a page, such as Hugging Face shows of a folder that has a `README.md`."""
     data = facts["data"]
     features = ", ".join(f"{feature} ({kind})" for feature, kind in data["features"].items())
-    pipeline = _PIPELINES.get(facts["task"])
+    tag, class_name = _IN_TRANSFORMERS[facts["task"]]
     lines = [
         *("---", "library_name: transformers", "tags: [bert]"),
-        *([f"pipeline_tag: {pipeline}"] if pipeline else []),
-        *("---", "", f"# {name}", ""),
+        *(f"pipeline_tag: {tag}", "---", "", f"# {name}", ""),
         *(f"{facts['intended_use']}", ""),
         f"Trained with cbert on the data set {data['name']}, by the method {facts['method']}. "
         f"Its vocabulary has {data['items']} entries, and it reads {data['max_items']} tokens.",
         *(["", f"Context features: {features}."] if features else []),
-        *(["", f"Labels: {', '.join(facts['labels'])}."] if facts["labels"] else []),
-        *(_usage(pipeline, name) if pipeline else []),
+        *("", "```python", f"from transformers import {class_name}, AutoTokenizer", ""),
+        f'tokenizer = AutoTokenizer.from_pretrained("{name}")',
+        f'model = {class_name}.from_pretrained("{name}")',
+        "```",
         *("", "## Metrics", ""),
         *_metric_rows(facts["metrics"]),
         *("", "## Limits", ""),
         *(f"- {limit}" for limit in facts["limits"]),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _usage(pipeline: str, name: str) -> list[str]:
-    """How transformers loads the model."""
-    code = f'pipeline("{pipeline}", model="{name}")'
-    return ["", "```python", "from transformers import pipeline", "", f"model = {code}", "```"]
 
 
 def _metric_rows(metrics: dict[str, Any]) -> list[str]:
