@@ -102,10 +102,13 @@ def test_records_for_a_run_are_read_as_its_target(tmp_path):
 
 def test_a_label_that_is_no_number_is_named(tmp_path):
     examples = [{**row, "id": f"r{n}", "label": f"{n}"} for n, row in enumerate(rows())]
-    examples[7]["label"] = "7_0"
-    expected = r"in.jsonl:8: 'label' is '7_0', and a target of numbers needs a number"
-    with pytest.raises(UserError, match=expected):
-        make_prepared(tmp_path, examples, target="number")
+    for label, expected in (
+        ("7_0", "in.jsonl:8: 'label' is '7_0', and a target of numbers needs a number"),
+        ("1e300", "in.jsonl:8: 'label' is 1e[+]300; use a string"),
+    ):
+        examples[7]["label"] = label
+        with pytest.raises(UserError, match=expected):
+            make_prepared(tmp_path, examples, target="number")
 
 
 def test_a_pretrained_folder_gives_its_vocabulary_and_is_advised(tmp_path):

@@ -36,8 +36,9 @@ class BadRows:
         """Raises `UserError` with the row's line where no more may be left out."""
         message = f"{self._path}:{line}: {error}"
         if len(self.messages) >= self._limit:
-            hint = f" (after {self._limit} skipped rows" if self._limit else ""
-            hint += f", the first {self.messages[0]})" if self.messages else ""
+            hint = ""
+            if self.messages:
+                hint = f" (after {self._limit} skipped rows, the first {self.messages[0]})"
             raise UserError(message + hint) from None
         self.messages.append(message)
 

@@ -95,7 +95,7 @@ def with_label_as(text: Text, kind: str | None) -> Text:
       kind: The kind of target that was asked for; only `label` and `number` change anything.
 
     Raises:
-      RowError: the label is a string, is to be a number, and is none.
+      RowError: the label is a string, is to be a number, and is none that a label may be.
     """
     label = text.label
     if kind == LABEL and isinstance(label, int | float):
@@ -104,7 +104,7 @@ def with_label_as(text: Text, kind: str | None) -> Text:
     if kind == NUMBER and isinstance(label, str):
         if not is_number(label):
             raise RowError(f"'label' is {shown(label)}, and a target of numbers needs a number")
-        return dataclasses.replace(text, label=float(label))
+        return dataclasses.replace(text, label=_label(float(label)))
     return text
 
 
