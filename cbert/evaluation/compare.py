@@ -56,12 +56,12 @@ def format_feature_importance(importance: dict[str, Any], metric: Metric) -> str
     return f"{align(rows)}\n{_NOT_DROPPED}"
 
 
-def cell(metric: Metric, summary: dict[str, Any]) -> str:
+def cell(metric: Metric, summary: dict[str, Any], sign: str = "") -> str:
     """A metric's mean and standard error as a table shows them; empty where there is none."""
     if metric.name not in summary:  # A baseline may not predict all that a model does.
         return ""
-    measured = summary[metric.name]
-    return plus_minus(measured["mean"], measured["standard_error"], metric.scale, metric.digits)
+    mean, error = summary[metric.name]["mean"], summary[metric.name]["standard_error"]
+    return plus_minus(mean, error, metric.scale, metric.digits, sign)
 
 
 def plus_minus(
@@ -136,13 +136,7 @@ def format_paired(base: str, differences: dict[str, dict[str, Any]], metric: Met
         rows.append(
             [
                 name,
-                plus_minus(
-                    difference["mean"],
-                    difference["standard_error"],
-                    metric.scale,
-                    metric.digits,
-                    "+",
-                ),
+                cell(metric, {metric.name: difference}, "+"),
                 interval(difference["low"], difference["high"], metric),
             ]
         )

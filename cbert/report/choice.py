@@ -45,16 +45,20 @@ def candidates(usable: Groups) -> list[Candidate]:
     Raises:
       UserError: a run has no validation rows, or no variant of a method has all its seeds.
     """
+    found = [
+        Candidate(
+            label,
+            variants.method_and_control(label),
+            {seed: _best(run) for seed, run in seeds.items()},
+            chosen=False,
+        )
+        for label, seeds in usable.items()
+    ]
     by_method: dict[str, list[Candidate]] = collections.defaultdict(list)
-    for label, seeds in usable.items():
-        method = variants.method_and_control(label)
-        values = {seed: _best(run) for seed, run in seeds.items()}
-        by_method[method].append(Candidate(label, method, values, chosen=False))
-    chosen = {_choose(one, usable[one[0].label]) for one in by_method.values()}
-    every = [one for of_method in by_method.values() for one in of_method]
-    order = list(usable)
-    every.sort(key=lambda one: order.index(one.label))
-    return [dataclasses.replace(one, chosen=one.label in chosen) for one in every]
+    for one in found:
+        by_method[one.method].append(one)
+    chosen = {_choose(of_method, usable) for of_method in by_method.values()}
+    return [dataclasses.replace(one, chosen=one.label in chosen) for one in found]
 
 
 def _best(run: RunDirectory) -> float:
@@ -63,7 +67,7 @@ def _best(run: RunDirectory) -> float:
     return run.curve[run.best_step]
 
 
-def _choose(of_method: list[Candidate], runs: dict[int, RunDirectory]) -> str:
+def _choose(of_method: list[Candidate], usable: Groups) -> str:
     """The label of the best one."""
     seeds = {seed for one in of_method for seed in one.validation}
     complete = [one for one in of_method if len(one.validation) == len(seeds)]
@@ -73,5 +77,5 @@ def _choose(of_method: list[Candidate], runs: dict[int, RunDirectory]) -> str:
             f"no setting of {of_method[0].method} has all of the seeds {names}, so that none "
             "can be chosen; train one with all of them"
         )
-    sign = next(iter(runs.values())).metric.sign
+    sign = next(iter(usable[complete[0].label].values())).metric.sign
     return min(complete, key=lambda one: sign * one.mean).label

@@ -127,16 +127,16 @@ def load(
     missing = _missing(groups, unusable, others)
     metrics = query_table.reported(queries.run.task)
     return ReportData(
-        directory,
-        split,
-        base,
-        loaded,
-        metrics,
-        queries,
-        _usual_margin(queries.run) if margin is None else margin,
-        settings,
-        missing,
-        candidates,
+        directory=directory,
+        split=split,
+        base=base,
+        variants=loaded,
+        metrics=metrics,
+        queries=queries,
+        margin=_usual_margin(queries.run) if margin is None else margin,
+        settings=settings,
+        missing=missing,
+        candidates=candidates,
     )
 
 
