@@ -65,7 +65,7 @@ def prepare(
     check_kind("name", name, str, "a string")
     check_path("data_dir", data_dir)
     check_kind("options", options, Options, "PrepareOptions")
-    options.check()
+    options.check()  # Before its parts are read.
     target = options.text.target
     read = in_python.read(records, options.kind, options.kinds, options.drop, target)
     directory, summary = prepare_lib.prepare(read, data_dir, name, options)

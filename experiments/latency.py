@@ -12,6 +12,7 @@ from absl import flags
 
 import cbert
 from cbert.benchmark.latency import kinds
+from cbert.errors import UserError
 from cbert.inference.predictor import Predictor
 from cbert.text_table import align
 from experiments import command
@@ -25,6 +26,8 @@ _ROUNDS = flags.DEFINE_integer("rounds", 100, "How many calls of each kind.", lo
 def main() -> None:
     """Prints the median and the 95th percentile of each kind of call, in milliseconds."""
     started = time.perf_counter()
+    if _EXPORTED.value and _CHECKPOINT.present:
+        raise UserError("--checkpoint cannot be given together with --exported")
     if _EXPORTED.value:
         predictor = cbert.load_exported(_WORKDIR.value)
     else:

@@ -55,3 +55,5 @@ def test_sets_are_completed_in_every_batch_size_and_scored(predictor):
 
 def test_a_directory_that_is_no_run_is_refused(tmp_path):
     assert str(tmp_path) in refused("latency", f"--workdir={tmp_path}")
+    flags = (f"--workdir={tmp_path}", "--exported", "--checkpoint=last")
+    assert "--checkpoint cannot be given together with --exported" in refused("latency", *flags)
