@@ -98,10 +98,19 @@ def test_all_matrices_are_stored_by_rows():
         assert (stored.get(left), stored.get(right), contracted) == ("1,0", "1,0", "1")
 
 
-@pytest.mark.parametrize(("whole", "held"), [(2**26, 2**20), (2**26, 170), (0, 2**20)])
-def test_the_loss_of_rounded_vectors_is_that_of_the_plain_form(monkeypatch, whole, held):
+@pytest.mark.parametrize(
+    ("form", "options", "held"),
+    [
+        (cross_entropy, (7, 2**26), 2**20),
+        (cross_entropy, (7, 2**26), 170),
+        (cross_entropy, (7, 0), 2**20),
+        (plain_cross_entropy, (), 2**20),
+    ],
+)
+def test_losses_of_rounded_vectors_are_those_of_float32(monkeypatch, form, options, held):
     """With vectors and table rounded alike, the losses agree to float32 where no exponential
-    was rounded, and the gradients to bfloat16's eight digits; in one part, six, or chunks."""
+    was rounded, and the gradients to bfloat16's eight digits; in one part, six, chunks, or the
+    plain form."""
     monkeypatch.setattr(kernels, "IN_CACHE", held)
     hidden, table = rounded(20, 16), rounded(50, 16, seed=1)
     bias, targets = rounded(50, seed=2), np.arange(20)
@@ -112,13 +121,13 @@ def test_the_loss_of_rounded_vectors_is_that_of_the_plain_form(monkeypatch, whol
     arrays = [jnp.asarray(array, jnp.float32) for array in (hidden, table, bias)]
     exact, expected = jax.value_and_grad(total(plain_cross_entropy), (0, 1, 2))(*arrays)
     arrays[0] = arrays[0].astype(jnp.bfloat16)
-    loss = jax.value_and_grad(total(cross_entropy, 7, whole), (0, 1, 2))
-    result, gradients = loss(*arrays)
+    result, gradients = jax.value_and_grad(total(form, *options), (0, 1, 2))(*arrays)
     np.testing.assert_allclose(result, exact, rtol=1e-6)
     assert [str(one.dtype) for one in gradients] == ["bfloat16", "float32", "float32"]
     for one, other in zip(gradients, expected, strict=True):
         scale = np.abs(other).max()
         np.testing.assert_allclose(one.astype(float), other, atol=2**-8 * scale)
+    assert (gradients[1] != gradients[1].astype(jnp.bfloat16)).any()
 
 
 def test_gelu_of_bfloat16_is_rounded_once():

@@ -70,15 +70,15 @@ class Attention(nn.Module):
         query, key, value = (
             part.reshape(*part.shape[:2], heads, size // heads) for part in (query, key, value)
         )
-        rate = self.config.attention_dropout if self.has_rng("dropout") else 0.0
+        learns, fast = self.has_rng("dropout"), uses_fast_kernels(self.config)
+        rate = self.config.attention_dropout if learns else 0.0
         if rate:
             drop = Dropout(self.config, rate)
             read = softmax_read(query, key, value, mask, bias, drop)
-        elif uses_fast_kernels(self.config):
-            if bias is None and x.shape[1] >= LONG and not self.has_rng("dropout"):
-                read = read_by_turns(query, key, value, mask)
-            else:
-                read = softmax_read(query, key, value, mask, bias)
+        elif fast and bias is None and x.shape[1] >= LONG and not learns:
+            read = read_by_turns(query, key, value, mask)
+        elif fast or products.are_fast(query.dtype):
+            read = softmax_read(query, key, value, mask, bias)
         else:
             logits_bias = None if bias is None else bias[None].astype(query.dtype)
             read = jax.nn.dot_product_attention(

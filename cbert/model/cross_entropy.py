@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
+from cbert import parallel
 from cbert.model import item_chunks, products
 from cbert.model.item_chunks import CHUNK, chunk_size, chunks, inner_products
 from cbert.model.look_up import look_up
@@ -59,8 +60,7 @@ def cross_entropy(
     own_rows, table = look_up(table, targets)
     own_bias, bias = look_up(bias, targets)
     normaliser = log_normaliser(hidden, table, bias, chunk, whole)
-    own = hidden.astype(jnp.float32) * own_rows.astype(hidden.dtype)
-    return normaliser - own.sum(axis=1) - own_bias
+    return normaliser - own_logits(hidden, own_rows) - own_bias
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
@@ -127,7 +127,7 @@ def _kept(hidden: Array, table: Array, bias: Array) -> tuple[_Sums, list]:
 def _parts(hidden: Array, vocabulary: int) -> list[slice]:
     """The items, in parts whose logits a cache holds where small products are fast, too."""
     number = 1
-    if products.are_fast(hidden.dtype):
+    if products.are_fast(hidden.dtype) and parallel.platform() == "cpu":
         number = min(-(-len(hidden) * vocabulary // IN_CACHE), MOST_PARTS)
     size = -(-vocabulary // number)
     return [slice(start, start + size) for start in range(0, vocabulary, size)]
@@ -207,7 +207,19 @@ def _of_rows(probabilities: Array, hidden: Array, scale: Array) -> tuple[Array, 
 log_normaliser.defvjp(_forward, _backward)
 
 
+def own_logits(hidden: Array, rows: Array) -> Array:
+    """Each query's product with a row of its own, `float32 [Q]`, for rows `float32 [Q, D]`."""
+    return (hidden.astype(jnp.float32) * rows.astype(hidden.dtype)).sum(axis=1)
+
+
+def inner_logits(hidden: Array, rows: Array) -> Array:
+    """hidden rows^T, `float32 [Q, K]`, for rows `float32 [K, D]`; differentiated by JAX."""
+    if products.are_fast(hidden.dtype):
+        return products.by_rows_of(hidden, rows)
+    return hidden @ rows.T
+
+
 def plain_cross_entropy(hidden: Array, table: Array, bias: Array, targets: Array) -> Array:
     """The same as `cross_entropy` by the library, which holds all logits at once."""
-    logits = hidden @ table.T + bias
+    logits = inner_logits(hidden, table) + bias
     return optax.softmax_cross_entropy_with_integer_labels(logits, targets)

@@ -63,7 +63,7 @@ def cross_entropy(hidden: Array, table: Array, bias: Array, targets: Array) -> A
     """-log softmax over all items at the targets, `float32 [Q]`, nats.
 
     Args:
-      hidden: `float32 [Q, D]`, this device's queries.
+      hidden: `float32 [Q, D]` or bfloat16, this device's queries.
       table: `float32 [R, D]`, this device's rows.
       bias: `float32 [R]`.
       targets: `int32 [Q]`, from 0 to V - 1.
@@ -72,7 +72,7 @@ def cross_entropy(hidden: Array, table: Array, bias: Array, targets: Array) -> A
     own_bias, bias = look_up(bias, targets)
     of_rows = kernels.log_normaliser(collectives.gather(hidden), table, bias)
     normaliser = logsumexp(collectives.exchange(of_rows), axis=0)
-    return normaliser - (hidden * own_rows).sum(axis=1) - own_bias
+    return normaliser - kernels.own_logits(hidden, own_rows) - own_bias
 
 
 def score(hidden: Array, table: Array, bias: Array, targets: Array) -> tuple[Array, Array]:

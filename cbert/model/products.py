@@ -1,5 +1,8 @@
 """Products of bfloat16 matrices whose sums are float32.
 
+Their backward passes round the gradient that comes in to bfloat16, so that they consist of such
+products, too; those that JAX makes multiply by it in float32.
+
 A CPU may have units or instructions for just these (AMX on Intel's, AVX-512 BF16 on AMD's too).
 XLA takes them where the result is float32 and both matrices are stored row by row, and
 otherwise computes in float32, two to six times as slowly. So the backward pass transposes what
@@ -28,9 +31,7 @@ _LEFT_TO_LIBRARY = contextvars.ContextVar("_LEFT_TO_LIBRARY", default=False)
 
 def are_fast(dtype: jnp.dtype) -> bool:
     """Returns whether products of this type should be made here, and not by the library."""
-    if _LEFT_TO_LIBRARY.get():
-        return False
-    return dtype == jnp.bfloat16 and parallel.platform() == "cpu"
+    return dtype == jnp.bfloat16 and not _LEFT_TO_LIBRARY.get()
 
 
 @contextlib.contextmanager
@@ -76,6 +77,34 @@ def _backward(
 
 
 product.defvjp(_forward, _backward)
+
+
+@jax.custom_vjp
+def by_rows_of(x: Array, table: Array) -> Array:
+    """x table^T, the products of vectors with the rows of a table.
+
+    Args:
+      x: `bfloat16 [M, K]`.
+      table: `float32 [N, K]`. Its gradient is a float32 sum that is not rounded.
+
+    Returns:
+      `float32 [M, N]`.
+    """
+    return _by_rows_of_forward(x, table)[0]
+
+
+def _by_rows_of_forward(x: Array, table: Array) -> tuple[Array, tuple[Array, Array]]:
+    table = table.astype(x.dtype)
+    return multiply(x, table, True), (x, table)
+
+
+def _by_rows_of_backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+    x, table = saved
+    gradient = gradient.astype(x.dtype)
+    return multiply(gradient, table).astype(x.dtype), multiply(gradient.T, x)
+
+
+by_rows_of.defvjp(_by_rows_of_forward, _by_rows_of_backward)
 
 
 @functools.partial(jax.jit, static_argnums=2)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cbert.errors import UserError
+from cbert.model.cross_entropy import inner_logits, own_logits
 from cbert.model.look_up import look_up
 
 Array = jax.Array
@@ -58,7 +59,7 @@ def sampled_cross_entropy(
     the more items are drawn.
 
     Args:
-      hidden: `float32 [Q, D]`.
+      hidden: `float32 [Q, D]`, or bfloat16, for products of bfloat16 with float32 sums.
       table: `float32 [V, D]`.
       bias: `float32 [V]`.
       targets: `int32 [Q]`.
@@ -74,8 +75,8 @@ def sampled_cross_entropy(
     own_bias, bias = find(bias, targets)
     sampled_rows, _ = find(table, sampled)
     sampled_bias, _ = find(bias, sampled)
-    own = (hidden * own_rows).sum(axis=1) + own_bias
-    others = hidden @ sampled_rows.T + sampled_bias
+    own = own_logits(hidden, own_rows) + own_bias
+    others = inner_logits(hidden, sampled_rows) + sampled_bias
     others = others - log_expected(cumulative, sampled, number)
     others = jnp.where(sampled == targets[:, None], -jnp.inf, others)
     return jnp.logaddexp(own, jax.nn.logsumexp(others, axis=1)) - own

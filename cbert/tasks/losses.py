@@ -63,6 +63,5 @@ def masked_cross_entropy(
     Returns:
       `float32 [Q]`, nats.
     """
-    if uses_fast_kernels(config):
-        return cross_entropy(vectors.astype(config.dtype), table, bias, targets)
-    return plain_cross_entropy(vectors, table, bias, targets)
+    form = cross_entropy if uses_fast_kernels(config) else plain_cross_entropy
+    return form(vectors.astype(config.dtype), table, bias, targets)

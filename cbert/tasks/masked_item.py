@@ -188,7 +188,8 @@ class MaskedItem(Task):
         vectors, table, bias = self._apply(
             params, batch["codes"], batch["context"], batch["positions"], rngs=dict(rngs)
         )
-        vectors = vectors.reshape(-1, vectors.shape[-1])
+        config = self.model.encoder.config
+        vectors = vectors.reshape(-1, vectors.shape[-1]).astype(config.dtype)
         targets, weights = batch["targets"].reshape(-1), batch["weights"].reshape(-1)
         sharded = self.model.shards > 1
         if self.options.sampled_items:
@@ -199,7 +200,6 @@ class MaskedItem(Task):
         elif sharded:
             losses = item_shards.cross_entropy(vectors, table, bias, targets)
         else:
-            config = self.model.encoder.config
             losses = masked_cross_entropy(config, vectors, table, bias, targets)
         total = (losses * weights).sum()
         return total / batch["divisor"], {"loss": (total, weights.sum())}
