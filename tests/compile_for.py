@@ -1,0 +1,144 @@
+"""Compiles training steps for an accelerator on a machine that has none, as XLA can.
+
+pip install "jax[cuda13]==0.10.2" && python -m tests.compile_for h100
+pip install "jax[tpu]==0.10.2" && python -m tests.compile_for v5e --devices=4
+
+It needs the compiler of the accelerator and no device, measures no speed, and chooses no
+products by their speed, so that a program that a GPU runs may have others.
+"""
+
+import argparse
+import collections
+import functools
+import os
+import re
+import time
+from unittest import mock
+
+import jax
+import ml_collections
+
+from cbert import parallel, text_table
+from cbert.benchmark import workload
+from cbert.model.conditioning import NAMES
+from configs import stylist, text
+
+# What XLA has to know of a GPU, from NVIDIA's data sheet of the H100 SXM.
+H100 = """
+platform_name: "CUDA"
+device_description_str: "NVIDIA H100 80GB HBM3"
+dnn_version_info { major: 9 }
+runtime_version { major: 13 }
+gpu_device_info {
+  cuda_compute_capability { major: 9 }
+  core_count: 132
+  fpus_per_core: 128
+  clock_rate_ghz: 1.98
+  memory_bandwidth: 3352320000000
+  device_memory_size: 84929347584
+  l2_cache_size: 52428800
+  shared_memory_per_core: 233472
+  shared_memory_per_block: 49152
+  shared_memory_per_block_optin: 232448
+  registers_per_core_limit: 65536
+  registers_per_block_limit: 65536
+  threads_per_core_limit: 2048
+  threads_per_block_limit: 1024
+  threads_per_warp: 32
+  block_dim_limit_x: 2147483647
+  block_dim_limit_y: 65535
+  block_dim_limit_z: 65535
+}
+"""
+# Both would run products on a GPU to choose the fastest.
+WITHOUT_A_GPU = {"xla_gpu_enable_triton_gemm": False, "xla_gpu_autotune_level": 0}
+LAUNCHES = re.compile(r"[)}\]] (fusion|custom-call|all-[\w-]*|reduce-scatter[\w-]*)\(")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("target", choices=("h100", "v5e"))
+    parser.add_argument("--devices", type=int, default=1)
+    parser.add_argument("--methods", default=",".join(NAMES))
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--kernels", default="auto")
+    chosen = parser.parse_args()
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", chosen.devices)
+    compile_step = compiler(chosen.target, chosen.devices)
+    rows = [["", "seconds", "arguments, MB", "temporary, MB", "kernels"]]
+    for name, config, sizes in cases(chosen.methods.split(","), chosen.devices):
+        config.model.update({"dtype": chosen.dtype, "kernels": chosen.kernels})
+        begin = time.monotonic()
+        program = compile_step(config, sizes)
+        memory = program.memory_analysis()
+        sizes = (memory.argument_size_in_bytes, memory.temp_size_in_bytes)
+        rows.append(
+            [name, f"{time.monotonic() - begin:.0f}", *(f"{n / 1e6:,.1f}" for n in sizes)]
+        )
+        rows[-1].append(str(sum(kernels(program.as_text()).values())))
+        print(text_table.align([rows[0], rows[-1]]), flush=True)
+    print(f"\n{text_table.align(rows)}")
+
+
+def cases(methods, devices):
+    """Names, configs and sizes: each method at the paper's size, split items, and BERT base."""
+    for method in methods:
+        if method != "history":  # It reads lists of items, which the workload has not.
+            yield method, stylist.get_config(method), workload.Sizes(length=5)
+    if devices > 1:
+        config = stylist.get_config("gs")
+        config.train.shard_items = True
+        yield "gs, a million items split", config, workload.Sizes(1_000_000, length=5)
+    for task in ("masked_language", "classification"):
+        config = text.get_config(f"{task},base")
+        config.data.name = "random"
+        config.model.method = "gs"
+        config.train.batch_size = 32
+        yield f"gs, {task}, base, 32 x 512", config, workload.Sizes(length=512)
+
+
+def compiler(target: str, devices: int):
+    """A function of a config and sizes that compiles its step for the target's devices."""
+    from jax.experimental import topologies
+
+    if target == "v5e":
+        # There is no host of TPUs to ask for these.
+        os.environ |= {"TPU_SKIP_MDS_QUERY": "1", "TPU_ACCELERATOR_TYPE": "v5litepod-4"}
+        os.environ |= {"TPU_WORKER_HOSTNAMES": "localhost", "TPU_WORKER_ID": "0"}
+        topology = topologies.get_topology_desc("v5e:2x2", "tpu")
+        kind, lowered, options = "tpu", "tpu", {}
+    else:
+        shape = f"1x1x{devices}"
+        topology = topologies.get_topology_desc(
+            "h100", "cuda", target_config=H100, topology=shape
+        )
+        kind, lowered, options = "gpu", "cuda", WITHOUT_A_GPU
+    pmap = functools.partial(jax.pmap, devices=topology.devices[:devices])
+
+    def compile_step(config: ml_collections.ConfigDict, sizes: workload.Sizes):
+        with (
+            mock.patch.object(parallel, "platform", return_value=kind),
+            mock.patch.object(jax, "pmap", pmap),
+        ):
+            run, _, _ = workload.make_run(config, sizes)
+            fed, _, length = run.source.feed(0, 1)
+            inputs = run.state, run.resident, fed, run.indices, run.key
+            shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), inputs)
+            traced = jax.jit(run.step, static_argnums=5).trace(*shapes, length)
+            return traced.lower(lowering_platforms=(lowered,)).compile(options)
+
+    return compile_step
+
+
+def kernels(program: str) -> collections.Counter:
+    """How many of each kind a GPU launches in a step; a pair of start and done counts once."""
+    entry = program[program.index("\nENTRY") :]
+    found = collections.Counter(LAUNCHES.findall(entry))
+    return collections.Counter({k: n for k, n in found.items() if not k.endswith("-done")})
+
+
+if __name__ == "__main__":
+    main()
