@@ -11,16 +11,19 @@ from cbert.errors import UserError
 from cbert.schema import TEXT, Feature, Schema, Target
 from cbert.schema.target import LABEL
 from cbert.schema.tokenizer import CLS, SEP, SPECIAL_TOKENS, TokenizerOptions
+from cbert.tasks.classification import Classification
+from cbert.tasks.masked_item import MaskedItem
+from cbert.tasks.masked_language import MaskedLanguage
 
-LABELS = ("a", "b", "c", "d")
-TASKS = ("masked_language", "classification")
+VALUES = ("a", "b", "c", "d")  # The labels.
+WITH_TEXTS = (MaskedLanguage.name, Classification.name)
 
 
 def make_schema(task: str, items: int, length: int, features: tuple[Feature, ...]) -> Schema:
     """A schema of texts.
 
     Args:
-      task: One of `TASKS`.
+      task: One of `WITH_TEXTS`.
       items: V, with BERT's special tokens.
       length: L, with [CLS] and [SEP].
       features: The context's.
@@ -28,13 +31,14 @@ def make_schema(task: str, items: int, length: int, features: tuple[Feature, ...
     Raises:
       UserError: the task is another one.
     """
-    if task not in TASKS:
+    if task not in WITH_TEXTS:
         raise UserError(
-            f"task.name is {task!r}; the benchmark has sets for masked_item, and texts for "
-            + " and ".join(TASKS)
+            f"task.name is {task!r}; the benchmark has sets for {MaskedItem.name}, and texts "
+            f"for {' and '.join(WITH_TEXTS)}"
         )
     names = (*SPECIAL_TOKENS, *(f"token{number}" for number in range(items)))[:items]
-    target = Target(LABEL, LABELS, (1,) * len(LABELS)) if task == "classification" else None
+    has_labels = task == Classification.name
+    target = Target(LABEL, VALUES, (1,) * len(VALUES)) if has_labels else None
     counts = (1,) * items
     return Schema(TEXT, length, names, counts, features, TokenizerOptions(), target)
 
@@ -48,7 +52,7 @@ def make_split(schema: Schema, count: int, context: dict[str, np.ndarray]) -> Sp
     codes[:, 0], codes[:, -1] = schema.codes[CLS], schema.codes[SEP]
     targets = {}
     if schema.target is not None:
-        targets = {LABEL: random.integers(0, len(LABELS), count, np.int32)}
+        targets = {LABEL: random.integers(0, len(VALUES), count, np.int32)}
     names = [str(row) for row in range(count)]
     segments = {"segments": np.zeros(shape, np.int8)}
     contexts = ["{}"] * count

@@ -15,10 +15,10 @@ from cbert.data.random_streams import stream
 from cbert.model import cost
 from cbert.schema import PAD_ITEM, SET, Categorical, Feature, Schema
 from cbert.tasks import task_class, task_options
+from cbert.tasks.masked_item import MaskedItem
 from cbert.training import config as config_lib
 from cbert.training.run import Run, assemble, load_splits
 
-SETS = "masked_item"  # The task of sets; all other tasks have texts.
 EXAMPLES = 8192
 # A text is dear, so there are as many as so many batches hold.
 TEXT_BATCHES = 8
@@ -60,12 +60,16 @@ def make_schema(config: ml_collections.ConfigDict, sizes: Sizes) -> Schema:
     Its features are categorical, of up to 92 dimensions and 100 values each. Texts have them
     only where the method reads them, because plain BERT has none.
     """
-    if config.task.name == SETS:
+    if not _has_texts(config):
         names = tuple(str(item) for item in range(sizes.items))
         longest = int(sizes.lengths().max())
         return Schema(SET, longest, names, (1,) * sizes.items, _features(sizes))
     features = _features(sizes) if config_lib.reads_context(config) else ()
     return text_workload.make_schema(config.task.name, sizes.items, sizes.tokens, features)
+
+
+def _has_texts(config: ml_collections.ConfigDict) -> bool:
+    return config.task.name != MaskedItem.name
 
 
 def _features(sizes: Sizes) -> tuple[Feature, ...]:
@@ -82,7 +86,7 @@ def make_split(config: ml_collections.ConfigDict, sizes: Sizes, schema: Schema) 
     """A split of uniformly drawn items, because the speed does not depend on the items."""
     random = stream("benchmark examples")
     lengths = sizes.lengths()
-    is_text = config.task.name != SETS
+    is_text = _has_texts(config)
     count = TEXT_BATCHES * config.train.batch_size if is_text else len(lengths)
     context = {
         feature.name: random.integers(3, 103, (count, 1), np.int32)

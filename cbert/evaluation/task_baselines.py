@@ -12,13 +12,13 @@ from cbert.tasks.prediction import Predictions
 
 # The name of a task to the function that makes its baselines' predictions.
 BASELINES: dict[str, Callable[..., dict[str, Predictions]]] = {
-    "masked_item": baselines.of_items,
-    "masked_language": text_baselines.of_tokens,
-    "classification": text_baselines.of_labels,
-    "multi_label": target_baselines.of_label_lists,
-    "regression": target_baselines.of_numbers,
-    "tagging": target_baselines.of_tags,
-    "span": target_baselines.of_spans,
+    tasks.MaskedItem.name: baselines.of_items,
+    tasks.MaskedLanguage.name: text_baselines.of_tokens,
+    tasks.Classification.name: text_baselines.of_labels,
+    tasks.MultiLabel.name: target_baselines.of_label_lists,
+    tasks.Regression.name: target_baselines.of_numbers,
+    tasks.Tagging.name: target_baselines.of_tags,
+    tasks.Span.name: target_baselines.of_spans,
 }
 
 

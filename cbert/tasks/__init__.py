@@ -18,17 +18,18 @@ from cbert.tasks.prediction import MEASURES, alike
 from cbert.tasks.regression import Regression
 from cbert.tasks.span import Span
 from cbert.tasks.tagging import Tagging
+from cbert.tasks.text_task import TextTask
 
-_OF_CBERT: dict[str, type[Task]] = {
-    "masked_item": MaskedItem,  # name the masked items of a set or a sequence
-    "masked_language": MaskedLanguage,  # name the masked tokens of a text: BERT's pretraining
-    "classification": Classification,  # give a text or a pair of texts one label
-    "multi_label": MultiLabel,  # say of each label whether a text or a pair has it
-    "regression": Regression,  # give a text or a pair a number
-    "tagging": Tagging,  # give each word of a text a tag
-    "span": Span,  # find the answer to a question in a passage
-}
-TASKS: Registry[Task] = Registry("task", Task, _OF_CBERT)
+_OF_CBERT: tuple[type[Task], ...] = (
+    MaskedItem,  # name the masked items of a set or a sequence
+    MaskedLanguage,  # name the masked tokens of a text: BERT's pretraining
+    Classification,  # give a text or a pair of texts one label
+    MultiLabel,  # say of each label whether a text or a pair has it
+    Regression,  # give a text or a pair a number
+    Tagging,  # give each word of a text a tag
+    Span,  # find the answer to a question in a passage
+)
+TASKS: Registry[Task] = Registry("task", Task, {task.name: task for task in _OF_CBERT})
 # What makes a model and its predictions.
 _MODEL = ("build_model", "head", "predict")
 
@@ -40,10 +41,15 @@ def extended(task: type[Task], measured: bool = False) -> str:
       task: The class. One that extends another keeps its model and predictions.
       measured: Whether it must also keep what is measured of predictions.
     """
-    ours = _OF_CBERT.values()
-    base: type[Task] = next((each for each in task.__mro__ if each in ours), task)
+    base: type[Task] = next((each for each in task.__mro__ if each in _OF_CBERT), task)
     names = _MODEL + (MEASURES if measured else ())
     return base.name if alike(task, base, names) else task.name
+
+
+def of_target(kind: str) -> str:
+    """The name of the task here that learns a target of that kind."""
+    texts = (task for task in _OF_CBERT if issubclass(task, TextTask))
+    return next(task.name for task in texts if task.target == kind)
 
 
 def config_sections() -> dict[str, type]:

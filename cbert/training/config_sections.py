@@ -10,6 +10,7 @@ from cbert.data.batching import BLOCK, MOST_BUCKETS
 from cbert.model import conditioning
 from cbert.model.config import ModelConfig
 from cbert.tasks import TASKS, config_sections
+from cbert.tasks.masked_item import MaskedItem
 from cbert.tasks.masked_queries import EACH, ONE
 from cbert.training.schedule import SCHEDULES
 
@@ -60,7 +61,7 @@ class Model(ModelConfig):
 class TaskConfig:
     """What the model learns to do."""
 
-    name: str = field("masked_item", "the task", choices=lambda: tuple(TASKS))
+    name: str = field(MaskedItem.name, "the task", choices=lambda: tuple(TASKS))
 
 
 @dataclasses.dataclass(frozen=True)

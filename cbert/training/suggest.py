@@ -5,14 +5,13 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from cbert import files
+from cbert import files, tasks
 from cbert.data import builder, prepared
 from cbert.data.hashing import hash64
 from cbert.data.records import TRAIN
 from cbert.errors import UserError, warn
 from cbert.model import conditioning
 from cbert.schema import SEQUENCE, TEXT, Schema
-from cbert.schema.target import ANSWER, LABEL, LABELS, NUMBER, TAGS
 
 # Field to its value and, where it helps, why.
 Fields = Mapping[str, tuple[Any, str]]
@@ -23,14 +22,6 @@ LEAST_STEPS, MOST_STEPS = 400, 50_000
 SIZES = {5_000: (32, 4, 2, 64), 200_000: (64, 4, 2, 128)}
 LARGEST_SIZE = (128, 8, 4, 256)
 SUGGESTED_METHODS = ("gs", "none")  # With the context, and beside it without.
-# A target's kind to the task that learns it.
-TASK_OF_TARGET = {
-    LABEL: "classification",
-    LABELS: "multi_label",
-    NUMBER: "regression",
-    TAGS: "tagging",
-    ANSWER: "span",
-}
 
 _SOURCE = '''"""{title}
 
@@ -129,8 +120,8 @@ def default_argument(schema: Schema) -> str:
     """The argument of a config file that suits a schema: a method, or a task of texts."""
     if schema.kind == TEXT:
         if schema.target and not schema.target.is_next_sentence:
-            return TASK_OF_TARGET[schema.target.kind]
-        return "masked_language"
+            return tasks.of_target(schema.target.kind)
+        return tasks.MaskedLanguage.name
     return SUGGESTED_METHODS[not schema.features]
 
 
