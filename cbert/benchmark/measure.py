@@ -15,7 +15,7 @@ import numpy as np
 from cbert import parallel
 from cbert.benchmark import workload
 from cbert.data.columns import selected
-from cbert.tasks import masked_item, prediction
+from cbert.tasks import masked_queries, prediction
 
 _SIZE = 2048  # The rows and columns of the matrix whose product is the machine's best.
 
@@ -130,7 +130,7 @@ class EvaluationRounds:
 
     def __init__(self, training: TrainingRounds, count: int) -> None:
         self._split = selected(training.split, range(min(count, len(training.split))))
-        self._queries = training.run.task.queries(self._split, masked_item.ONE)
+        self._queries = training.run.task.queries(self._split, masked_queries.ONE)
         self._columns = parallel.replicate(self._split.columns)
         self._run, self._batch = training.run, training.config.train.batch_size
         self.examples, self.timing = len(self._queries), Timing()

@@ -19,7 +19,7 @@ from cbert.data.text_records import Text
 from cbert.errors import UserError
 from cbert.evaluation import activations
 from cbert.evaluation.activations import Activations, FrozenModel
-from cbert.model.pooling import TOKENS
+from cbert.model.pooling import EVERY_TOKEN
 from cbert.schema.target import LABEL, LABELS, NUMBER
 
 PARQUET, NPY = "parquet", "npy"
@@ -85,7 +85,7 @@ def _write_split(
     layers, pooling = description["layers"], description["pooling"]
     arrays = None
     if description["format"] == NPY:
-        of_tokens = pooling == TOKENS
+        of_tokens = pooling == EVERY_TOKEN
         shape = int(split.lengths.sum()) if of_tokens else len(split), description["dimension"]
         arrays = {layer: _new_array(array_path(folder, name, layer), shape) for layer in layers}
     kind = frozen.schema.target.kind if frozen.schema.target else ""
@@ -98,7 +98,7 @@ def _write_split(
                 columns |= {_column(layer): _nested(values[layer]) for layer in layers}
             else:
                 count = _fill(arrays, first, values)
-                if pooling == TOKENS:
+                if pooling == EVERY_TOKEN:
                     columns["tokens"] = split.lengths[rows]
                 first += count
             shard = pyarrow.table(columns)

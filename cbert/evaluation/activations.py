@@ -22,7 +22,7 @@ from cbert.errors import UserError
 from cbert.model import huggingface, parameter_tree, text_bert
 from cbert.model.encoder import HIDDEN_STATES
 from cbert.model.heads import HiddenStatesHead
-from cbert.model.pooling import CLS, TOKENS, pool
+from cbert.model.pooling import EVERY_TOKEN, FIRST_TOKEN, pool
 from cbert.schema import PAD_ITEM, TEXT, Schema
 from cbert.tasks.prediction import length_batches
 from cbert.training import checkpoint
@@ -106,7 +106,7 @@ def frozen_pretrained(source: str, schema: Schema) -> FrozenModel:
 
 def check(frozen: FrozenModel, pooling: str) -> None:
     """Raises `UserError` where the examples have no first position that stands for all."""
-    if pooling == CLS and frozen.schema.kind != TEXT:
+    if pooling == FIRST_TOKEN and frozen.schema.kind != TEXT:
         raise UserError("pooling is 'cls', and sets and sequences have no [CLS]; use 'mean'")
 
 
@@ -127,7 +127,7 @@ def shards(
     compute = _compiled(frozen.model, layers, pooling)
     batch_size = parallel.divisible(batch_size)
     width = len(layers) * frozen.model.encoder.config.dimension * 4
-    if pooling == TOKENS:
+    if pooling == EVERY_TOKEN:
         width *= int(split.lengths.max())
     size = min(len(split), max(batch_size, SHARD_BYTES // width))
     bounds = bucket_bounds(split.lengths, MOST_BUCKETS)

@@ -19,7 +19,7 @@ from cbert import files, progress
 from cbert.data.records import SPLITS, TEST, TRAIN, VALIDATION
 from cbert.errors import UserError
 from cbert.evaluation import activation_files, compare, metrics
-from cbert.model.pooling import TOKENS
+from cbert.model.pooling import EVERY_TOKEN
 from cbert.schema import Schema
 from cbert.schema.target import LABEL
 from cbert.tasks.label_metrics import macro_f1
@@ -58,7 +58,7 @@ def check(schema: Schema, splits: Sequence[str], pooling: str) -> None:
     """Raises `UserError` where there is nothing to train a probe on."""
     if schema.target is None or schema.target.kind != LABEL:
         raise UserError("a probe needs records with 'label', a string; prepare other data")
-    if pooling == TOKENS:
+    if pooling == EVERY_TOKEN:
         raise UserError(
             "a probe reads one vector an example; pool with mean or cls, not with tokens"
         )

@@ -12,7 +12,7 @@ import ml_collections
 
 from cbert.inference.text_program import TextFunctions
 from cbert.model.heads import Pretraining
-from cbert.model.pooling import CLS, MEAN, pool
+from cbert.model.pooling import FIRST_TOKEN, MEAN, pool
 from cbert.model.scoring import all_logits
 from cbert.model.text_bert import TextBert
 from cbert.schema import PAD_ITEM, Schema
@@ -51,7 +51,7 @@ def functions(
     names_tokens = config.task.name == MaskedLanguage.name
     return TextFunctions(
         outputs,
-        {pooling: _embedding(model, pooling) for pooling in (CLS, MEAN)},
+        {pooling: _embedding(model, pooling) for pooling in (FIRST_TOKEN, MEAN)},
         _token_logits(model) if names_tokens else None,
     )
 
@@ -75,7 +75,7 @@ def _embedding(model: TextBert, pooling: str) -> Callable[..., Array]:
         params: Any, tokens: Array, segments: Array, context: dict[str, Array]
     ) -> Array:
         mask = tokens != PAD_ITEM
-        first = jnp.zeros((tokens.shape[0], 1), jnp.int32) if pooling == CLS else None
+        first = jnp.zeros((tokens.shape[0], 1), jnp.int32) if pooling == FIRST_TOKEN else None
         inputs = jnp.maximum(tokens, 0), segments, mask, context, first
         x: Any = model.apply({"params": params}, *inputs, method="hidden_states")
         return pool(x, mask, pooling)

@@ -15,7 +15,7 @@ from cbert.inference import token_readers
 from cbert.inference.base import BasePredictor
 from cbert.inference.queries import check_all
 from cbert.inference.text_checks import MASKED_LANGUAGE, EncodedText, TextChecker
-from cbert.inference.text_program import CLS, TextProgram, TextRows
+from cbert.inference.text_program import FIRST_TOKEN, TextProgram, TextRows
 from cbert.inference.text_queries import TextExplanation, TextPrediction, TextQuery
 from cbert.inference.text_readers import common, sigmoid
 from cbert.schema import Schema
@@ -110,7 +110,7 @@ class TextPredictor(BasePredictor):
         texts: Sequence[str],
         contexts: Sequence[Mapping[str, Any] | None] | None = None,
         texts_b: Sequence[str | None] | None = None,
-        pooling: str = CLS,
+        pooling: str = FIRST_TOKEN,
     ) -> np.ndarray:
         """The last block's output for each text, `float32 [N, D]`.
 
@@ -128,7 +128,9 @@ class TextPredictor(BasePredictor):
         ]
         return self.embed_checked(encoded, pooling)
 
-    def embed_checked(self, queries: Sequence[EncodedText], pooling: str = CLS) -> np.ndarray:
+    def embed_checked(
+        self, queries: Sequence[EncodedText], pooling: str = FIRST_TOKEN
+    ) -> np.ndarray:
         """Embeds queries that `check` has encoded, `float32 [N, D]`; see `embed`."""
         poolings = self.program.functions.embeddings
         if pooling not in poolings:

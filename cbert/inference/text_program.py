@@ -31,7 +31,7 @@ Outputs = dict[str, np.ndarray]
 # The most positions of one call; longer texts get smaller batches.
 MAX_POSITIONS = 2**13
 # As in `cbert.model.pooling`; an exported program runs without the code of models.
-CLS, MEAN = "cls", "mean"
+FIRST_TOKEN, MEAN = "cls", "mean"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,7 +23,7 @@ from cbert.inference.exported_functions import (
 )
 from cbert.inference.text_checks import MASKED_LANGUAGE
 from cbert.inference.text_predictor import TextPredictor
-from cbert.inference.text_program import CLS, MEAN, TextFunctions, TextProgram
+from cbert.inference.text_program import FIRST_TOKEN, MEAN, TextFunctions, TextProgram
 from cbert.schema import Schema
 
 _OUTPUTS, _TOKEN_LOGITS = "outputs", "token_logits"
@@ -58,7 +58,7 @@ def read(
     names_tokens = config.task.name == MASKED_LANGUAGE
     functions = TextFunctions(
         OfLength(directory, _OUTPUTS),
-        {pooling: OfLength(directory, pooling) for pooling in (CLS, MEAN)},
+        {pooling: OfLength(directory, pooling) for pooling in (FIRST_TOKEN, MEAN)},
         Lazy(directory / file_name(_TOKEN_LOGITS)) if names_tokens else None,
     )
     program = TextProgram(functions, params, schema, batch_sizes)

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from cbert.model.context import mean_pool
 from cbert.model.layers import Array
 
-CLS, MEAN, TOKENS = "cls", "mean", "tokens"
-POOLINGS = (CLS, MEAN, TOKENS)
+FIRST_TOKEN, MEAN, EVERY_TOKEN = "cls", "mean", "tokens"
+POOLINGS = (FIRST_TOKEN, MEAN, EVERY_TOKEN)
 
 
 def pool(x: Array, mask: Array, pooling: str) -> Array:
@@ -19,6 +19,6 @@ def pool(x: Array, mask: Array, pooling: str) -> Array:
     first position alone.
     """
     x = x.astype(jnp.float32)
-    if pooling == CLS:
+    if pooling == FIRST_TOKEN:
         return x[:, 0]
     return mean_pool(x, mask) if pooling == MEAN else x

@@ -14,7 +14,7 @@ import numpy as np
 
 from cbert.config import field
 from cbert.data.columns import Split
-from cbert.data.masking import MASKINGS, Masking, expected_count, mask
+from cbert.data.masking import MASKINGS, ONE, Masking, expected_count, mask
 from cbert.errors import UserError
 from cbert.model import contextual_bert, item_shards, sampled_softmax
 from cbert.model.config import ModelConfig
@@ -25,7 +25,7 @@ from cbert.schema import MASK_ITEM, TEXT, Schema
 from cbert.tasks import ranking
 from cbert.tasks.base import Batch, Examples, Metrics, Scored, Task, dropped_context
 from cbert.tasks.losses import masked_cross_entropy, weighted
-from cbert.tasks.masked_queries import ONE, ItemQueries, query_each, query_one, read_queries
+from cbert.tasks.masked_queries import ItemQueries, query_each, query_one, read_queries
 from cbert.tasks.metric import Metric
 
 Array = jax.Array
@@ -36,7 +36,7 @@ class MaskedItemConfig:
     """What is masked in training, and what stands for the vocabulary in the loss."""
 
     masking: str = field(
-        "one",
+        ONE,
         "`one` masks one item an example, the paper's task; `rate` masks a fraction of them",
         choices=MASKINGS,
     )

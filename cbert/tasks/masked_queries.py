@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from cbert.data.columns import Split
-from cbert.data.masking import each_position, one_position
+from cbert.data.masking import ONE, each_position, one_position
 from cbert.errors import UserError
 from cbert.schema import Schema
 from cbert.schema.tokenizer import CLS, PAD, SEP
 
-EACH, ONE = "each", "one"
+EACH = "each"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,10 +15,11 @@ from cbert.model.conditioning.global_state_update import (
     GlobalStateUpdateConfig,
 )
 from cbert.model.conditioning.method import Sizes
+from cbert.model.config import MEAN, SUM
 from cbert.model.context import Context, mean_pool
 from cbert.model.layers import Array, dense, embedding_init
 
-MEAN, SUM, ATTENTION = "mean", "sum", "attention"
+BY_ATTENTION = "attention"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +33,7 @@ class BidirectionalGlobalStateConfig(GlobalStateUpdateConfig):
         MEAN,
         "how the n positions of the sequence become one vector r: their mean, their `sum` over "
         "the square root of n, or `attention` with one query that is made of the state",
-        choices=(MEAN, SUM, ATTENTION),
+        choices=(MEAN, SUM, BY_ATTENTION),
     )
     context: bool = field(
         True,
@@ -68,7 +69,7 @@ class BidirectionalGlobalState(GlobalStateUpdate):
         if not self.options.context:
             init = embedding_init(config, config.dimension)
             self.start = self.param("start", init, (1, config.dimension))
-        if self.options.pool == ATTENTION:
+        if self.options.pool == BY_ATTENTION:
             self.query = [dense(config, config.dimension) for _ in updates]
 
     def begin(self, x: Array, mask: Array, context: Context) -> tuple[Array, Array, Any]:
@@ -83,7 +84,7 @@ class BidirectionalGlobalState(GlobalStateUpdate):
 
     def _pool(self, layer: int, x: Array, mask: Array, state: Array) -> Array:
         """The positions x `[B, L, D]` that the mask `[B, L]` shows as one vector `[B, D]`."""
-        if self.options.pool == ATTENTION:
+        if self.options.pool == BY_ATTENTION:
             logits = jnp.einsum("bd,bld->bl", self.query[layer](state), x)
             logits = logits.astype(jnp.float32) * x.shape[-1] ** -0.5
             weights = nn.softmax(jnp.where(mask, logits, -1e9)).astype(x.dtype)
@@ -99,6 +100,6 @@ class BidirectionalGlobalState(GlobalStateUpdate):
         total = super().multiply_adds(sizes) + updates * 2 * size**2
         if not sizes.options.context:
             total -= (sizes.context + size) * size
-        if sizes.options.pool == ATTENTION:
+        if sizes.options.pool == BY_ATTENTION:
             total += updates * (size + 2 * sizes.length) * size
         return total
