@@ -11,6 +11,7 @@ from cbert.model.encoder import Encoder
 from cbert.model.layers import Array
 
 Params = dict[str, Any]
+Path = tuple[str, ...]  # Of a parameter in its tree.
 # The parts of a model by which the context enters.
 CONTEXT_PARTS = ("context_encoder", "conditioning")
 
@@ -48,7 +49,7 @@ def shapes(model: Model) -> Params:
     return _compiled.eval_shape(model, jax.random.key(0))  # It traces what `initialize` runs.
 
 
-def parameter_sizes(model: Model) -> dict[tuple[str, ...], int]:
+def parameter_sizes(model: Model) -> dict[Path, int]:
     """The number of entries of each parameter, by its path."""
     flat = traverse_util.flatten_dict(shapes(model))
     return {path: math.prod(leaf.shape) for path, leaf in flat.items()}
@@ -59,7 +60,7 @@ def table_1_count(model: Model) -> int:
     return sum(size for path, size in parameter_sizes(model).items() if is_in_table_1(path))
 
 
-def is_in_table_1(path: tuple[str, ...]) -> bool:
+def is_in_table_1(path: Path) -> bool:
     """Whether Table 1 counts it, as it does all but context embeddings and the last layer.
 
     The item embeddings are the last layer, which is tied to them. Its bias lies beside them,

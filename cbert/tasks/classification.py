@@ -16,14 +16,12 @@ from cbert.model.heads import ClassificationHead
 from cbert.schema import Schema
 from cbert.schema.target import LABEL
 from cbert.tasks import label_counts
-from cbert.tasks.base import Batch, Metrics
+from cbert.tasks.base import Array, Batch, Metrics
 from cbert.tasks.label_counts import LabelCounts
 from cbert.tasks.label_metrics import CALIBRATION_ERROR, calibration_error, macro_f1
 from cbert.tasks.losses import sum_cross_entropy
 from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
-
-Array = jax.Array
 
 
 class Classification(TextTask):

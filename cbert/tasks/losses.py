@@ -6,15 +6,13 @@ Legend: B examples, T values of the target, Q masked positions, V items or token
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import optax
 
 from cbert.model.config import ModelConfig
 from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy
 from cbert.model.layers import uses_fast_kernels
-
-Array = jax.Array
+from cbert.tasks.base import Array
 
 
 def weighted(values: Array, columns: Mapping[str, Any]) -> Array:

@@ -23,12 +23,10 @@ from cbert.model.look_up import look_up
 from cbert.model.scoring import score
 from cbert.schema import MASK_ITEM, TEXT, Schema
 from cbert.tasks import ranking
-from cbert.tasks.base import Batch, Examples, Metrics, Scored, Task, dropped_context
+from cbert.tasks.base import Array, Batch, Examples, Metrics, Scored, Task, dropped_context
 from cbert.tasks.losses import masked_cross_entropy, weighted
 from cbert.tasks.masked_queries import ItemQueries, query_each, query_one, read_queries
 from cbert.tasks.metric import Metric
-
-Array = jax.Array
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,19 +8,13 @@ import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
 from cbert.config import field
 from cbert.data.columns import Split
-from cbert.data.masking import (
-    RATE,
-    Masking,
-    expected_count,
-    mask,
-)
+from cbert.data.masking import RATE, Masking, expected_count, mask
 from cbert.errors import UserError
 from cbert.model.config import ModelConfig
 from cbert.model.heads import PretrainingHead
@@ -29,14 +23,13 @@ from cbert.model.text_bert import TextBert
 from cbert.schema import Schema
 from cbert.schema.target import IS_NEXT, NOT_NEXT
 from cbert.schema.tokenizer import MASK, PREFIX
-from cbert.tasks.base import Batch, Examples, Metrics, Scored
+from cbert.tasks.base import Array, Batch, Examples, Metrics, Scored
 from cbert.tasks.label_metrics import fraction
 from cbert.tasks.losses import masked_cross_entropy, sum_cross_entropy, weighted
 from cbert.tasks.masked_queries import ItemQueries, eligible, query_tokens, read_queries
 from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.tasks.text_task import TextTask
 
-Array = jax.Array
 _NEXT_SENTENCE = Metric("next_sentence_accuracy", "max", "NSP accuracy", percent=True)
 
 

@@ -18,14 +18,12 @@ from cbert.model.heads import ClassificationHead
 from cbert.schema import Schema
 from cbert.schema.target import LABELS
 from cbert.tasks import label_counts
-from cbert.tasks.base import Batch, Metrics
+from cbert.tasks.base import Array, Batch, Metrics
 from cbert.tasks.label_counts import LabelCounts
 from cbert.tasks.label_metrics import CALIBRATION_ERROR, calibration_error, fraction, mean_f1
 from cbert.tasks.losses import sum_known
 from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
-
-Array = jax.Array
 
 
 class MultiLabel(TextTask):

@@ -6,7 +6,6 @@ Legend: B examples, Q queries.
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -15,13 +14,11 @@ from cbert.model.config import ModelConfig
 from cbert.model.heads import ClassificationHead
 from cbert.schema import Schema
 from cbert.schema.target import NUMBER
-from cbert.tasks.base import Batch, Metrics
+from cbert.tasks.base import Array, Batch, Metrics
 from cbert.tasks.label_metrics import fraction
 from cbert.tasks.losses import sum_known
 from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
-
-Array = jax.Array
 
 
 class Regression(TextTask):

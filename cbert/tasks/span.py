@@ -22,14 +22,12 @@ from cbert.schema import PAD_ITEM, Schema
 from cbert.schema.target import ANSWER
 from cbert.spans import answer_ends, best_span, in_passage
 from cbert.tasks import answers, span_queries
-from cbert.tasks.base import Batch, Metrics, Scored
+from cbert.tasks.base import Array, Batch, Metrics, Scored
 from cbert.tasks.losses import sum_known
 from cbert.tasks.masked_queries import eligible
 from cbert.tasks.metric import Metric
 from cbert.tasks.span_queries import PassageQueries
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, texts
-
-Array = jax.Array
 
 
 @dataclasses.dataclass(frozen=True)

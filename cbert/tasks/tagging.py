@@ -21,13 +21,11 @@ from cbert.model.text_bert import TextBert
 from cbert.schema import Schema
 from cbert.schema.target import TAGS
 from cbert.tasks import label_counts, span_scores
-from cbert.tasks.base import Batch, Metrics, Scored
+from cbert.tasks.base import Array, Batch, Metrics, Scored
 from cbert.tasks.label_counts import LabelCounts
 from cbert.tasks.losses import sum_cross_entropy
 from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
-
-Array = jax.Array
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
@@ -21,9 +20,7 @@ from cbert.model.config import ModelConfig
 from cbert.model.heads import TextHead
 from cbert.model.text_bert import TextBert
 from cbert.schema import PAD_ITEM, TEXT, Schema
-from cbert.tasks.base import Examples, Scored, Task, dropped_context
-
-Array = jax.Array
+from cbert.tasks.base import Array, Examples, Scored, Task, dropped_context
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from cbert.errors import UserError
 from cbert.model import parameter_tree
 from cbert.model.conditioning.method import Method
 from cbert.model.config import check_same
-from cbert.model.parameter_tree import Model, Params
+from cbert.model.parameter_tree import Model, Params, Path
 from cbert.schema import TEXT, Feature, NumberFeature, Numerical, Schema, Target
 from cbert.schema.target import NUMBER
 from cbert.training import config as config_lib
@@ -33,8 +33,6 @@ from cbert.training.named_rows import NamedRows
 NEAR = 0.1
 POSITIONS = ("embedding", "positions")
 TRANSFORM, CONDITIONING = "transform", "conditioning"
-
-Path = tuple[str, ...]
 
 
 class FromRun:

@@ -8,6 +8,7 @@ import ml_collections
 from cbert.errors import warn
 from cbert.model import parameter_tree
 from cbert.model.config import POPULARITY
+from cbert.model.parameter_tree import Path
 from cbert.schema import Schema
 from cbert.training import config as config_lib
 from cbert.training import item_vectors
@@ -86,7 +87,7 @@ def _report_frozen(
     for initializer in initializers:
         for name, whole in initializer.known.items():
             known[name] = known.get(name, False) or whole
-    frozen: set[tuple[str, ...]] = set()
+    frozen: set[Path] = set()
     random = []
     for part in optimizer_lib.frozen_parts(config, model):
         paths = [path for path in sizes if optimizer_lib.is_part(path, part)]

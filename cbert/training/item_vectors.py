@@ -6,7 +6,6 @@ Legend: N vectors of the file, R of them of items, V items of the schema, E entr
 import collections
 import dataclasses
 import pathlib
-from typing import Any
 
 import jax
 import ml_collections
@@ -16,9 +15,8 @@ import pyarrow.compute
 import pyarrow.parquet
 
 from cbert.errors import UserError, shown
+from cbert.model.parameter_tree import Params
 from cbert.schema import Schema
-
-Params = Any
 
 
 @dataclasses.dataclass

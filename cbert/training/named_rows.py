@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from cbert.model.parameter_tree import Path
 from cbert.schema import SPECIAL_VALUES, TEXT, Schema, TokenFeature
-
-Path = tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from flax import traverse_util
 from cbert.errors import UserError
 from cbert.model import parameter_tree, placement
 from cbert.model.layers import uses_fast_kernels
-from cbert.model.parameter_tree import CONTEXT_PARTS
+from cbert.model.parameter_tree import CONTEXT_PARTS, Path
 from cbert.training.config_sections import SKIP
 from cbert.training.packing import is_decayed, packed, packed_decay
 
@@ -107,7 +107,7 @@ def clip_by_factor(clip_norm: float, norm: Norm) -> optax.GradientTransformation
 
 
 def with_rates(
-    optimizer: optax.GradientTransformation, factor: Callable[[tuple[str, ...]], float]
+    optimizer: optax.GradientTransformation, factor: Callable[[Path], float]
 ) -> optax.GradientTransformation:
     """Multiplies the learning rate of each parameter by a factor of its path."""
 
@@ -120,7 +120,7 @@ def with_rates(
     return optax.GradientTransformation(optimizer.init, update)
 
 
-def layer_factor(path: tuple[str, ...], layers: int, decay: float, context: float) -> float:
+def layer_factor(path: Path, layers: int, decay: float, context: float) -> float:
     """The factor of a parameter's learning rate.
 
     It is 1 for the head, `decay` for the last block, `decay**layers` for the first one,
@@ -156,7 +156,7 @@ def freeze(
     return optax.chain(without, optimizer, without)
 
 
-def is_part(path: tuple[str, ...], part: str) -> bool:
+def is_part(path: Path, part: str) -> bool:
     """Whether a parameter belongs to a part, such as `embedding` or `embedding/items`."""
     names = tuple(part.split("/"))
     return path[: len(names)] == names

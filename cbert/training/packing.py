@@ -12,12 +12,14 @@ import numpy as np
 import optax
 from flax import struct, traverse_util
 
+from cbert.model.parameter_tree import Path
+
 DECAYED, REST = "decayed", "rest"
 # Leaves of more entries stay on their own, because packing copies.
 LARGE = 2**18
 
 
-def is_decayed(path: tuple[str, ...]) -> bool:
+def is_decayed(path: Path) -> bool:
     """True for the parameters that weight decay shrinks: no bias, LayerNorm or embedding."""
     return path[-1] == "kernel" and path[0] != "context_encoder"
 
@@ -101,9 +103,9 @@ def _is_packed(node: Any) -> bool:
     return isinstance(node, Packed)
 
 
-def _groups(flat: dict[tuple[str, ...], Any]) -> dict[str, list[tuple[str, ...]]]:
+def _groups(flat: dict[Path, Any]) -> dict[str, list[Path]]:
     """The paths of the leaves of each vector, by the vector's name."""
-    groups: dict[str, list[tuple[str, ...]]] = {}
+    groups: dict[str, list[Path]] = {}
     for path, leaf in sorted(flat.items()):
         name = DECAYED if is_decayed(path) else REST
         if leaf.size > LARGE:

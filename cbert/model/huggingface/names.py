@@ -8,7 +8,7 @@ import dataclasses
 
 import numpy as np
 
-Path = tuple[str, ...]
+from cbert.model.parameter_tree import Path
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,14 +15,8 @@ from cbert.errors import UserError, shown
 from cbert.model import presets
 from cbert.model.config import ModelConfig, check_same
 from cbert.model.huggingface import folder_files
-from cbert.model.huggingface.names import (
-    HEAD_ENTRIES,
-    TIED,
-    Path,
-    canonical,
-    encoder_entries,
-)
-from cbert.model.parameter_tree import Params
+from cbert.model.huggingface.names import HEAD_ENTRIES, TIED, canonical, encoder_entries
+from cbert.model.parameter_tree import Params, Path
 from cbert.model.text_bert import TextBert
 
 # Their name of each field of a model, and their default where it is not written.

@@ -15,9 +15,9 @@ from cbert.files import whole_directory
 from cbert.model.config import ModelConfig
 from cbert.model.heads import PretrainingHead
 from cbert.model.huggingface import folder_files
-from cbert.model.huggingface.names import HEAD_ENTRIES, Path, encoder_entries, stored
+from cbert.model.huggingface.names import HEAD_ENTRIES, encoder_entries, stored
 from cbert.model.huggingface.reader import FIELDS, FIXED, SIZES
-from cbert.model.parameter_tree import CONTEXT_PARTS, Params
+from cbert.model.parameter_tree import CONTEXT_PARTS, Params, Path
 from cbert.model.text_bert import TextBert
 
 
