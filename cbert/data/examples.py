@@ -13,6 +13,7 @@ from tensorflow_datasets.proto import tf_example_pb2, tf_feature_pb2
 from cbert.data.records import Record
 from cbert.data.text_records import Text
 
+Fields = Mapping[str, tf_feature_pb2.Feature]  # Those of an example, by name.
 WEIGHT = "weight"
 _LOG_PROBABILITY, _RANK = "reference/log_probability", "reference/rank"
 _WITHOUT_CONTEXT = "reference/without_context"
@@ -72,9 +73,7 @@ def _add_texts(feature: tf_feature_pb2.Feature, values: list[str]) -> None:
     feature.bytes_list.value.extend([value.encode() for value in values])
 
 
-def _add_reference(
-    fields: Mapping[str, tf_feature_pb2.Feature], reference: dict[str, list[float]]
-) -> None:
+def _add_reference(fields: Fields, reference: dict[str, list[float]]) -> None:
     fields[_LOG_PROBABILITY].float_list.value.extend(reference["log_probability"])
     fields[_WITHOUT_CONTEXT].float_list.value.extend(reference.get("without_context", []))
     fields[_RANK].int64_list.value.extend(map(int, reference["rank"]))
@@ -100,29 +99,39 @@ def from_bytes(data: bytes) -> Record:
     """
     fields = tf_example_pb2.Example.FromString(data).features.feature
     is_text = "text" in fields
+    return Record(
+        id=string_of(fields, "id"),
+        group=string_of(fields, "group"),
+        items=items_of(fields),
+        context=json.loads(string_of(fields, "context")),
+        split="",
+        reference=reference_of(fields),
+        text=Text.from_json(string_of(fields, "text")) if is_text else None,
+        weight=weight_of(fields),
+    )
+
+
+def items_of(fields: Fields) -> list[str]:
+    """An example's items, none where it is a text."""
+    return [item.decode() for item in fields["items"].bytes_list.value]
+
+
+def reference_of(fields: Fields) -> dict[str, list[float]] | None:
+    """An example's reference, see `Record`."""
     reference: dict[str, list[float]] = {
         "log_probability": list(fields[_LOG_PROBABILITY].float_list.value),
         "rank": list(fields[_RANK].int64_list.value),
     }
     if without_context := list(fields[_WITHOUT_CONTEXT].float_list.value):
         reference["without_context"] = without_context
-    return Record(
-        id=_only(fields, "id"),
-        group=_only(fields, "group"),
-        items=[item.decode() for item in fields["items"].bytes_list.value],
-        context=json.loads(_only(fields, "context")),
-        split="",
-        reference=reference if reference["rank"] else None,
-        text=Text.from_json(_only(fields, "text")) if is_text else None,
-        weight=weight_of(fields),
-    )
+    return reference if reference["rank"] else None
 
 
-def weight_of(fields: Mapping[str, tf_feature_pb2.Feature]) -> float:
+def weight_of(fields: Fields) -> float:
     """An example's weight, 1 where it has none."""
     return fields[WEIGHT].float_list.value[0] if WEIGHT in fields else 1.0
 
 
-def _only(fields: Mapping[str, tf_feature_pb2.Feature], name: str) -> str:
+def string_of(fields: Fields, name: str) -> str:
     """The text of a field that has one value."""
     return fields[name].bytes_list.value[0].decode()

@@ -13,7 +13,7 @@ from tensorflow_datasets.proto import tf_example_pb2
 from cbert import progress
 from cbert.data import builder, column_cache, columns, text_columns
 from cbert.data.columns import Split
-from cbert.data.examples import WEIGHT, weight_of
+from cbert.data.examples import WEIGHT, items_of, reference_of, string_of, weight_of
 from cbert.data.text import Tokenizer
 from cbert.data.text_records import Text
 from cbert.errors import UserError, one_line, shown
@@ -122,28 +122,28 @@ def encode(
       UserError: the examples are texts and the schema is one of items, or the reverse.
     """
 
-    def only(name: str) -> list[str]:
-        return [example[name].bytes_list.value[0].decode() for example in examples]
+    def strings(name: str) -> list[str]:
+        return [string_of(example, name) for example in examples]
 
     is_text = "text" in examples[0]
     if is_text != (tokenizer is not None):
         holds = "texts" if is_text else "items"
         raise UserError(f"the data hold {holds}; the schema is one of the kind {schema.kind!r}")
-    contexts = only("context")
-    texts = only("text") if is_text else []
+    contexts = strings("context")
+    texts = strings("text") if is_text else []
     token_columns: dict[str, np.ndarray] = {}
     targets: dict[str, np.ndarray] = {}
     if tokenizer is not None:
         parsed = [Text.from_json(text) for text in texts]
         items, token_columns, targets = text_columns.encode(parsed, schema, tokenizer)
     else:
-        items = schema.encode_items(
-            [[item.decode() for item in e["items"].bytes_list.value] for e in examples]
-        )
-    weights = np.array([weight_of(e) for e in examples], np.float32) if is_weighted else None
+        items = schema.encode_items([items_of(example) for example in examples])
+    example_columns = {}
+    if is_weighted:
+        example_columns[WEIGHT] = np.array([weight_of(e) for e in examples], np.float32)
     return Split(
-        ids=only("id"),
-        groups=only("group"),
+        ids=strings("id"),
+        groups=strings("group"),
         contexts=contexts,
         items=items,
         context=schema.encode_recorded([json.loads(context) for context in contexts]),
@@ -151,21 +151,19 @@ def encode(
         token_columns=token_columns,
         targets=targets,
         texts=texts,
-        example_columns={} if weights is None else {WEIGHT: weights},
+        example_columns=example_columns,
     )
 
 
 def _reference(examples: list[Any], max_items: int) -> dict[str, np.ndarray] | None:
-    if not all(len(e["reference/rank"].int64_list.value) for e in examples):
-        return None
-    reference = {
+    columns = {
         name: np.zeros((len(examples), max_items), np.float32)
         for name in ("log_probability", "rank", "without_context")
     }
     for row, example in enumerate(examples):
-        values = example["reference/log_probability"].float_list.value
-        reference["log_probability"][row, : len(values)] = values
-        reference["rank"][row, : len(values)] = example["reference/rank"].int64_list.value
-        known = example["reference/without_context"].float_list.value
-        reference["without_context"][row, : len(values)] = known or np.nan
-    return reference
+        reference = reference_of(example)
+        if reference is None:
+            return None
+        for name, column in columns.items():
+            column[row, : len(reference["rank"])] = reference.get(name, np.nan)
+    return columns
