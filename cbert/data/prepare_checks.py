@@ -1,16 +1,13 @@
 """What `prepare` refuses of its options, of the records and of a schema that was given."""
 
 import collections
-import itertools
 
 from cbert.data.collection import Collection
 from cbert.data.record_store import RecordView
-from cbert.data.records import VALIDATION
+from cbert.data.records import VALIDATION, in_blocks
 from cbert.errors import UserError, shown, warn
 from cbert.schema import TEXT, MultiValued, NumberFeature, Schema
 from cbert.schema.values import check_near
-
-_BLOCK = 1024  # Records that are encoded at once, for vectors may be long.
 
 
 def validation(by_split: dict[str, RecordView]) -> None:
@@ -62,10 +59,9 @@ def numbers(schema: Schema, collection: Collection) -> None:
 
 def fit(schema: Schema, collection: Collection) -> None:
     """Refuses a schema that was given and does not fit; warns where it leaves values out."""
-    records = iter(collection.everything())
     lists = [feature for feature in schema.features if isinstance(feature, MultiValued)]
     cut: collections.Counter[str] = collections.Counter()
-    while block := list(itertools.islice(records, _BLOCK)):
+    for block in in_blocks(collection.everything()):
         try:
             schema.encode_recorded([record.context for record in block])
         except UserError as error:

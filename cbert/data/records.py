@@ -1,11 +1,14 @@
 """Records, the one form in which data enter."""
 
 import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from cbert.data.text_records import Text
 
 TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
+_BLOCK = 1024  # Few, for their texts, tokens and vectors may be long.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,3 +42,10 @@ def text_of(record: Record) -> Text:
     """The text of a record of a text data set."""
     assert record.text is not None
     return record.text
+
+
+def in_blocks(records: Iterable[Record]) -> Iterator[list[Record]]:
+    """The records in lists that are tokenised or encoded at once."""
+    remaining = iter(records)
+    while block := list(itertools.islice(remaining, _BLOCK)):
+        yield block

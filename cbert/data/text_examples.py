@@ -14,12 +14,10 @@ import numpy as np
 from cbert.data import splits
 from cbert.data import windows as windows_lib
 from cbert.data.record_store import RecordView
-from cbert.data.records import Record, text_of
+from cbert.data.records import Record, in_blocks, text_of
 from cbert.data.text import Tokenizer
 from cbert.errors import UserError, shown
 from cbert.schema.target import IS_NEXT, NOT_NEXT
-
-_BLOCK = 1024  # Records that are tokenised at once.
 
 
 def check_plain(record: Record) -> None:
@@ -55,8 +53,7 @@ def _with_lengths(
     records: Iterable[Record], tokenizer: Tokenizer
 ) -> Iterator[tuple[Record, int]]:
     """The records with the number of tokens of their texts."""
-    iterator = iter(records)
-    while block := list(itertools.islice(iterator, _BLOCK)):
+    for block in in_blocks(records):
         texts = [text_of(record).text for record in block]
         for record, pieces in zip(block, tokenizer.pieces(texts), strict=True):
             yield record, len(pieces)

@@ -5,14 +5,13 @@ Legend: M examples, V pieces of the vocabulary.
 
 import collections
 import dataclasses
-import itertools
 
 import numpy as np
 
 from cbert import progress
 from cbert.data import text_columns
 from cbert.data.collection import Collection
-from cbert.data.records import TRAIN, Record, text_of
+from cbert.data.records import TRAIN, Record, in_blocks, text_of
 from cbert.data.text import Tokenizer, Tokens
 from cbert.data.text_records import Text
 from cbert.errors import shown
@@ -20,8 +19,6 @@ from cbert.schema import Schema, Target
 from cbert.schema.target import ANSWER, NUMBER
 from cbert.schema.tokenizer import LEAST_LENGTH
 from cbert.schema.values import check_near
-
-_BLOCK = 1024  # Records that are tokenised at once.
 
 
 class TokenUsage:
@@ -50,9 +47,9 @@ class TokenUsage:
         training = np.zeros(len(collection), bool)
         training[collection.overview.indices(TRAIN)] = True
         tokenizer = Tokenizer(schema)
-        records, start = iter(collection.everything()), 0
+        start = 0
         with progress.bar(desc="tokenising", total=len(collection), unit=" texts") as bar:
-            while block := list(itertools.islice(records, _BLOCK)):
+            for block in in_blocks(collection.everything()):
                 texts = [text_of(record) for record in block]
                 if schema.target is not None and schema.target.kind == NUMBER:
                     _check_labels(block, schema.target)
