@@ -146,9 +146,7 @@ class Checkpoints:
         steps = self._up_to(step)
         if not steps:
             return state, Progress()
-        progress = ocp.args.JsonRestore()
-        found, items = self._reader.newest(steps, progress=progress, **_restores(state))
-        self._set_aside([one for one in steps if one > found])
+        found, items = self._newest(steps, **_restores(state))
         return _restored(found, items, state), items["progress"]
 
     def has_usable(self, step: int) -> bool:
@@ -175,10 +173,22 @@ class Checkpoints:
         """
         if not self.steps():
             return 0, Progress()
-        steps = self.steps()
-        found, items = self._reader.newest(steps, progress=ocp.args.JsonRestore())
-        self._set_aside([one for one in steps if one > found])
+        found, items = self._newest(self.steps())
         return found, items["progress"]
+
+    def _newest(self, steps: list[int], **items: Any) -> tuple[int, dict[str, Any]]:
+        """The newest usable one of some steps, and its items, the progress among them.
+
+        Renames damaged checkpoints after it, so that the run can save their steps again.
+        """
+        found, read = self._reader.newest(steps, progress=ocp.args.JsonRestore(), **items)
+        if self._writes:
+            for step in (one for one in steps if one > found):
+                aside = self._path / f"{step}{workdir_lib.UNUSABLE}"
+                shutil.rmtree(aside, ignore_errors=True)
+                os.rename(self._path / str(step), aside)
+            self._manager.reload()
+        return found, read
 
     def restore_params(self, which: str, params: Any) -> tuple[int, Any]:
         """The parameters of `best`, `last` or a step, shaped and placed like `params`.
@@ -204,16 +214,6 @@ class Checkpoints:
             return self._reader.newest(self.steps(), **items)
         step = self._reader.best() if which == BEST else self._reader.named(which)
         return step, self._reader.read(step, **items)
-
-    def _set_aside(self, steps: list[int]) -> None:
-        """Renames damaged checkpoints, so that the run can save their steps again."""
-        if not self._writes:
-            return
-        for step in steps:
-            aside = self._path / f"{step}{workdir_lib.UNUSABLE}"
-            shutil.rmtree(aside, ignore_errors=True)
-            os.rename(self._path / str(step), aside)
-        self._manager.reload()
 
 
 def read_params(
