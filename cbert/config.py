@@ -10,9 +10,7 @@ import dataclasses
 import difflib
 import functools
 import inspect
-import json
 import math
-import pathlib
 import re
 import sys
 import typing
@@ -22,8 +20,7 @@ from typing import Any, TypeVar
 import ml_collections
 from flax import traverse_util
 
-from cbert import files
-from cbert.errors import UserError, check_kind, did_you_mean, one_line, shown
+from cbert.errors import UserError, check_kind, did_you_mean, shown
 
 LARGEST_INTEGER = 2**31 - 1  # Steps and sizes are int32 on the devices.
 
@@ -218,41 +215,6 @@ def read(config: ml_collections.ConfigDict, name: str, section: type[T]) -> T:
         config = config[part]
     names = section_fields(section)  # type: ignore[arg-type] # A class is hashable.
     return section(**{name: config[name] for name in names})
-
-
-def load(
-    path: pathlib.Path, check: Callable[[ml_collections.ConfigDict], None]
-) -> ml_collections.ConfigDict:
-    """Reads and checks a run's config, which `save` wrote.
-
-    Raises:
-      UserError: there is no such file, or it is not a config.
-    """
-    try:
-        text = files.read_text(path)
-    except FileNotFoundError:
-        raise UserError(
-            f"{path}: no such file; {path.parent} is not a run's work directory"
-        ) from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: not a run's config (not UTF-8); restore the file") from None
-    try:
-        config = ml_collections.ConfigDict(json.loads(text))
-        check(config)
-        return config
-    except UserError as error:
-        raise UserError(
-            f"{path}: {error} (another version of cbert may have written it)"
-        ) from None
-    except (ValueError, AttributeError, TypeError, RecursionError) as error:
-        reason = one_line(error)[:80]
-        raise UserError(f"{path}: not a run's config ({reason}); restore the file") from None
-
-
-def save(config: ml_collections.ConfigDict, path: pathlib.Path) -> None:
-    """Writes a config as JSON."""
-    text = json.dumps(config.to_dict(), indent=1, sort_keys=True)
-    files.write_text(path, text + "\n")
 
 
 def flat(nested: Mapping[str, Any]) -> dict[str, Any]:

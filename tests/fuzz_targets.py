@@ -17,7 +17,6 @@ import pyarrow
 import pyarrow.parquet
 
 import cbert
-from cbert import config as config_fields
 from cbert import tasks
 from cbert.data import examples, infer_schema, readers, splits, summary
 from cbert.data.infer_schema import SchemaAccumulator
@@ -165,7 +164,7 @@ def configs(folder: pathlib.Path) -> Iterator[Callable]:
             config_lib.build_model(loaded, SCHEMA)
             tasks.task_options(loaded)
             UserError(config_lib.differences(loaded, config))
-            config_fields.save(loaded, folder / "config.json")
+            config_lib.save(loaded, folder)
             assert config_lib.load(folder).to_dict() == loaded.to_dict()
         elif draw < 0.8:
             try:

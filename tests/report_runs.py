@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from cbert import config as config_fields
 from cbert.schema import SET, Categorical, Numerical, Schema, schema_file
+from cbert.training import config as config_lib
 from tests.conftest import small
 
 TIME = "<b>time|$x_1$</b>"
@@ -67,7 +67,7 @@ def write_run(
     config = small(method, seed=seed, **overrides)
     path = directory / (name or f"{method}-{seed}")
     (path / "eval").mkdir(parents=True)
-    config_fields.save(config, path / "config.json")
+    config_lib.save(config, path)
     schema_file.save(schema, path / "schema.json")
     _write_metrics(path, seed, gain, finished)
     if evaluated:

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cbert import config as config_fields
 from cbert import parallel
 from cbert.data.batching import Batches
 from cbert.errors import UserError
@@ -40,7 +39,7 @@ def progress(step: int) -> Progress:
 def saved(tmp_path_factory):
     """A work directory with step 1, the best, and the last two steps, 3 and 4."""
     workdir = tmp_path_factory.mktemp("saved")
-    config_fields.save(small(), workdir / "config.json")
+    config_lib.save(small(), workdir)
     with Checkpoints(workdir) as checkpoints:
         for step in (1, 2, 3, 4):
             checkpoints.save(state(step), progress(step))
@@ -183,7 +182,7 @@ METHOD = "model.method ('c' in the checkpoint, 'gsu' in the run)"
 def test_a_checkpoint_of_another_run_is_refused(saved, tmp_path, overrides, differences):
     workdir, other = shutil.copytree(saved, tmp_path / "run"), tmp_path / "other"
     other.mkdir()
-    config_fields.save(small(**overrides), other / "config.json")
+    config_lib.save(small(**overrides), other)
     with Checkpoints(other) as checkpoints:
         checkpoints.save(state(6), progress(6))
     foreign = shutil.copytree(other / "checkpoints" / "6", workdir / "checkpoints" / "6")
@@ -206,7 +205,7 @@ def test_what_changes_no_result_makes_no_other_run(saved, tmp_path):
     """Such fields are the data's directory, and fields that only one version knows."""
     workdir = shutil.copytree(saved, tmp_path / "run")
     config = small(data__dir="elsewhere", train__steps_per_dispatch=4)
-    config_fields.save(config, workdir / "config.json")
+    config_lib.save(config, workdir)
     assert restored(workdir) == 4
     path = workdir / "checkpoints" / "4" / "config" / "metadata"
     fields = json.loads(path.read_text())

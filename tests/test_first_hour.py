@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import cbert
-from cbert import config as config_fields
 from cbert import tasks
 from cbert.data import columns, prepared
 from cbert.errors import UserError
@@ -232,7 +231,7 @@ def test_a_search_says_what_it_cannot_go_on_with(tmp_path):
     first = halving.points(config, 0, len(halving.rung_sizes(9)), [0])[0]
     halving.check(config, 9, tmp_path)
     (tmp_path / first.name).mkdir()
-    config_fields.save(first.apply(config), tmp_path / first.name / "config.json")
+    config_lib.save(first.apply(config), tmp_path / first.name)
     for trials in (6, 9, 17):
         halving.check(config, trials, tmp_path)
     for trials, steps in ((5, 30), (27, 3)):

@@ -9,7 +9,6 @@ import pyarrow.parquet
 import pytest
 import scipy.stats
 
-from cbert import config as config_fields
 from cbert import tasks
 from cbert.errors import UserError
 from cbert.evaluation import (
@@ -100,7 +99,7 @@ def write_run(folder, directory, name, method, seed, gain=0.0):
     path.mkdir(parents=True)
     summary = evaluation_files.summary(evaluation)
     evaluation_files.write(evaluation, summary, path)
-    config_fields.save(config, path / "config.json")
+    config_lib.save(config, path)
     schema_file.save(schema, path / "schema.json")
     deciding = task.metrics[0].name
     rows = [{"step": n, "split": "validation", deciding: 4 - 0.1 * n} for n in STEPS]
@@ -255,12 +254,12 @@ def test_a_task_is_compared_with_the_one_that_it_extends(directory, tmp_path, mo
     runs = [str(tmp_path / name) for name in ("none-0", "gs-0")]
     config = config_lib.load(runs[1])
     config.task.name, config.model.method = "focal", "none"
-    config_fields.save(config, tmp_path / "gs-0" / "config.json")
+    config_lib.save(config, tmp_path / "gs-0")
     compare.check_tasks(runs)
     data = report_data.load(tmp_path, "test", "none task.name=classification")
     assert set(data.variants) == {"none task.name=classification", "none task.name=focal"}
     config.task.name = "shared_errors"
-    config_fields.save(config, tmp_path / "gs-0" / "config.json")
+    config_lib.save(config, tmp_path / "gs-0")
     with pytest.raises(UserError, match="of different tasks, classification and shared_errors"):
         compare.check_tasks(runs)
     with pytest.raises(UserError, match="of different tasks, shared_errors and classification"):

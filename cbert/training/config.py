@@ -1,5 +1,6 @@
 """The config of a run: its checks, the model it describes, and its file."""
 
+import json
 import pathlib
 from typing import Any
 
@@ -7,9 +8,9 @@ import ml_collections
 from flax import traverse_util
 
 from cbert import config as config_fields
-from cbert import parallel
+from cbert import files, parallel
 from cbert.config import flat
-from cbert.errors import UserError
+from cbert.errors import UserError, one_line
 from cbert.model import conditioning
 from cbert.model.conditioning.global_state_update import AFTER, NO_NORM
 from cbert.model.config import ModelConfig
@@ -116,21 +117,48 @@ def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
       UserError: the directory holds none, or it is not one.
     """
 
-    def check_completed(config: ml_collections.ConfigDict) -> None:
+    path = pathlib.Path(workdir) / FILE
+    try:
+        text = files.read_text(path)
+    except FileNotFoundError:
+        raise UserError(
+            f"{path}: no such file; {path.parent} is not a run's work directory"
+        ) from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not a run's config (not UTF-8); restore the file") from None
+    try:
+        config = ml_collections.ConfigDict(json.loads(text))
         config.model.method = _ONCE_NAMED.get(config.model.method, config.model.method)
-        for name, value, known in (
-            ("model.method", config.model.method, conditioning.NAMES),
-            ("task.name", config.task.name, TASKS),
-        ):
-            if value not in known:
-                raise UserError(
-                    f"{name} is {value!r}, which no file has registered; if it is yours, "
-                    "import that file, or name it in CBERT_METHODS for commands"
-                )
+        _check_registered(config)
         _complete(config)
         check(config)
+        return config
+    except UserError as error:
+        raise UserError(
+            f"{path}: {error} (another version of cbert may have written it)"
+        ) from None
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        reason = one_line(error)[:80]
+        raise UserError(f"{path}: not a run's config ({reason}); restore the file") from None
 
-    return config_fields.load(pathlib.Path(workdir) / FILE, check_completed)
+
+def save(config: ml_collections.ConfigDict, workdir: pathlib.Path) -> None:
+    """Writes the config of a run."""
+    text = json.dumps(config.to_dict(), indent=1, sort_keys=True)
+    files.write_text(workdir / FILE, text + "\n")
+
+
+def _check_registered(config: ml_collections.ConfigDict) -> None:
+    """Raises `UserError` where the method or the task is another's, whose file is not known."""
+    for name, value, known in (
+        ("model.method", config.model.method, conditioning.NAMES),
+        ("task.name", config.task.name, TASKS),
+    ):
+        if value not in known:
+            raise UserError(
+                f"{name} is {value!r}, which no file has registered; if it is yours, "
+                "import that file, or name it in CBERT_METHODS for commands"
+            )
 
 
 def _complete(config: ml_collections.ConfigDict) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import ml_collections
 
-from cbert import config as config_fields
 from cbert import files
 from cbert.errors import UserError, warn
 from cbert.schema import Schema, schema_file
@@ -90,7 +89,7 @@ def initialise_workdir(
     files.remove_left_by_kills(workdir.rglob("*.tmp"))
     if not (workdir / CONFIG).exists():
         schema_file.save(schema, workdir / SCHEMA)
-        config_fields.save(config, workdir / CONFIG)
+        config_lib.save(config, workdir)
 
 
 def checkpoint_steps(checkpoints: pathlib.Path) -> list[int]:
