@@ -23,15 +23,18 @@ import pathlib
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import jax
 import pytest
 
 import cbert
 from cbert.data import prepare, prepared
+from cbert.data.infer_schema import SchemaAccumulator
+from cbert.data.records import Record
 from cbert.data.synthetic import stylist
 from cbert.data.validator import Validator
+from cbert.schema import Schema
 from cbert.training import loop
 from configs import base
 
@@ -176,6 +179,14 @@ def small(method: str = "gsu", **overrides):
     for field, value in overrides.items():
         config.update_from_flattened_dict({field.replace("__", "."): value})
     return config
+
+
+def infer(records: Iterable[Record], accumulator: SchemaAccumulator | None = None) -> Schema:
+    """The schema of a training split, as `prepare` infers it."""
+    accumulator = accumulator or SchemaAccumulator()
+    for record in records:
+        accumulator.observe(record)
+    return accumulator.finish()
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ import pyarrow.parquet
 
 import cbert
 from cbert import tasks
-from cbert.data import examples, infer_schema, readers, splits, summary
+from cbert.data import examples, readers, splits, summary
 from cbert.data.infer_schema import SchemaAccumulator
 from cbert.data.overview import Overview
 from cbert.data.synthetic import stylist
@@ -31,6 +31,7 @@ from cbert.training.checkpoint import Checkpoints
 from cbert.training.state import Progress, TrainState
 from configs import base
 from tests import mutations
+from tests.conftest import infer
 
 LONGEST_LINE = 500
 ROWS = [
@@ -92,7 +93,7 @@ def records(folder: pathlib.Path) -> Iterator[Callable]:
         parsed = list(readers.read(folder / name, kind, bad_rows=bad_rows))
         skipped = bad_rows.messages
         assert all(len(line) < LONGEST_LINE and line.isprintable() for line in skipped)
-        schema = infer_schema.infer(parsed, SchemaAccumulator(kind))
+        schema = infer(parsed, SchemaAccumulator(kind))
         assert schema_file.from_dict(json.loads(schema_file.text(schema))) == schema
         overview = Overview(kind)
         for record in parsed:
@@ -116,7 +117,7 @@ def _encode(schema: Schema, items: list[list[str]], contexts: list[dict]) -> Non
 def _inferred(folder: pathlib.Path) -> Schema:
     """A schema with a feature of every kind."""
     parsed = readers.read(folder / "in.jsonl")
-    return infer_schema.infer(parsed, SchemaAccumulator(kinds={"seen": "history"}))
+    return infer(parsed, SchemaAccumulator(kinds={"seen": "history"}))
 
 
 @contextlib.contextmanager

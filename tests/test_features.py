@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from cbert.data import infer_schema
 from cbert.data.infer_schema import SchemaAccumulator
 from cbert.data.validator import Validator
 from cbert.errors import UserError
@@ -17,6 +16,7 @@ from cbert.schema import KINDS, History, Numerical, Vector, schema_file
 from cbert.schema.numerical import NumberList
 from cbert.schema.slices import by_range
 from cbert.schema.vector import BLOCK
+from tests.conftest import infer
 
 # An earlier version wrote the fields of every kind for each feature.
 FLAT = {
@@ -178,7 +178,7 @@ def test_a_new_kind_is_one_class_and_one_line(monkeypatch):
     monkeypatch.setitem(KINDS, Hour.kind, Hour)
     rows = [{"items": ["a", "b"], "context": {"at": f"{n % 24}:00"}} for n in range(30)]
     validated = [Validator()(row, n) for n, row in enumerate(rows)]
-    schema = infer_schema.infer(validated, SchemaAccumulator(kinds={"at": "hour"}))
+    schema = infer(validated, SchemaAccumulator(kinds={"at": "hour"}))
     assert schema_file.from_dict(json.loads(schema_file.text(schema))) == schema
     coded = schema.encode_feature("at", ["6:00", None])
     np.testing.assert_allclose(coded, [[1, 1, 0], [0, 0, 0]], atol=1e-7)
@@ -225,7 +225,7 @@ def test_contexts_of_a_program_are_encoded_as_a_predictor_takes_them():
         for plan, age in ((True, 3), (False, 5), ("x", 7)) * 2
     ]
     validator = Validator()
-    schema = infer_schema.infer([validator(row, line) for line, row in enumerate(rows, 1)])
+    schema = infer([validator(row, line) for line, row in enumerate(rows, 1)])
     given = [{"plan": True, "age": np.int64(3)}, {"plan": np.nan, "age": np.nan}, None]
     wanted = [{"plan": "true", "age": 3}, {}, {}]
     for name, column in schema.encode_recorded(wanted).items():

@@ -8,10 +8,12 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from cbert.data import infer_schema, prepare, prepared, readers, splits, tables
+from cbert.data import prepare, prepared, readers, splits, tables
+from cbert.data.infer_schema import SchemaAccumulator
 from cbert.data.validator import Validator
 from cbert.errors import UserError
 from cbert.schema import MultiValued, schema_file
+from tests.conftest import infer
 
 ROWS = [
     {
@@ -42,7 +44,7 @@ def read(path, **options):
 
 def test_every_kind_is_recognised_and_encoded(tmp_path):
     parsed = read(write(tmp_path / "in.jsonl", ROWS))
-    schema = infer_schema.infer(parsed)
+    schema = infer(parsed)
     kinds = {feature.name: feature.kind for feature in schema.features}
     assert kinds == {
         "day": "categorical",
@@ -74,8 +76,8 @@ def test_rare_items_and_values_become_unknown(tmp_path):
         {"items": ["a", "rare"], "context": {"c": "odd"}}
     ]
     parsed = read(write(tmp_path / "in.jsonl", rows))
-    accumulator = infer_schema.SchemaAccumulator(min_count=2, value_min_count=2)
-    schema = infer_schema.infer(parsed, accumulator)
+    accumulator = SchemaAccumulator(min_count=2, value_min_count=2)
+    schema = infer(parsed, accumulator)
     assert schema.items == ("a", "b")
     assert schema.counts == (4, 3)
     assert schema.encode_items([["rare", "b"]]).tolist() == [[-2, 1]]
@@ -178,7 +180,7 @@ def test_widths_and_unknown_names_are_refused():
     parsed = [Validator()(row, n) for n, row in enumerate(ROWS)]
 
     def inferred(**widths):
-        return infer_schema.infer(parsed, infer_schema.SchemaAccumulator(widths=widths))
+        return infer(parsed, SchemaAccumulator(widths=widths))
 
     assert inferred(age=5).feature("age").width == 5
     with pytest.raises(UserError, match="widths names 'agee'"):

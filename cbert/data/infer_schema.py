@@ -1,7 +1,7 @@
 """A schema inferred from the training split of a data set, record by record."""
 
 import collections
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -213,11 +213,3 @@ class _Column:
                 f"kind {kind.kind}"
             )
         return kind
-
-
-def infer(records: Iterable[Record], accumulator: SchemaAccumulator | None = None) -> Schema:
-    """The schema of a training split; raises `UserError` as the accumulator does."""
-    accumulator = accumulator or SchemaAccumulator()
-    for record in records:
-        accumulator.observe(record)
-    return accumulator.finish()
