@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from cbert.data.synthetic import catalogue, process, stylist, without_context
+from cbert.data.synthetic.customers import draw_block, draw_customers
 from cbert.data.synthetic.interactions import PARTNERS
 
 CATALOGUE = catalogue.make_catalogue(80)
 PROCESS = process.GenerativeProcess(CATALOGUE)
-CUSTOMERS = [context for _, context in stylist.draw_customers(np.random.default_rng(0), 30)]
+CUSTOMERS = [context for _, context in draw_customers(np.random.default_rng(0), 30)]
 INTERACTING = process.GenerativeProcess(CATALOGUE, interactions=True)
 OUTFITS = PROCESS.draw(np.random.default_rng(1), CUSTOMERS)
 
@@ -115,7 +116,7 @@ def test_few_customers_leave_the_error_that_is_stated():
     outfits = [OUTFITS[number] for number in SHORT]
 
     def mean_and_error(customers):
-        blocks = [stylist._draw_block(random, customers // 8) for _ in range(8)]
+        blocks = [draw_block(random, customers // 8) for _ in range(8)]
         predicted = without_context.predict(PROCESS, outfits, blocks)
         return np.concatenate(predicted.log_probability).mean(), predicted.error
 
@@ -167,7 +168,7 @@ def values(context, name):
 def test_only_sums_over_features_are_linear_in_them():
     """The probe's R² is adjusted; a taste counts up to a factor, and all are of one age."""
     random = np.random.default_rng(2)
-    contexts = [dict(c, age=35) for _, c in stylist.draw_customers(random, 800)]
+    contexts = [dict(c, age=35) for _, c in draw_customers(random, 800)]
     features = one_hot(contexts)
     explained, variances = [], []
     for generative in (PROCESS, INTERACTING):
