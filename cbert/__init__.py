@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cbert.api import PreparedData, TrainingResult, prepare, read_config, train
-    from cbert.data.prepare import Options as PrepareOptions
-    from cbert.data.prepare_text import TextOptions
+    from cbert.data.prepare_options import Options as PrepareOptions
+    from cbert.data.prepare_options import TextOptions
     from cbert.errors import UserError
     from cbert.experiment import Experiment, build
     from cbert.inference.load import load
@@ -26,9 +26,9 @@ _HOMES = {
     "EvaluationResult": ("cbert.results", "EvaluationResult"),
     "Event": ("cbert.training.callbacks", "Event"),
     "Experiment": ("cbert.experiment", "Experiment"),
-    "PrepareOptions": ("cbert.data.prepare", "Options"),
+    "PrepareOptions": ("cbert.data.prepare_options", "Options"),
     "PreparedData": ("cbert.api", "PreparedData"),
-    "TextOptions": ("cbert.data.prepare_text", "TextOptions"),
+    "TextOptions": ("cbert.data.prepare_options", "TextOptions"),
     "TrainingResult": ("cbert.api", "TrainingResult"),
     "UserError": ("cbert.errors", "UserError"),
     "build": ("cbert.experiment", "build"),

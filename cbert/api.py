@@ -13,7 +13,7 @@ import ml_collections
 from cbert import config as config_fields
 from cbert.data import in_python
 from cbert.data import prepare as prepare_lib
-from cbert.data.prepare import Options
+from cbert.data.prepare_options import Options
 from cbert.errors import check_kind, check_path
 from cbert.training import config as config_lib
 from cbert.training import config_file, loop, suggest

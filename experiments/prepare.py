@@ -7,7 +7,7 @@ python -m experiments.prepare --synthetic=stylist --sets=20000 --articles=500 --
 from absl import flags
 
 from cbert.data import builder, infer_target, prepare, readers, summary, tables
-from cbert.data.prepare_text import NEXT, TRAINED, TextOptions
+from cbert.data.prepare_options import LONGER, NEXT, TRAINED, Options, TextOptions
 from cbert.data.records import TRAIN
 from cbert.data.vocabulary import LEAST_SIZE, MOST_SIZE
 from cbert.errors import UserError
@@ -32,7 +32,7 @@ _MAX_ITEMS = flags.DEFINE_integer(
     "max_items", None, "The most items of an example.", lower_bound=1
 )
 _LONGER = flags.DEFINE_enum(
-    "longer", "leave_out", prepare.LONGER, "Leave longer examples out, or subsample them."
+    "longer", "leave_out", LONGER, "Leave longer examples out, or subsample them."
 )
 _SPLIT_WEIGHTS = flags.DEFINE_list(
     "split_weights", ["80", "10", "10"], "How large train, validation and test shall be."
@@ -157,9 +157,9 @@ def main() -> None:
     print("\n".join(["", f"written to {written}", *suggested]))
 
 
-def _options(kind: str) -> prepare.Options:
+def _options(kind: str) -> Options:
     """What the flags say; the kind may be the schema's."""
-    return prepare.Options(
+    return Options(
         kind=kind,
         min_count=_MIN_COUNT.value,
         value_min_count=_VALUE_MIN_COUNT.value,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cbert.data import prepare, prepared, readers
-from cbert.data.prepare_text import TextOptions
+from cbert.data.prepare_options import TextOptions
 from cbert.data.summary import format_summary
 from cbert.errors import UserError
 from cbert.schema import schema_file

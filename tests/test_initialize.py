@@ -8,7 +8,7 @@ import pytest
 
 from cbert import experiment
 from cbert.data import prepare, prepared
-from cbert.data.prepare_text import TextOptions
+from cbert.data.prepare_options import TextOptions
 from cbert.data.validator import Validator
 from cbert.errors import UserError
 from cbert.evaluation.restore import restore

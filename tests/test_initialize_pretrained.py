@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cbert.data import prepare
-from cbert.data.prepare_text import TextOptions
+from cbert.data.prepare_options import TextOptions
 from cbert.data.validator import Validator
 from cbert.errors import UserError
 from cbert.model import huggingface, parameter_tree

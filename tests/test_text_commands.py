@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from cbert.data import prepare, prepared
-from cbert.data.prepare_text import TextOptions
+from cbert.data.prepare_options import TextOptions
 from cbert.data.validator import Validator
 from cbert.tasks import create
 from cbert.training import config as config_lib

@@ -5,7 +5,7 @@ import pytest
 
 import cbert
 from cbert.data import in_memory, prepare, prepared, readers
-from cbert.data.prepare_text import TextOptions
+from cbert.data.prepare_options import TextOptions
 from cbert.data.summary import format_summary
 from cbert.errors import UserError
 from cbert.schema import SPECIAL_TOKENS, schema_file

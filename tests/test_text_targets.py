@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cbert.data import prepare, prepared
-from cbert.data.prepare_text import TextOptions
+from cbert.data.prepare_options import TextOptions
 from cbert.data.text import Tokenizer
 from cbert.data.validator import Validator
 from cbert.evaluation import compare

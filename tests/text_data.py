@@ -3,7 +3,7 @@
 import random
 
 from cbert.data import prepare, prepared
-from cbert.data.prepare_text import TextOptions
+from cbert.data.prepare_options import TextOptions
 from cbert.data.validator import Validator
 from configs import text
 

@@ -7,7 +7,7 @@ wait on disk; memory holds some seventy bytes of each, however many there are.
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from cbert import schema as schema_lib
@@ -21,78 +21,14 @@ from cbert.data import (
 )
 from cbert.data.collection import Collection
 from cbert.data.hashing import hash64
-from cbert.data.prepare_text import TextOptions
+from cbert.data.prepare_options import Options
 from cbert.data.random_streams import stream
 from cbert.data.record_store import RecordView
 from cbert.data.records import TRAIN, Record
 from cbert.data.summary import summarize
 from cbert.data.token_usage import TokenUsage
-from cbert.errors import UserError, check_choice, check_kind, shown, warn
+from cbert.errors import UserError, shown, warn
 from cbert.schema import TEXT, Schema, schema_file
-from cbert.schema.values import check_size
-
-LONGER = ("leave_out", "subsample")
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """What `prepare` may be told.
-
-    Attributes:
-      kind: `set`, `sequence` or `text`.
-      min_count: Items that occur less often in training become unknown.
-      value_min_count: The same for the strings of context features.
-      max_items: The most items of an example; None for the most of any record.
-      longer: What is done with longer examples, one of `LONGER`.
-      split_weights: How large train, validation and test shall be.
-      widths: Embedding width by feature, where the default is not wanted.
-      kinds: Kind by feature, where the values alone do not decide it.
-      drop: Features to leave out.
-      overwrite: Whether a data set of the same name is replaced.
-      text: What only texts need.
-    """
-
-    kind: str = schema_lib.SET
-    min_count: int = 2
-    value_min_count: int = 2
-    max_items: int | None = None
-    longer: str = "leave_out"
-    split_weights: tuple[int, ...] = splits.WEIGHTS
-    widths: dict[str, int] = dataclasses.field(default_factory=dict)
-    kinds: dict[str, str] = dataclasses.field(default_factory=dict)
-    drop: tuple[str, ...] = ()
-    overwrite: bool = False
-    text: TextOptions = dataclasses.field(default_factory=TextOptions)
-
-    def check(self, needs_training: bool = True) -> None:
-        """Raises `UserError` naming the option that is impossible.
-
-        A schema that is given needs no training split.
-        """
-        self._check_types()
-        splits.check_weights(self.split_weights, needs_training)
-        self.text.check()
-        check_choice("kind", self.kind, (schema_lib.SET, schema_lib.SEQUENCE, TEXT))
-        if self.kind != TEXT and (self.text.pack or self.text.pairs or self.text.stride):
-            raise UserError(f"pack, pairs and stride are for texts; the kind is {self.kind!r}")
-        check_choice("longer", self.longer, LONGER)
-        for name, kind in self.kinds.items():
-            check_choice(f"the kind of {shown(name)}", kind, tuple(schema_lib.KINDS))
-        for name, width in self.widths.items():
-            check_size(f"the width of {shown(name)}", width)
-        check_size("min_count", self.min_count)
-        check_size("value_min_count", self.value_min_count)
-        if self.max_items is not None:
-            check_size("max_items", self.max_items)
-
-    def _check_types(self) -> None:
-        check_kind("drop", self.drop, list | tuple | set | frozenset, "a list of names")
-        for name in self.drop:
-            check_kind("a name in drop", name, str, "a string")
-        check_kind("widths", self.widths, Mapping, "a dict from feature to width")
-        check_kind("kinds", self.kinds, Mapping, "a dict from feature to kind")
-        check_kind("overwrite", self.overwrite, bool, "True or False")
-        check_kind("text", self.text, TextOptions, "TextOptions")
 
 
 def prepare(

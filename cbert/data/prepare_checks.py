@@ -1,4 +1,4 @@
-"""What `prepare` refuses of its options, of the records and of a schema that was given."""
+"""What `prepare` refuses of the records and of a schema that was given."""
 
 import collections
 

@@ -3,74 +3,23 @@
 import contextlib
 import dataclasses
 import itertools
-import os
 import pathlib
 from collections.abc import Callable, Iterable, Iterator
 
 from cbert.data import text_examples, vocabulary
 from cbert.data.collection import Collection
 from cbert.data.infer_schema import FeatureAccumulator
-from cbert.data.infer_target import CHOICES, TargetAccumulator
+from cbert.data.infer_target import TargetAccumulator
+from cbert.data.prepare_options import TRAINED, TextOptions
 from cbert.data.record_store import RecordView
 from cbert.data.records import SPLITS, TRAIN, Record, text_of
 from cbert.data.text import Tokenizer
 from cbert.data.text_records import target_kinds
-from cbert.errors import UserError, check_choice, check_kind, shown, warn
+from cbert.errors import UserError, warn
 from cbert.schema import TEXT, Schema, TokenizerOptions, schema_file
 from cbert.schema.target import ANSWER, IS_NEXT, NOT_NEXT
-from cbert.schema.tokenizer import LEAST_LENGTH, MOST_LENGTH
-from cbert.schema.values import check_size
 
-TRAINED = "train"  # The vocabulary that is trained on the training split.
-NEXT = "next"  # Pairs for next-sentence prediction.
 MOST_BY_DEFAULT = 128  # Tokens.
-
-
-@dataclasses.dataclass(frozen=True)
-class TextOptions:
-    """The options of `prepare` for texts.
-
-    Attributes:
-      vocabulary: A `vocab.txt`, a `tokenizer.json`, the folder of a pretrained model, the
-        `schema.json` of prepared texts or of a run, or `train`.
-      vocabulary_size: The most pieces of a vocabulary that is trained.
-      lowercase: Whether texts lose capital letters and accents. By default the vocabulary's
-        file says it, or a `tokenizer_config.json` beside it; where none does, they do.
-      max_length: The most tokens that a model reads of an example, [CLS] and [SEP] included;
-        by default as many as the longest example has, but at most 128.
-      target: The kind of target where the records have several; `none` for none.
-      pairs: `next` makes pairs for next-sentence prediction, empty makes none.
-      pack: Whether consecutive sentences of a document are joined.
-      stride: Tokens between the windows that a long passage is cut into; 0 for no windows, or
-        for those of a schema that is given.
-    """
-
-    vocabulary: str = TRAINED
-    vocabulary_size: int = 8000
-    lowercase: bool | None = None
-    max_length: int | None = None
-    target: str | None = None
-    pairs: str = ""
-    pack: bool = False
-    stride: int = 0
-
-    def check(self) -> None:
-        """Raises `UserError` where an option is impossible, or two exclude each other."""
-        a_file = f"the path of a file, or {TRAINED!r}"
-        check_kind("vocabulary", self.vocabulary, str | os.PathLike, a_file)
-        least, most = vocabulary.LEAST_SIZE, vocabulary.MOST_SIZE
-        check_size("vocabulary_size", self.vocabulary_size, least, most)
-        check_kind("lowercase", self.lowercase, bool | None, "True, False or None")
-        if self.max_length is not None:
-            check_size("max_length", self.max_length, LEAST_LENGTH, MOST_LENGTH)
-        if self.target is not None:
-            check_choice("target", self.target, CHOICES)
-        if self.pairs not in ("", NEXT):
-            raise UserError(f"pairs is {shown(self.pairs)}; it must be {NEXT!r} or empty")
-        check_kind("pack", self.pack, bool, "True or False")
-        check_size("stride", self.stride, least=0)
-        if self.stride and (self.pack or self.pairs):
-            raise UserError("stride cuts passages with answers; it goes without pack and pairs")
 
 
 def tokenizing_schema(train: RecordView, options: TextOptions) -> Schema:
