@@ -55,6 +55,11 @@ class MaskedLanguageConfig:
     )
 
 
+def masking_of(options: MaskedLanguageConfig) -> Masking:
+    """How training masks tokens."""
+    return Masking(RATE, options.mask_rate, options.corrupt)
+
+
 @dataclasses.dataclass(frozen=True)
 class MaskedLanguage(TextTask):
     """Masks tokens, scores them against the vocabulary, and classifies pairs if it is asked to.
@@ -93,7 +98,7 @@ class MaskedLanguage(TextTask):
         cls, options: MaskedLanguageConfig, schema: Schema, length: int
     ) -> Scored:
         """The masked tokens, against all tokens."""
-        masked = int(Masking(RATE, options.mask_rate).count(np.array(length)))
+        masked = int(masking_of(options).count(np.array(length)))
         return Scored(masked, len(schema.items))
 
     @classmethod
@@ -108,18 +113,12 @@ class MaskedLanguage(TextTask):
         """The task of a checked config; see `tasks.create`."""
         expected = 1.0
         if train is not None:
-            masking = Masking(RATE, options.mask_rate)
             may = functools.partial(eligible, schema=schema)
-            expected = expected_count(train.items, masking, train.weights, may)
+            expected = expected_count(train.items, masking_of(options), train.weights, may)
             if not expected:
                 raise UserError("no training text has a token; prepare other data")
         common = cls.common(config, model, schema, train)
         return cls(*common, options=options, expected_count=expected)
-
-    @property
-    def masking(self) -> Masking:
-        """How tokens are masked in training."""
-        return Masking(RATE, self.options.mask_rate, self.options.corrupt)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -146,7 +145,7 @@ class MaskedLanguage(TextTask):
             codes,
             examples.index,
             examples.batch_size,
-            self.masking,
+            masking_of(self.options),
             len(schema.items),
             eligible(codes, schema),
             schema.codes[MASK],
