@@ -20,7 +20,7 @@ from cbert.tasks.base import Array, Batch, Metrics
 from cbert.tasks.label_counts import LabelCounts
 from cbert.tasks.label_metrics import CALIBRATION_ERROR, calibration_error, macro_f1
 from cbert.tasks.losses import sum_cross_entropy
-from cbert.tasks.metric import CorpusMetrics, Metric
+from cbert.tasks.metric import ACCURACY, CROSS_ENTROPY, MACRO_F1, CorpusMetrics, Metric
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
 
@@ -29,22 +29,19 @@ class Classification(TextTask):
 
     name: ClassVar[str] = "classification"
     target: ClassVar[str | None] = LABEL
+    # The first two are means over queries.
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        CROSS_ENTROPY,
+        ACCURACY,
+        MACRO_F1,
+        CALIBRATION_ERROR,
+    )
     shown: ClassVar[tuple[str, ...]] = ("cross_entropy", "accuracy", "macro_f1")
 
     @classmethod
     def head(cls, config: ModelConfig, schema: Schema, options: None) -> ClassificationHead:
         """Logits of the labels, from the pooled first position."""
         return ClassificationHead(config, len(schema.known_target.values))
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        """The first two are means over queries."""
-        return (
-            Metric("cross_entropy", "min", "cross-entropy"),
-            Metric("accuracy", "max", "accuracy", percent=True),
-            Metric("macro_f1", "max", "macro-F1", percent=True),
-            CALIBRATION_ERROR,
-        )
 
     def loss(
         self, params: Any, batch: Batch, rngs: Mapping[str, Array]

@@ -27,9 +27,10 @@ from cbert.tasks.base import Array, Batch, Examples, Metrics, Scored
 from cbert.tasks.label_metrics import fraction
 from cbert.tasks.losses import masked_cross_entropy, sum_cross_entropy, weighted
 from cbert.tasks.masked_queries import ItemQueries, eligible, query_tokens, read_queries
-from cbert.tasks.metric import CorpusMetrics, Metric
+from cbert.tasks.metric import ACCURACY, CROSS_ENTROPY, CorpusMetrics, Metric
 from cbert.tasks.text_task import TextTask
 
+_PERPLEXITY = Metric("pseudo_perplexity", "min", "pseudo-perplexity")
 _NEXT_SENTENCE = Metric("next_sentence_accuracy", "max", "NSP accuracy", percent=True)
 
 
@@ -123,11 +124,7 @@ class MaskedLanguage(TextTask):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Of masked tokens, and of pairs where the model classifies them."""
-        tokens = (
-            Metric("cross_entropy", "min", "cross-entropy"),
-            Metric("accuracy", "max", "accuracy", percent=True),
-            Metric("pseudo_perplexity", "min", "pseudo-perplexity"),
-        )
+        tokens = CROSS_ENTROPY, ACCURACY, _PERPLEXITY
         return (*tokens, _NEXT_SENTENCE) if self.options.next_sentence else tokens
 
     def constants(self) -> dict[str, np.ndarray]:
@@ -232,7 +229,7 @@ class MaskedLanguage(TextTask):
         nats = -predictions["log_probability"].astype(np.float64)
 
         def perplexity(sums: np.ndarray) -> dict[str, np.ndarray]:
-            return {"pseudo_perplexity": np.exp(sums[..., 0] / sums[..., 1])}
+            return {_PERPLEXITY.name: np.exp(sums[..., 0] / sums[..., 1])}
 
         measured = CorpusMetrics(np.stack([nats, np.ones_like(nats)], axis=1), perplexity)
         if "next_sentence_known" not in predictions:  # Baselines do not predict it.

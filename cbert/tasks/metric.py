@@ -73,6 +73,12 @@ class Metric:
         return f"{value:.2%}" if self.percent else numbers([value])[0]
 
 
+CROSS_ENTROPY = Metric("cross_entropy", "min", "cross-entropy")
+ACCURACY = Metric("accuracy", "max", "accuracy", percent=True)
+EXACT_MATCH = Metric("exact_match", "max", "exact match", percent=True)
+MACRO_F1 = Metric("macro_f1", "max", "macro-F1", percent=True)
+
+
 @dataclasses.dataclass(frozen=True)
 class CorpusMetrics:
     """Metrics as functions of sums over queries: an F1, say, which is no mean over them.

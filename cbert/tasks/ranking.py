@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cbert.tasks.metric import Metric
+from cbert.tasks.metric import CROSS_ENTROPY, Metric
 
 RECALLS = (1, 5, 250)
 METRICS = (
-    Metric("cross_entropy", "min", "cross-entropy"),
+    CROSS_ENTROPY,
     Metric("recall@1", "max", "r@1", percent=True),
     Metric("recall@5", "max", "r@5", percent=True),
     Metric("recall@250", "max", "r@250", percent=True),

@@ -26,22 +26,19 @@ class Regression(TextTask):
 
     name: ClassVar[str] = "regression"
     target: ClassVar[str | None] = NUMBER
+    # The first two are means over queries, in the target's units.
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("squared_error", "min", "squared error"),
+        Metric("absolute_error", "min", "absolute error"),
+        Metric("r_squared", "max", "R²"),
+        Metric("pearson", "max", "Pearson correlation", judges_constants=False),
+    )
     shown: ClassVar[tuple[str, ...]] = ("squared_error", "absolute_error")
 
     @classmethod
     def head(cls, config: ModelConfig, schema: Schema, options: None) -> ClassificationHead:
         """One value, from the pooled first position."""
         return ClassificationHead(config, 1)
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        """The first two are means over queries, in the target's units."""
-        return (
-            Metric("squared_error", "min", "squared error"),
-            Metric("absolute_error", "min", "absolute error"),
-            Metric("r_squared", "max", "R²"),
-            Metric("pearson", "max", "Pearson correlation", judges_constants=False),
-        )
 
     def loss(
         self, params: Any, batch: Batch, rngs: Mapping[str, Array]

@@ -25,7 +25,7 @@ from cbert.tasks import answers, span_queries
 from cbert.tasks.base import Array, Batch, Metrics, Scored
 from cbert.tasks.losses import sum_known
 from cbert.tasks.masked_queries import eligible
-from cbert.tasks.metric import Metric
+from cbert.tasks.metric import CROSS_ENTROPY, EXACT_MATCH, Metric
 from cbert.tasks.span_queries import PassageQueries
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, texts
 
@@ -53,6 +53,13 @@ class Span(TextTask):
 
     name: ClassVar[str] = "span"
     target: ClassVar[str | None] = ANSWER
+    # All are means over queries.
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        CROSS_ENTROPY,
+        EXACT_MATCH,
+        Metric("f1", "max", "F1", percent=True),
+        Metric("answerable_accuracy", "max", "answerable", percent=True),
+    )
     shown: ClassVar[tuple[str, ...]] = ("cross_entropy", "exact_match", "f1")
     Config: ClassVar[type | None] = SpanConfig
 
@@ -80,16 +87,6 @@ class Span(TextTask):
         """The task of a checked config; see `tasks.create`."""
         common = cls.common(config, model, schema, train)
         return cls(*common, max_answer=options.max_answer)
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        """All are means over queries."""
-        return (
-            Metric("cross_entropy", "min", "cross-entropy"),
-            Metric("exact_match", "max", "exact match", percent=True),
-            Metric("f1", "max", "F1", percent=True),
-            Metric("answerable_accuracy", "max", "answerable", percent=True),
-        )
 
     def _log_probabilities(
         self, params: Any, columns: Mapping[str, Any], rngs: Mapping[str, Array] | None = None

@@ -24,7 +24,7 @@ from cbert.tasks import label_counts, span_scores
 from cbert.tasks.base import Array, Batch, Metrics, Scored
 from cbert.tasks.label_counts import LabelCounts
 from cbert.tasks.losses import sum_cross_entropy
-from cbert.tasks.metric import CorpusMetrics, Metric
+from cbert.tasks.metric import ACCURACY, CROSS_ENTROPY, CorpusMetrics, Metric
 from cbert.tasks.text_task import ExampleQueries, TextTask, all_queries, query_known, texts
 
 
@@ -45,6 +45,14 @@ class Tagging(TextTask):
 
     name: ClassVar[str] = "tagging"
     target: ClassVar[str | None] = TAGS
+    # The first two are means over words.
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        CROSS_ENTROPY,
+        ACCURACY,
+        Metric("span_precision", "max", "span precision", percent=True),
+        Metric("span_recall", "max", "span recall", percent=True),
+        Metric("span_f1", "max", "span F1", percent=True),
+    )
     shown: ClassVar[tuple[str, ...]] = ("cross_entropy", "accuracy", "span_f1")
 
     @classmethod
@@ -56,17 +64,6 @@ class Tagging(TextTask):
     def positions_and_candidates(cls, options: None, schema: Schema, length: int) -> Scored:
         """Every position of an example is scored, against the tags."""
         return Scored(length, len(schema.known_target.values))
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        """The first two are means over words."""
-        return (
-            Metric("cross_entropy", "min", "cross-entropy"),
-            Metric("accuracy", "max", "accuracy", percent=True),
-            Metric("span_precision", "max", "span precision", percent=True),
-            Metric("span_recall", "max", "span recall", percent=True),
-            Metric("span_f1", "max", "span F1", percent=True),
-        )
 
     @classmethod
     def create(
