@@ -89,12 +89,10 @@ class Pooler(nn.Module):
 class HiddenStatesHead(TextHead):
     """The last hidden states and the pooled first one, as they are."""
 
+    architecture = "BertModel"
+
     def setup(self) -> None:
         self.pooler = Pooler(self.config)
-
-    @property
-    def architecture(self) -> str:
-        return "BertModel"
 
     def __call__(self, first: Array, x: Array, table: Array) -> tuple[Array, Array]:
         """Hidden states `float32 [B, P, D]` and the pooled one `float32 [B, D]`."""
@@ -152,19 +150,14 @@ class PretrainingHead(TextHead):
 class ClassificationHead(TextHead):
     """Logits of a text's labels, or its regression value where there is one label."""
 
+    reads_positions = False
+    architecture = "BertForSequenceClassification"
+
     labels: int
 
     def setup(self) -> None:
         self.pooler, self.head_dropout = Pooler(self.config), Dropout(self.config)
         self.classifier = output_layer(self.config, self.labels)
-
-    @property
-    def reads_positions(self) -> bool:
-        return False
-
-    @property
-    def architecture(self) -> str:
-        return "BertForSequenceClassification"
 
     def __call__(self, first: Array, x: Array, table: Array) -> Array:
         """`float32 [B, N]`."""
@@ -174,19 +167,14 @@ class ClassificationHead(TextHead):
 class TaggingHead(TextHead):
     """Logits of each token's labels."""
 
+    reads_first = False
+    architecture = "BertForTokenClassification"
+
     labels: int
 
     def setup(self) -> None:
         self.head_dropout = Dropout(self.config)
         self.classifier = output_layer(self.config, self.labels)
-
-    @property
-    def reads_first(self) -> bool:
-        return False
-
-    @property
-    def architecture(self) -> str:
-        return "BertForTokenClassification"
 
     def __call__(self, first: Array, x: Array, table: Array) -> Array:
         """`float32 [B, P, N]`."""
@@ -196,16 +184,11 @@ class TaggingHead(TextHead):
 class SpanHead(TextHead):
     """Logits of a span's first and last token."""
 
+    reads_first = False
+    architecture = "BertForQuestionAnswering"
+
     def setup(self) -> None:
         self.span = output_layer(self.config, 2)
-
-    @property
-    def reads_first(self) -> bool:
-        return False
-
-    @property
-    def architecture(self) -> str:
-        return "BertForQuestionAnswering"
 
     def __call__(self, first: Array, x: Array, table: Array) -> Array:
         """`float32 [B, P, 2]`: first, last."""
