@@ -102,9 +102,9 @@ class Feature(abc.ABC, Generic[V]):
         """What a value is, in errors."""
         return self.kind
 
-    @abc.abstractmethod
     def accepts(self, value: object) -> bool:
         """Returns whether a value that is not None can be encoded."""
+        return self.holds(value)
 
     def check_room(self, examples: int) -> None:
         """Raises `UserError` where the column of so many examples is too large."""

@@ -62,9 +62,6 @@ class History(Feature[list[str]]):
         super().check()
         check_size(f"{self.label}: max_items", self.max_items)
 
-    def accepts(self, value: object) -> bool:
-        return self.holds(value)
-
     def missing(self, rows: int = 1) -> np.ndarray:
         coded = np.full((rows, 1 + self.max_items), PAD_ITEM, np.int32)
         coded[:, 0] = 0

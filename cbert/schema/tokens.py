@@ -49,9 +49,6 @@ class TokenFeature(Feature[V]):
         super().check()
         check_names(self.values, f"{self.label}: values")
 
-    def accepts(self, value: object) -> bool:
-        return self.holds(value)
-
     def missing(self, rows: int = 1) -> np.ndarray:
         return self._filled(rows, MISSING_VALUE)
 
