@@ -1,18 +1,16 @@
 """Masking of the items of a batch.
 
-Legend: B examples of a batch, M of a split, L positions, P masked positions, Q queries, V real
-items.
+Legend: B examples of a batch, M of a split, L positions, P masked positions, V real items.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cbert.data.splits import uniform
 from cbert.schema import MASK_ITEM
 
 Array = jax.Array
@@ -128,23 +126,6 @@ def whole_words(order: Array, eligible: Array, continues: Array, count: Array) -
     _, taken = jax.lax.scan(choose, count, (words_first.T, words_size.T))
     chosen = jnp.zeros((batch, length), bool).at[rows, words].set(taken.T)
     return eligible & jnp.take_along_axis(chosen, first, axis=1)
-
-
-def each_position(eligible: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The row and the position, each `int32 [Q]`, of everything eligible, `bool [M, L]`."""
-    rows, positions = np.nonzero(eligible)
-    return rows.astype(np.int32), positions.astype(np.int32)
-
-
-def one_position(eligible: np.ndarray, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """As `each_position`, but one position a row, chosen by a stable hash of the row's id."""
-    counts = eligible.sum(axis=1)
-    chosen = np.array(
-        [int(uniform(f"question {name}") * n) for name, n in zip(ids, counts, strict=True)]
-    )
-    positions = np.argmax(np.cumsum(eligible, axis=1) > chosen[:, None], axis=1)
-    rows = np.nonzero(counts)[0]
-    return rows.astype(np.int32), positions[rows].astype(np.int32)
 
 
 def expected_count(

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from cbert.data.columns import Split
-from cbert.data.masking import ONE, each_position, one_position
+from cbert.data.masking import ONE
+from cbert.data.splits import uniform
 from cbert.errors import UserError
 from cbert.schema import Schema
 from cbert.schema.tokenizer import CLS, PAD, SEP
@@ -67,9 +68,16 @@ def _query(split: Split, may: np.ndarray, masking: str) -> ItemQueries:
       may: `bool [M, L]`, which positions may be masked; an example without any is skipped.
       masking: `each` or `one`.
     """
-    rows, positions = each_position(may) if masking == EACH else one_position(may, split.ids)
-    skipped = int((~may.any(axis=1)).sum())
-    return ItemQueries(rows, positions, split.items[rows, positions], skipped)
+    counts = may.sum(axis=1)
+    if masking == EACH:
+        rows, positions = np.nonzero(may)
+    else:
+        named = zip(split.ids, counts, strict=True)
+        chosen = np.array([int(uniform(f"question {name}") * n) for name, n in named])
+        rows = np.nonzero(counts)[0]
+        positions = np.argmax(np.cumsum(may, axis=1) > chosen[:, None], axis=1)[rows]
+    rows, positions = rows.astype(np.int32), positions.astype(np.int32)
+    return ItemQueries(rows, positions, split.items[rows, positions], int((counts == 0).sum()))
 
 
 def query_each(split: Split) -> ItemQueries:
