@@ -58,6 +58,9 @@ def main() -> None:
     sweep = Sweep(todo, steps, _SPLIT.value, importance)
     if _DRY_RUN.value:
         print(sweep.table())
+        if sweep.failed_before:
+            logs = (f"{job.name} failed; its log is {job.log}" for job in sweep.failed_before)
+            print("", *logs, "without --dry_run what failed is run again", sep="\n")
         return
     if not sweep.finished():
         # A shell makes a command that it starts with `&` ignore SIGINT.

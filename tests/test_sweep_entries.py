@@ -14,6 +14,7 @@ from cbert.sweep import jobs, launchers, points, running, states
 from cbert.sweep.states import State
 from cbert.training import config_file
 from experiments import job_commands
+from tests.conftest import run
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,37 @@ def test_runs_at_a_time_fit_into_a_container(monkeypatch, gibibytes):
     monkeypatch.setattr(processes, "machine_memory", lambda: gibibytes * 2**30)
     assert len(launchers.slots(0)) == 1
     assert len(launchers.slots(4)) == 4
+
+
+def test_a_dry_run_shows_what_failed_until_it_is_run_again(data_dir, tmp_path):
+    made = [points.Point(f"gs-seed{n}", "gs", {points.SEED: n}) for n in range(2)]
+    log = tmp_path / "gs-seed0" / "log.txt"
+
+    def sweep(*ends):
+        def train(group, _):
+            return "sh", "-c", f"echo training; {ends[group[0].overrides[points.SEED]]}"
+
+        queue = jobs.make(made, tmp_path, False, train, lambda _: ("true",))
+        return running.Sweep(queue, 10, "test")
+
+    sweep("exit 3", "true").run(launchers.Local(2), lambda _: None)
+    assert log.read_text().endswith("the sweep saw this fail: it ended with exit code 3\n")
+    flags = ("--config=configs/base.py", f"--config.data.dir={data_dir}", "--methods=gs")
+    flags += ("--config.data.name=small", "--seeds=2", "--dry_run", f"--workdir={tmp_path}")
+    _, *rows = run("sweep", *flags).stdout.splitlines()
+    assert [row.split() for row in rows[:2]] == [
+        ["gs-seed0", "failed"],
+        ["gs-seed1", "waiting"],
+    ]
+    assert rows[3:] == [
+        f"gs-seed0 failed; its log is {log}",
+        "without --dry_run what failed is run again",
+    ]
+    again, shown = sweep("sleep 1", "true"), []
+    again.run(launchers.Local(1), shown.append)
+    assert "failed" not in "".join(shown)
+    assert again.failed_before
+    assert not sweep("true", "true").failed_before
 
 
 class Queue:

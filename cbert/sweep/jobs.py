@@ -1,5 +1,6 @@
 """The jobs of a sweep: each trains and evaluates a point, or all seeds of a variant."""
 
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -19,6 +20,7 @@ from cbert.training import workdir
 # Longer logs are read from the end; a traceback of JAX has some ten thousand characters.
 _LOG_END = 100_000
 _MOST_LINES = 5  # More lines of a log are not shown where it names no error.
+_FAILED = "the sweep saw this fail: "  # The last line of the log of a job that failed.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +139,21 @@ def _preparation(cores: Sequence[int]) -> Callable[[], None]:
             os.sched_setaffinity(0, cores)
 
     return prepare
+
+
+def mark_failed(job: Job, why: str) -> None:
+    """Ends a job's log with a line that says so, for the sweeps that follow."""
+    with contextlib.suppress(OSError), job.log.open("a", encoding="utf-8") as log:
+        log.write(f"\n{_FAILED}{why.splitlines()[-1]}\n")
+
+
+def failed_before(job: Job) -> bool:
+    """Whether an earlier sweep saw the job fail, and nothing has run it since."""
+    try:
+        lines = _read(job.log, 0).splitlines()
+    except OSError:
+        return False
+    return bool(lines) and lines[-1].startswith(_FAILED)
 
 
 def _read(path: pathlib.Path, start: int) -> str:

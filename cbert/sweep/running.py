@@ -5,7 +5,7 @@ import pathlib
 import time
 from collections.abc import Callable, Sequence
 
-from cbert.sweep import states
+from cbert.sweep import jobs, states
 from cbert.sweep.jobs import Job
 from cbert.sweep.launchers import Launcher
 from cbert.sweep.points import STEPS
@@ -47,6 +47,7 @@ class Sweep:
     Attributes:
       states: The state of each run, by its directory.
       failures: The jobs that failed, and why.
+      failed_before: The jobs that an earlier sweep saw fail, which `run` runs again.
     """
 
     def __init__(
@@ -68,9 +69,13 @@ class Sweep:
         }
         self._paces: dict[pathlib.Path, _Pace] = {}
         self.failures: list[tuple[Job, str]] = []
+        self.failed_before: list[Job] = []
         for job in todo:
             if self._is_finished(job):
                 self._set(job, states.FINISHED)
+            elif jobs.failed_before(job):
+                self._set(job, states.FAILED)
+                self.failed_before.append(job)
             self._read(job)
 
     def table(self) -> str:
@@ -81,6 +86,8 @@ class Sweep:
         """Starts jobs when there is room for them, and follows each of them to its end."""
         waiting = [job for job in self._jobs if not self._is(job, states.FINISHED)]
         running: list[Job] = []
+        for job in waiting:
+            self._set(job, states.WAITING)
         try:
             while waiting or running:
                 while waiting and launcher.start(waiting[0]):
@@ -145,6 +152,7 @@ class Sweep:
         if failure:
             self._set(job, states.FAILED)
             self.failures.append((job, failure))
+            jobs.mark_failed(job, failure)
         else:
             self._set(job, states.FINISHED if done else states.STOPPED)
 
