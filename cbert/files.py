@@ -28,6 +28,25 @@ _AT_CURRENT_DIRECTORY = -100
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
+def check_writable(directory: pathlib.Path) -> None:
+    """Checks that files can be made in a directory, or where it would be made.
+
+    Raises:
+      OSError: none can; it names the directory.
+      UserError: a file is in the place of the directory, or of one above it.
+    """
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    if not existing.is_dir():
+        above = "" if existing == directory else f"{directory} cannot be made: "
+        raise UserError(f"{above}{existing} is not a directory; choose another path")
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        error.filename = str(directory)
+        raise
+
+
 def read_text(path: pathlib.Path) -> str:
     """A regular file's text, as UTF-8.
 

@@ -15,6 +15,7 @@ from typing import Any
 from absl import flags
 from ml_collections import config_flags
 
+from cbert import files
 from cbert.data import prepared
 from cbert.data.records import TEST, VALIDATION
 from cbert.errors import UserError
@@ -63,6 +64,7 @@ def main() -> None:
             print("", *logs, "without --dry_run what failed is run again", sep="\n")
         return
     if not sweep.finished():
+        files.check_writable(workdir)
         # A shell makes a command that it starts with `&` ignore SIGINT.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, job_commands.interrupt)

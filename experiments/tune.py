@@ -70,6 +70,7 @@ def main() -> None:
     if _DRY_RUN.value:
         print(_table(config, rungs, metric))
         return
+    files.check_writable(workdir)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, job_commands.interrupt)
     for rung, size in enumerate(sizes):

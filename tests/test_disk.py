@@ -3,6 +3,7 @@
 import errno
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import threading
@@ -21,7 +22,7 @@ from cbert.training import loop
 from cbert.training import run as run_lib
 from cbert.training import state as state_lib
 from cbert.training.checkpoint import Checkpoints
-from tests.conftest import lines, refused
+from tests.conftest import lines, refused, run, small
 
 SIZE = 8 * 2**20
 
@@ -82,6 +83,39 @@ def test_prepare(disk, tmp_path):
     assert contents(disk) == before
 
 
+def test_a_command_that_cannot_write_ends_before_it_begins(disk, data_dir, trained, tmp_path):
+    """No run is started, and nothing is compiled: the line is all that is printed."""
+    records, file = tmp_path / "in.jsonl", tmp_path / "file"
+    records.write_text(lines(*({"items": [f"item {n % 7}", "too"]} for n in range(300))))
+    file.write_text("")
+    shutil.copytree(trained, disk / "runs" / "gsu")
+    run("evaluate", f"--workdir={disk}/runs/gsu", "--nofeature_importance")
+    read_only(disk)
+    config = small(data__dir=data_dir, train__patience=0)
+    fields = [f"--config.{name}={value}" for name, value in flat(config.to_dict()).items()]
+    trains = ("--config=configs/base.py:gsu", *fields)
+    places = {
+        f"{disk}/new": "the file system is read-only; choose another directory",
+        f"{file}/new": f"{file} is not a directory; choose another path",
+        "/proc/new": "No such file or directory; choose another path",
+    }
+    for command, flags, place in (
+        ("train", trains, "workdir"),
+        ("sweep", (*trains, "--methods=gs"), "workdir"),
+        ("tune", trains, "workdir"),
+        ("prepare", (f"--input={records}", "--name=own"), "data_dir"),
+        ("export", (f"--workdir={trained}",), "output"),
+    ):
+        for path, said in places.items():
+            done = run(command, *flags, f"--{place}={path}", check=2)
+            assert re.fullmatch(f"error: {path}( cannot be made)?: {said}.*\n", done.stderr)
+            assert done.stdout == ""
+    error = refused("report", f"--workdir={disk}/runs")
+    assert f"{disk}/runs/report: the file system is read-only" in error
+    listed = run("sweep", *trains, "--methods=gs", f"--workdir={disk}/new", "--dry_run").stdout
+    assert "waiting" in listed
+
+
 def test_the_column_cache(disk, data_dir, schema):
     """A full disk leaves no cache, and changes nothing else."""
     folder = disk / "small" / builder.VERSION
@@ -117,12 +151,12 @@ def test_train_and_evaluate(disk, trained, schema):
     loop.train(config, disk / "run")
     fresh = state_lib.to_saved(run_lib.set_up(config, schema).state)
     states = []
-    for run in (trained, disk / "run"):
-        with Checkpoints(run) as checkpoints:
+    for path in (trained, disk / "run"):
+        with Checkpoints(path) as checkpoints:
             states.append(checkpoints.restore(fresh)[0])
     assert int(states[1].step) == 6
     assert jax.tree.all(jax.tree.map(np.array_equal, *states))
-    metrics = [(run / "metrics.jsonl").read_text() for run in (trained, disk / "run")]
+    metrics = [(path / "metrics.jsonl").read_text() for path in (trained, disk / "run")]
     assert metrics[0] == metrics[1]
     # The disk is full, then read-only: the earlier results stay.
     options = evaluate.EvaluationOptions(masking="one")

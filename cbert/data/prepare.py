@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from cbert import files
 from cbert import schema as schema_lib
 from cbert.data import (
     builder,
@@ -58,6 +59,7 @@ def prepare(
     """
     options.check(needs_training=not isinstance(schema, Schema))
     directory = builder.check_new(data_dir, name, options.overwrite).parent.parent
+    files.check_writable(directory)
     with contextlib.ExitStack() as stack:
         collection = stack.enter_context(Collection(directory, options.kind))
         given, tokens = schema, None

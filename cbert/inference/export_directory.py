@@ -40,13 +40,24 @@ def write(
     Raises:
       UserError: the directory exists.
     """
-    directory = pathlib.Path(directory).expanduser()
-    if directory.exists():
-        raise UserError(f"{directory} exists; give a new directory")
+    directory = new_directory(directory)
     with files.whole_directory(directory) as written:
         write_program(written)
         schema_file.save(predictor.schema, written / SCHEMA)
         _write_card(predictor, written, facts)
+
+
+def new_directory(directory: str | pathlib.Path) -> pathlib.Path:
+    """The path of a directory to be made, in which files can be made.
+
+    Raises:
+      OSError, UserError: it exists, or cannot be made; see `files.check_writable`.
+    """
+    path = pathlib.Path(directory).expanduser()
+    if path.exists():
+        raise UserError(f"{path} exists; give a new directory")
+    files.check_writable(path)
+    return path
 
 
 def _write_card(

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from cbert.errors import UserError, shown
-from cbert.inference import card
+from cbert.inference import card, export_directory
 from cbert.inference.predictor import Predictor
 from cbert.inference.text_predictor import TextPredictor
 from cbert.model.huggingface import writer
@@ -40,14 +40,12 @@ def write(
       UserError: the directory exists, the model is not one of texts, `transformers` has no BERT
         that computes the same, or no `vocab.txt` can hold the vocabulary.
     """
-    directory = pathlib.Path(directory).expanduser()
     if not isinstance(predictor, TextPredictor):
         raise UserError(
             f"the model completes {predictor.schema.kind}s, and transformers has none such; "
             "export it as stablehlo or onnx"
         )
-    if directory.exists():
-        raise UserError(f"{directory} exists; give a new directory")
+    directory = export_directory.new_directory(directory)
     schema, target = predictor.schema, predictor.schema.target
     model = config_lib.build_model(predictor.config, schema)
     params = jax.tree.map(np.asarray, predictor.program.params)

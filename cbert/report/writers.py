@@ -35,6 +35,7 @@ def write(data: ReportData) -> str:
     Returns:
       The main table and the first comparison as text for a terminal.
     """
+    files.check_writable(data.folder)
     results, differences = statistics.results(data), statistics.pairs(data)
     title, content = sections.title(data), sections.make(data, results, differences)
     plots = [plot for section in content for plot in section.plots]

@@ -68,6 +68,9 @@ def train_seeds(
     if distributed.process_count() > 1:
         values = {**flat(config.to_dict()), "data.dir": "", "seeds": list(seeds)}
         distributed.check_same("config or schema", f"{sorted(values.items())} {schema}")
+    if distributed.is_first():
+        for path in paths:
+            files.check_writable(path)
     # A resumed run goes without these files. Else a mistake in them shows before the
     # compilation, and before the work directory belongs to this config.
     resumes = all(workdir_lib.has_checkpoints(path) for path in paths)
