@@ -83,6 +83,13 @@ def devices() -> tuple[str, int]:
     return backend, int(count)
 
 
+def cores() -> list[int]:
+    """The numbers of the CPU cores that this process may use."""
+    if sys.platform == "linux":
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
 def host_memory() -> int:
     """Bytes that this process may use: those of `machine_memory`, or the process's limit."""
     limits = [machine_memory()]

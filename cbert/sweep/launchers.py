@@ -6,7 +6,6 @@ import functools
 import os
 import pathlib
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -67,9 +66,7 @@ def slots(workers: int) -> list[Slot]:
                 f"most {count}, or 0"
             )
         return [Slot(_only(backend, index)) for index in range(workers or count)]
-    cores = list(range(os.cpu_count() or 1))
-    if sys.platform == "linux":
-        cores = sorted(os.sched_getaffinity(0))
+    cores = processes.cores()
     # A container's limit holds for all runs together, and the free memory is the machine's.
     free = min(psutil.virtual_memory().available, processes.machine_memory())
     fit = free // MEMORY_PER_RUN

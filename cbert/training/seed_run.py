@@ -10,7 +10,7 @@ import numpy as np
 from cbert import distributed
 from cbert.data.records import VALIDATION
 from cbert.errors import UserError
-from cbert.training import console
+from cbert.training import console, hardware
 from cbert.training import state as state_lib
 from cbert.training import workdir as workdir_lib
 from cbert.training.checkpoint import Checkpoints, barrier
@@ -65,6 +65,10 @@ def open_all(
             done = workdir_lib.finished(path) is not None
             state = f"{path} is finished, at" if done else f"resuming {path} at"
             print(f"{state} step {first}", flush=True)
+            if not done and (line := hardware.change(path)):
+                print(line, flush=True)
+        elif not others:
+            hardware.note(path)
         name = f"seed {seed}  " if len(paths) > 1 else ""
         writer = stack.enter_context(Writer(path, first, others))
         seed_runs.append(SeedRun(name, path, progress, own, writer))

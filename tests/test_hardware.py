@@ -1,0 +1,45 @@
+"""A run that goes on with other devices or cores than it began on says so."""
+
+import os
+import subprocess
+import sys
+
+from cbert.config import flat
+from cbert.training import hardware, loop
+from cbert.training.callbacks import Callbacks
+from tests.conftest import ROOT, small
+
+
+def test_a_run_on_other_devices_than_it_began_on(data_dir, tmp_path, capsys):
+    config, workdir = small(data__dir=data_dir, model__layers=1), tmp_path / "run"
+    for step in (2, 4):
+        loop.train(config, workdir, Callbacks(step=lambda event, at=step: event.step == at))
+    printed = capsys.readouterr().out
+    assert f"resuming {workdir} at step 2" in printed
+    assert "goes on with" not in printed
+    began = hardware.describe()
+    assert began.startswith("1 device (cpu) of ")
+
+    fields = flat(config.to_dict()).items()
+    command = [sys.executable, "-m", "experiments.train", "--config=configs/base.py:gsu"]
+    command += [*(f"--config.{name}={value}" for name, value in fields), "--nodiagnose"]
+    xla = os.environ["XLA_FLAGS"] + " --xla_force_host_platform_device_count=2"
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, [min(cores)])  # The process that is started inherits it.
+    try:
+        done = subprocess.run(
+            [*command, f"--workdir={workdir}"],
+            cwd=ROOT,
+            env={**os.environ, "XLA_FLAGS": xla},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert done.stdout.startswith(
+        f"resuming {workdir} at step 4\n"
+        f"{workdir} began on {began} and goes on with 2 devices (cpu) of 1 core: its numbers "
+        "may differ from those of an unbroken run\n"
+    )
+    assert (workdir / hardware.FILE).read_text() == began + "\n"
