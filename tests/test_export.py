@@ -170,8 +170,9 @@ def test_the_card(exported, trained, predictor):
     assert written["config"] == config
     assert written["uses_context"] is True
     names = {path.name for path in exported.iterdir()}
-    assert set(written["sha256"]) == names - {"card.json"}
+    assert set(written["sha256"]) == names - {"README.md", "card.json"}
     assert names == {
+        "README.md",
         "card.json",
         "context_vector.stablehlo",
         "logits-9.stablehlo",
@@ -217,7 +218,8 @@ def test_files_that_were_changed_are_refused(exported, tmp_path):
 
         return change
 
-    names = [path.name for path in exported.iterdir() if path.name != "card.json"]
+    names = [path.name for path in exported.iterdir()]
+    names = [name for name in names if name not in ("README.md", "card.json")]
     for name in names:
         assert f"{name}: not the file that was exported" in refusal(name, flip)
         assert f"{name}: no such file" in refusal(name, lambda path: path.unlink())

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from cbert import files
 from cbert.errors import UserError, one_line
+from cbert.inference import signatures
 from cbert.inference.base import BasePredictor
 from cbert.schema import Schema, schema_file
 
@@ -65,13 +66,15 @@ def _write_card(
 ) -> None:
     config = predictor.config.to_dict()
     config["data"]["dir"] = ""  # A path of the machine that trained it.
+    # People may edit the page, and nothing reads it.
+    written = [path for path in sorted(directory.iterdir()) if path.name != signatures.PAGE]
     card = {
         "format": FORMAT,
         **facts,
         "step": predictor.step,
         "uses_context": predictor.uses_context,
         "config": config,
-        "sha256": {path.name: _digest(path) for path in sorted(directory.iterdir())},
+        "sha256": {path.name: _digest(path) for path in written},
     }
     text = json.dumps(card, indent=1, ensure_ascii=False)
     (directory / CARD).write_text(text + "\n", encoding="utf-8")

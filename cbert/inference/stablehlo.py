@@ -3,9 +3,9 @@
     predictor = cbert.load_exported("exported/gsu")
 
 Reading needs neither the model's code nor Flax, and the predictions are those of the run.
-Files: `parameters.npz` and those of `export_directory`; of a model of sets or sequences
-`logits-L.stablehlo` for each padded length L and `context_vector.stablehlo`, of a model of
-texts those of `text_stablehlo`.
+Files: `parameters.npz`, those of `export_directory`, and `README.md`, the page of `signatures`;
+of a model of sets or sequences `logits-L.stablehlo` for each padded length L and
+`context_vector.stablehlo`, of a model of texts those of `text_stablehlo`.
 """
 
 import pathlib
@@ -19,7 +19,7 @@ import numpy as np
 
 from cbert import parallel
 from cbert.errors import UserError, check_path
-from cbert.inference import export_directory, text_stablehlo
+from cbert.inference import export_directory, signatures, text_stablehlo
 from cbert.inference.checks import Checker
 from cbert.inference.exported_functions import (
     PLATFORMS,
@@ -58,18 +58,21 @@ def write(
         "jax": jax.__version__,
         "platforms": PLATFORMS,
     }
-    write_program: Callable[[Any, pathlib.Path], None] = _write_program
+    write_program: Callable[[Any, pathlib.Path], dict[str, Callable]] = _write_program
     if isinstance(predictor, TextPredictor):
         write_program = text_stablehlo.write_program
 
     def write_files(made: pathlib.Path) -> None:
-        write_program(predictor, made)
+        functions = write_program(predictor, made)
+        page = signatures.page(made, functions, predictor.schema)
+        (made / signatures.PAGE).write_text(page, encoding="utf-8")
         np.savez(made / _PARAMETERS, **flat(predictor.program.params))  # type: ignore[arg-type]
 
     export_directory.write(predictor, directory, facts, write_files)
 
 
-def _write_program(predictor: Predictor, directory: pathlib.Path) -> None:
+def _write_program(predictor: Predictor, directory: pathlib.Path) -> dict[str, Callable]:
+    """Writes the functions of a predictor; returns them by the names of their files."""
     program, functions = predictor.program, predictor.program.functions
     params = parameter_shapes(program.params)
     (rows,) = jax.export.symbolic_shape("rows")
@@ -80,6 +83,7 @@ def _write_program(predictor: Predictor, directory: pathlib.Path) -> None:
     _, context, _ = export_directory.input_shapes(predictor.schema, rows, 1)
     context_vector = exported(functions.context_vector, params, context)
     (directory / file_name(_CONTEXT_VECTOR)).write_bytes(context_vector)
+    return {_LOGITS: functions.logits, _CONTEXT_VECTOR: functions.context_vector}
 
 
 def load_exported(

@@ -5,7 +5,7 @@ Files: for each padded length L `outputs-L.stablehlo`, `cls-L.stablehlo` and
 """
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -29,12 +29,16 @@ from cbert.schema import Schema
 _OUTPUTS, _TOKEN_LOGITS = "outputs", "token_logits"
 
 
-def write_program(predictor: TextPredictor, directory: pathlib.Path) -> None:
-    """Writes the functions of a predictor, with any number of rows."""
+def write_program(predictor: TextPredictor, directory: pathlib.Path) -> dict[str, Callable]:
+    """Writes the functions of a predictor, with any number of rows.
+
+    Returns the functions by the names of their files.
+    """
     program, functions = predictor.program, predictor.program.functions
     params = parameter_shapes(program.params)
     (rows,) = jax.export.symbolic_shape("rows")
-    for name, function in {_OUTPUTS: functions.outputs, **functions.embeddings}.items():
+    written = {_OUTPUTS: functions.outputs, **functions.embeddings}
+    for name, function in written.items():
         for length in program.lengths:
             inputs = export_directory.text_input_shapes(predictor.schema, rows, length)
             whole = exported(function, params, *inputs)
@@ -44,6 +48,8 @@ def write_program(predictor: TextPredictor, directory: pathlib.Path) -> None:
         vectors = jax.ShapeDtypeStruct((rows, width), jnp.float32)
         whole = exported(functions.token_logits, params, vectors)
         (directory / file_name(_TOKEN_LOGITS)).write_bytes(whole)
+        written[_TOKEN_LOGITS] = functions.token_logits
+    return written
 
 
 def read(
