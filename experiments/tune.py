@@ -20,7 +20,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from cbert import files, tasks
-from cbert.config import flat, short_names
+from cbert.config import flat
 from cbert.data import prepared
 from cbert.errors import UserError
 from cbert.model import conditioning
@@ -28,7 +28,6 @@ from cbert.schema import TEXT
 from cbert.sweep import halving, jobs, launchers
 from cbert.sweep.points import STEPS, Point
 from cbert.sweep.running import Sweep, described
-from cbert.tasks.metric import Metric
 from cbert.text_table import align
 from cbert.training import config as config_lib
 from cbert.training import suggest
@@ -49,8 +48,6 @@ flags.mark_flag_as_required("config")
 # A config file may add methods of its own when it is read.
 _BUILT_IN = frozenset({*conditioning.NAMES, *tasks.TASKS})
 
-Scores = dict[int, float | None]
-
 
 def main() -> None:
     """Runs rung after rung, and writes the config of the best trial."""
@@ -65,10 +62,10 @@ def main() -> None:
     sizes, trials = halving.rung_sizes(_TRIALS.value), list(range(_TRIALS.value))
     schema = prepared.load_schema(config.data.dir, config.data.name)
     metric = tasks.create(config, config_lib.build_model(config, schema), schema).metrics[0]
-    rungs: list[Scores] = []
+    rungs: list[halving.Scores] = []
     halving.check(config, _TRIALS.value, workdir)
     if _DRY_RUN.value:
-        print(_table(config, rungs, metric))
+        print(align(halving.table(config, _TRIALS.value, rungs, metric)))
         return
     files.check_writable(workdir)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -84,12 +81,14 @@ def main() -> None:
         paths = [workdir / point.name for point in points]
         values = [halving.score(path, metric) for path in paths]
         rungs.append(dict(zip(trials, values, strict=True)))
+        page = halving.page(config, _TRIALS.value, rungs, metric)
+        files.write_text(workdir / halving.PAGE, page)
         if not halving.best(rungs[-1], metric, 1):
             raise UserError(
                 f"every trial of rung {rung} failed, for the reasons above; where losses are "
                 "not finite, lower the learning rate"
             )
-    print(_table(config, rungs, metric))
+    print(align(halving.table(config, _TRIALS.value, rungs, metric)))
     _write(config, schema.kind, workdir, halving.best(rungs[-1], metric, 1)[0])
 
 
@@ -103,24 +102,6 @@ def _run(points: list[Point], workdir: pathlib.Path) -> bool:
     if sweep.failures:  # A trial whose loss is not finite is a result, too.
         print(described(sweep.failures), file=sys.stderr)
     return sweep.ended()
-
-
-def _table(config: ml_collections.ConfigDict, rungs: list[Scores], metric: Metric) -> str:
-    """A line for each trial: its settings, and its score on each rung."""
-    names = short_names(halving.draw(config, 0))
-    rows = [["trial", *names.values(), *(f"rung {rung}" for rung in range(len(rungs)))]]
-
-    def cell(scores: Scores, trial: int) -> str:
-        if trial not in scores:
-            return ""
-        value = scores[trial]
-        return "failed" if value is None else metric.text(value)
-
-    for trial in range(_TRIALS.value):
-        drawn = halving.draw(config, trial)
-        settings = [f"{drawn[name]:g}" for name in names]
-        rows.append([str(trial), *settings, *(cell(scores, trial) for scores in rungs)])
-    return align(rows)
 
 
 def _takes_task(kind: str) -> bool:
@@ -155,7 +136,8 @@ def _write(
     files.write_text(path, source)
     trained = f"--workdir=runs/{name}/{suggest.tuned_name(method)}"
     print(
-        f"\ntrial {trial} is the best; its config is {path}; train it with\n  "
+        f"\ntrial {trial} is the best; its config is {path}, and all trials are in "
+        f"{workdir / halving.PAGE}; train it with\n  "
         + command.to_copy("train", f"--config={path}:{argument}", trained)
     )
 

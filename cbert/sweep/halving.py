@@ -12,7 +12,7 @@ from typing import Any
 
 import ml_collections
 
-from cbert.config import flat
+from cbert.config import flat, short_names
 from cbert.data.random_streams import stream
 from cbert.data.records import VALIDATION
 from cbert.errors import UserError
@@ -26,6 +26,7 @@ from cbert.training.workdir import CONFIG
 FACTOR = 3  # A rung has so many times fewer trials than the one before it, for more steps each.
 MOST_TRIALS = FACTOR**5
 SPLIT = VALIDATION
+PAGE = "trials.md"
 RATE, DROPOUT, DECAY = "optimizer.learning_rate", "model.dropout", "optimizer.weight_decay"
 WIDTHS = ("model.dimension", "model.feed_forward")
 DROPOUTS, WIDTH_FACTORS = (0.0, 0.05, 0.1, 0.2, 0.3), (0.5, 1.0, 2.0)
@@ -125,6 +126,65 @@ def score(workdir: pathlib.Path, metric: Metric) -> float | None:
         return float(result["results"][MODEL][metric.name]["mean"])
     except (ValueError, KeyError, TypeError):
         return None
+
+
+Scores = Mapping[int, float | None]
+
+
+def table(
+    config: ml_collections.ConfigDict, trials: int, rungs: Sequence[Scores], metric: Metric
+) -> list[list[str]]:
+    """A line for each trial: its settings, its score on each rung, and what became of it.
+
+    Args:
+      config: The config that is searched from.
+      trials: The trials of the first rung.
+      rungs: For each rung that has been run, trial to score.
+      metric: What the scores are of.
+    """
+    names, sizes = short_names(draw(config, 0)), rung_sizes(trials)
+    rows = [["trial", *names.values(), *(f"rung {rung}" for rung in range(len(rungs)))]]
+    rows[0] += ["outcome"] * bool(rungs)
+    kept = [best(scores, metric, size) for scores, size in zip(rungs, sizes[1:], strict=False)]
+    if len(rungs) == len(sizes):
+        kept.append(best(rungs[-1], metric, 1))
+    for trial in range(trials):
+        drawn = draw(config, trial)
+        scores = [one[trial] for one in rungs if trial in one]
+        cells = ["failed" if score is None else metric.text(score) for score in scores]
+        cells += [""] * (len(rungs) - len(scores))
+        passed = [trial in one for one in kept[: len(scores)]]
+        outcome = "goes on"
+        if not all(passed):
+            failed = scores[-1] is None or not math.isfinite(scores[-1])
+            outcome = "failed" if failed else f"stopped after rung {len(scores) - 1}"
+        elif len(scores) == len(sizes):
+            outcome = "chosen"
+        settings = [f"{drawn[name]:g}" for name in names]
+        rows.append([str(trial), *settings, *cells, *([outcome] if rungs else [])])
+    return rows
+
+
+def page(
+    config: ml_collections.ConfigDict, trials: int, rungs: Sequence[Scores], metric: Metric
+) -> str:
+    """The table as a page in Markdown; see `table` for the arguments."""
+    head, *rows = table(config, trials, rungs, metric)
+    sizes = rung_sizes(trials)
+    firsts = [points(config, rung, len(sizes), [0])[0] for rung in range(len(sizes))]
+    steps = ", ".join(f"{point.overrides[STEPS]:,}" for point in firsts)
+    lines = [head, ["---", *["---:"] * (len(head) - 2), "---"], *rows]
+    return "\n".join(
+        [
+            f"# Trials of {config.model.method} on {config.data.name}",
+            "",
+            f"The rungs take {steps} steps. Their columns have the {metric.heading} of the "
+            f"{SPLIT} split.",
+            "",
+            *(f"| {' | '.join(line)} |" for line in lines),
+            "",
+        ]
+    )
 
 
 def best(scores: Mapping[int, float | None], metric: Metric, count: int) -> list[int]:
