@@ -36,12 +36,13 @@ _WRITE_SECONDS = flags.DEFINE_float(
 _ALLOWED_HOSTS = flags.DEFINE_list(
     "allowed_hosts", [], "Names of this server beside localhost and --host."
 )
+_ACCESS_LOG = flags.DEFINE_bool("access_log", False, "Print a line for each request to stderr.")
 
 
 def main() -> None:
     """Loads and compiles the models, then serves them until a signal."""
     try:
-        from cbert.serving import app, batching, guard, limits, server, text_routes
+        from cbert.serving import app, batching, guard, limits, metrics, server, text_routes
     except ModuleNotFoundError as error:
         raise missing_extra("the server", "serve", error) from None
     bounds = limits.Limits(
@@ -57,16 +58,14 @@ def main() -> None:
         if isinstance(model, TextPredictor):
             text_routes.warm_up(model)
     batcher = batching.Batcher(_BATCH.value)
-    application = guard.Guard(
-        app.make_app(models, batcher, bounds),
-        bounds,
-        _HOST.value,
-        allowed_hosts,
-    )
+    counts = metrics.Metrics(models, batcher)
+    application = app.make_app(models, batcher, bounds, counts)
+    guarded = guard.Guard(application, bounds, _HOST.value, allowed_hosts)
+    observed = metrics.Observer(guarded, counts, app.paths(application), _ACCESS_LOG.value)
     print(
         f"serving {_WORKDIR.value} at {server.address(listening)}; Ctrl-C ends it", flush=True
     )
-    server.serve(application, listening, bounds)
+    server.serve(observed, listening, bounds)
     batcher.close()
     print("ended", flush=True)
 

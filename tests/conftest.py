@@ -58,7 +58,7 @@ SHARED_FIXTURES = {
         (
             *("complete", "explain_query", "export", "features_command", "onnx"),
             *("page", "predict"),
-            *("serving", "serving_limits", "event_loop"),
+            *("serving", "serving_limits", "server_metrics", "event_loop"),
         ),
         "a trained model",
     ),

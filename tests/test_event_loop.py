@@ -19,6 +19,7 @@ from cbert.serving import app, item_routes, messages, server
 from cbert.serving.batching import Batcher
 from cbert.serving.guard import Guard
 from cbert.serving.limits import Limits, RefusalError
+from cbert.serving.metrics import Metrics
 from cbert.serving.service import Service
 from tests.test_predict import assemble
 from tests.test_serving import HEAD, ask, open_socket
@@ -175,7 +176,8 @@ def serve_many_names(addresses):
     schema = Schema(SET, 4, names, (1,) * len(names), ())
     listening = server.listen("127.0.0.1", 0)
     addresses.put(server.address(listening))
-    application = app.make_app({"main": assemble(schema, "none")}, Batcher(), Limits())
+    models, batcher = {"main": assemble(schema, "none")}, Batcher()
+    application = app.make_app(models, batcher, Limits(), Metrics(models, batcher))
     server.serve(Guard(application, Limits()), listening, Limits())
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Response
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 
 import cbert
@@ -22,6 +22,7 @@ from cbert.serving import (
 )
 from cbert.serving.batching import Batcher
 from cbert.serving.limits import Limits
+from cbert.serving.metrics import CONTENT_TYPE, Metrics
 from cbert.serving.service import Service
 
 PAGE = pathlib.Path(__file__).parent / "page"
@@ -35,13 +36,14 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 Models = Mapping[str, Predictor] | Mapping[str, TextPredictor]
 
 
-def make_app(models: Models, batcher: Batcher, limits: Limits) -> FastAPI:
-    """The application; `guard.Guard` belongs in front of it.
+def make_app(models: Models, batcher: Batcher, limits: Limits, metrics: Metrics) -> FastAPI:
+    """The application; `guard.Guard` belongs in front of it, and before that the `Observer`.
 
     Args:
       models: `main`, and `compare` where there is a second one; of one schema and one task.
       batcher: The queue in front of the device.
       limits: The limits of a request.
+      metrics: What is counted.
     """
     # FastAPI's own documentation pages fetch scripts from elsewhere.
     app = FastAPI(
@@ -54,11 +56,16 @@ def make_app(models: Models, batcher: Batcher, limits: Limits) -> FastAPI:
     )
     app.router.route_class = bodies.route_class(limits)
     refusals.add_handlers(app)
-    _add_common(app, batcher)
+    _add_common(app, batcher, metrics)
     _add_own(app, Service(models, batcher, limits))
     app.mount("/page", StaticFiles(directory=PAGE))
     app.openapi()  # Made now, because it takes a tenth of a second.
     return app
+
+
+def paths(app: FastAPI) -> list[str]:
+    """The paths of an application's routes."""
+    return [route.path for route in app.routes if hasattr(route, "path")]
 
 
 def _add_own(app: FastAPI, service: Service) -> None:
@@ -78,7 +85,7 @@ def _add_own(app: FastAPI, service: Service) -> None:
         return Response(written, media_type="application/json")
 
 
-def _add_common(app: FastAPI, batcher: Batcher) -> None:
+def _add_common(app: FastAPI, batcher: Batcher, metrics: Metrics) -> None:
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
         return FileResponse(PAGE / "index.html")
@@ -89,3 +96,8 @@ def _add_common(app: FastAPI, batcher: Batcher) -> None:
         return messages.Health(
             completed=batcher.completed, dropped=batcher.dropped, waiting=batcher.waiting
         )
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def counts() -> Response:
+        """Returns what the server counts, as text for Prometheus."""
+        return Response(metrics.text(), media_type=CONTENT_TYPE)

@@ -14,11 +14,21 @@ class BusyError(Exception):
     """The queue is full."""
 
 
+class Answer(Future):
+    """The result of one input.
+
+    Attributes:
+      batch: The inputs of the call that computed it, 0 before that.
+    """
+
+    batch: int = 0
+
+
 @dataclasses.dataclass(frozen=True)
 class _Job:
     compute: Compute
     input: Any
-    future: Future
+    future: Answer
 
 
 class Batcher:
@@ -32,11 +42,12 @@ class Batcher:
       capacity: The most inputs that may wait.
       completed: How many inputs have been computed so far, failures included.
       dropped: How many inputs were cancelled before their turn.
+      calls: How many calls have computed the others.
     """
 
     def __init__(self, max_batch: int = 32, capacity: int = 1024) -> None:
         self.max_batch, self.capacity = max_batch, capacity
-        self.completed = self.dropped = 0
+        self.completed = self.dropped = self.calls = 0
         self._jobs: collections.deque[_Job] = collections.deque()
         self._closed = False
         self._changed = threading.Condition()
@@ -48,7 +59,7 @@ class Batcher:
         """The number of inputs that wait for their turn."""
         return len(self._jobs)
 
-    def submit(self, compute: Compute, inputs: Sequence[Any]) -> list[Future]:
+    def submit(self, compute: Compute, inputs: Sequence[Any]) -> list[Answer]:
         """Queues inputs; one whose future is cancelled before its turn is dropped.
 
         Args:
@@ -59,7 +70,7 @@ class Batcher:
         Raises:
           BusyError: the queue is full.
         """
-        jobs = [_Job(compute, one, Future()) for one in inputs]
+        jobs = [_Job(compute, one, Answer()) for one in inputs]
         with self._changed:
             if self._closed or len(self._jobs) + len(jobs) > self.capacity:
                 raise BusyError
@@ -83,6 +94,7 @@ class Batcher:
             if started:
                 _compute(started)
                 self.completed += len(started)
+                self.calls += 1
 
     def _next(self) -> list[_Job]:
         """The first job that waits and those that can share its call; none once closed."""
@@ -101,6 +113,8 @@ class Batcher:
 
 
 def _compute(jobs: list[_Job]) -> None:
+    for job in jobs:
+        job.future.batch = len(jobs)
     try:
         results = jobs[0].compute([job.input for job in jobs])
         for job, result in zip(jobs, results, strict=True):

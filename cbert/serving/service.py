@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from starlette.requests import Request
 
 from cbert.inference.queries import check_all
-from cbert.serving import worker
+from cbert.serving import metrics, worker
 from cbert.serving.batching import Batcher, BusyError, Compute
 from cbert.serving.limits import CLIENT_LEFT, Limits, RefusalError
 
@@ -73,6 +73,9 @@ class Service(Generic[Model]):
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if results.done():
+                largest = max((future.batch for future in futures), default=0)
+                known = getattr(request.state, metrics.BATCH, 0)
+                setattr(request.state, metrics.BATCH, max(known, largest))
                 return results.result()
             if leaving.done():
                 raise RefusalError(CLIENT_LEFT, "the client left")
