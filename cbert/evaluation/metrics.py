@@ -71,8 +71,8 @@ def influence(
     """How fast each metric changes with the weight of each group, `float64 [G]`.
 
     A group whose queries weigh nothing has no influence on a mean. This is the infinitesimal
-    jackknife (Jaeckel, 1972), by a central difference. For a mean m it is
-    (s_g - m n_g) / Q, so that its error is that of `estimate`.
+    jackknife (Jaeckel, 1972), by a central difference where a metric does not give its
+    derivatives. For a mean m it is (s_g - m n_g) / Q, so that its error is that of `estimate`.
 
     Args:
       corpus: The metrics.
@@ -87,7 +87,13 @@ def influence(
         change = _STEP * (part.toarray() if scipy.sparse.issparse(part) else part)
         more, less = corpus.measure(total + change), corpus.measure(total - change)
         parts.append({name: (more[name] - less[name]) / (2 * _STEP) for name in more})
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    of_sums = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    inside = np.ones(len(groups), bool) if inside is None else inside
+    ranked = corpus.ranked(inside.astype(np.float64))
+    return of_sums | {
+        name: group_sums(slopes[inside], groups[inside])[0]
+        for name, (_, slopes) in ranked.items()
+    }
 
 
 def summarize(

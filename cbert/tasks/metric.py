@@ -78,6 +78,13 @@ ACCURACY = Metric("accuracy", "max", "accuracy", percent=True)
 EXACT_MATCH = Metric("exact_match", "max", "exact match", percent=True)
 MACRO_F1 = Metric("macro_f1", "max", "macro-F1", percent=True)
 
+# Metric to its value, and to its derivative by the weight of each query, `float64 [Q]`.
+Ranked = dict[str, tuple[float, np.ndarray]]
+
+
+def _nothing_ranked(weights: np.ndarray) -> Ranked:
+    return {}
+
 
 @dataclasses.dataclass(frozen=True)
 class CorpusMetrics:
@@ -88,15 +95,19 @@ class CorpusMetrics:
     Attributes:
       statistics: `float64 [Q, K]`, what each query adds to the sums; it may be sparse.
       measure: Sums `[..., K]` to each metric, `[...]`.
+      ranked: Weights `float64 [Q]` to the metrics that depend on the order of all queries and
+        on no few sums; the derivatives count where the weight is not 0.
     """
 
     statistics: Any
     measure: Callable[[np.ndarray], dict[str, np.ndarray]]
+    ranked: Callable[[np.ndarray], Ranked] = _nothing_ranked
 
     def __call__(self, weights: np.ndarray) -> dict[str, float]:
         """The metrics where each query counts as often as `float64 [Q]` says."""
         measured = self.measure(weights @ self.statistics)
-        return {name: float(value) for name, value in measured.items()}
+        ranked = {name: value for name, (value, _) in self.ranked(weights).items()}
+        return {name: float(value) for name, value in (measured | ranked).items()}
 
     def __add__(self, other: "CorpusMetrics") -> "CorpusMetrics":
         """The metrics of both."""
@@ -110,7 +121,10 @@ class CorpusMetrics:
         def measure(sums: np.ndarray) -> dict[str, np.ndarray]:
             return {**self.measure(sums[..., :own]), **other.measure(sums[..., own:])}
 
-        return CorpusMetrics(statistics, measure)
+        def ranked(weights: np.ndarray) -> Ranked:
+            return {**self.ranked(weights), **other.ranked(weights)}
+
+        return CorpusMetrics(statistics, measure, ranked)
 
 
 def no_corpus_metrics(count: int) -> CorpusMetrics:

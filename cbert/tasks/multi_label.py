@@ -18,6 +18,7 @@ from cbert.model.heads import ClassificationHead
 from cbert.schema import Schema
 from cbert.schema.target import LABELS
 from cbert.tasks import label_counts
+from cbert.tasks.average_precision import average_precisions
 from cbert.tasks.base import Array, Batch, Metrics
 from cbert.tasks.label_counts import LabelCounts
 from cbert.tasks.label_metrics import CALIBRATION_ERROR, calibration_error, fraction, mean_f1
@@ -41,6 +42,8 @@ class MultiLabel(TextTask):
         EXACT_MATCH,
         Metric("micro_f1", "max", "micro-F1", percent=True),
         MACRO_F1,
+        Metric("micro_ap", "max", "micro-AP", percent=True),
+        Metric("macro_ap", "max", "macro-AP", percent=True),
         CALIBRATION_ERROR,
     )
     shown: ClassVar[tuple[str, ...]] = ("cross_entropy", "exact_match", "micro_f1")
@@ -95,6 +98,7 @@ class MultiLabel(TextTask):
     ) -> CorpusMetrics:
         """F1 = 2 TP / (2 TP + FP + FN) over all labels together, and its mean over labels.
 
+        Average precision is also of all pairs of a text and a label, and the mean over labels.
         The expected calibration error is that of all pairs of a text and a label.
         """
         predicted, true = predictions["probability"] > 0.5, queries.targets["labels"] > 0
@@ -109,7 +113,8 @@ class MultiLabel(TextTask):
             return {"micro_f1": micro, "macro_f1": mean_f1(both, total)}
 
         f1 = CorpusMetrics(statistics.astype(np.float64), measure)
-        return f1 + calibration_error(*self.calibration(predictions, queries))
+        ap = average_precisions(true, predictions["probability"], unknown[:, 0])
+        return f1 + ap + calibration_error(*self.calibration(predictions, queries))
 
     def calibration(
         self, predictions: dict[str, np.ndarray], queries: ExampleQueries
