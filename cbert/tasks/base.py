@@ -174,6 +174,14 @@ class Task(abc.ABC):
         """The metrics that tables show; files have all of them."""
         return self.metrics
 
+    def first_parameters(self, train: Split) -> dict[str, dict[str, np.ndarray]]:
+        """Module to the parameters of it that begin neither random nor at zero.
+
+        Args:
+          train: The training split.
+        """
+        return {}
+
     def constants(self) -> dict[str, Any]:
         """What `batch` needs beside the examples; placed on the devices once."""
         return {}

@@ -53,6 +53,14 @@ class MultiLabel(TextTask):
         """A logit for each label."""
         return ClassificationHead(config, len(schema.known_target.values))
 
+    def first_parameters(self, train: Split) -> dict[str, dict[str, np.ndarray]]:
+        """The bias of the last layer: the log-odds of each label in the training split."""
+        labels = train.targets["labels"]
+        known = labels[labels[:, 0] >= 0]
+        present = known.sum(axis=0, dtype=np.float64)
+        log_odds = np.log((present + 0.5) / (len(known) - present + 0.5))
+        return {"classifier": {"bias": log_odds.astype(np.float32)}}
+
     def _cross_entropy(self, logits: Array, labels: Array) -> Array:
         """The sum over labels in nats, `[B]`; 0 where the labels are not known."""
         losses = optax.sigmoid_binary_cross_entropy(logits, jnp.maximum(labels, 0))

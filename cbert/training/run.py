@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import ml_collections
 import numpy as np
-import optax
 
 from cbert import distributed, parallel, tasks
 from cbert.data import context_replacement, prepared
@@ -155,7 +154,11 @@ def assemble(
     skips, accumulate = config.train.on_nonfinite == SKIP, config.train.accumulate
     replacement = config.train.context_replacement
     train_step = make_train_step(task, optimizer, skips, replacement, accumulate)
-    state = _first_state(config, task, schema, optimizer, keys, where)
+    first = task.first_parameters(train)
+    if config.model.output_bias == POPULARITY:
+        first = {"embedding": {"bias": ranking.log_fractions(schema.counts)}}
+    params = [_fresh(task, where, first, key) for key in keys]
+    state = _stacked([state_lib.create(own, optimizer) for own in params], where)
     return Run(
         task=task,
         seeds=seeds,
@@ -218,27 +221,13 @@ def _check_shards(config: ml_collections.ConfigDict, seeds: int) -> None:
         )
 
 
-def _first_state(
-    config: ml_collections.ConfigDict,
-    task: Task,
-    schema: Schema,
-    optimizer: optax.GradientTransformation,
-    keys: Sequence[jax.Array],
-    where: Placement,
-) -> state_lib.TrainState:
-    """The state before the first step, from a key for each seed."""
-    params = [_fresh(config, task, schema, key) for key in keys]
-    return _stacked([state_lib.create(own, optimizer) for own in params], where)
-
-
 def _fresh(
-    config: ml_collections.ConfigDict, task: Task, schema: Schema, key: jax.Array
+    task: Task, where: Placement, first: dict[str, dict[str, np.ndarray]], key: jax.Array
 ) -> dict[str, Any]:
-    """Parameters before the first step."""
+    """Parameters before the first step; `first` has those that are not drawn, by module."""
     params = placement.initialize(task.model, key)
-    if config.model.output_bias == POPULARITY:
-        bias = {"embedding": {"bias": ranking.log_fractions(schema.counts)}}
-        params["embedding"] |= placement.choose(task.model).to_devices(bias)["embedding"]
+    for module, values in where.to_devices(first).items():
+        params[module] |= values
     return params
 
 
