@@ -203,6 +203,20 @@ def test_the_probe_is_the_regression_of_scikit_learn():
     )
 
 
+def test_a_strength_at_the_end_of_those_tried_is_pointed_out():
+    strengths = {"0": 1.0, "1": 1e-2, "2": 1e-5, "3": 1e-5}
+    summary = {"queries": 9, "strengths": strengths, "results": {}}
+    *_, chosen, strongest, weakest = probe.format_results(summary).splitlines()
+    assert chosen == "strength: 1 (layer 0), 0.01 (layer 1), 1e-05 (layer 2), 1e-05 (layer 3)"
+    assert strongest.startswith("note: the strongest penalty that was tried, 1, is the best of")
+    assert strongest.endswith("layer 0; one beyond it may be better")
+    assert weakest.endswith(
+        "tried, 1e-05, is the best of layer 2, 3; one beyond it may be better"
+    )
+    summary["strengths"] = {"1": 1e-2}
+    assert probe.format_results(summary).endswith("strength: 0.01 (layer 1)")
+
+
 @pytest.mark.soak
 def test_a_pretrained_model_is_probed_by_the_command(directory, tmp_path):
     _, schema = load(directory, "label")

@@ -229,10 +229,17 @@ def _scores(predicted: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> di
 
 def format_results(summary: dict[str, Any]) -> str:
     """A table of the layers and the most frequent label, and the strengths."""
-    chosen = ", ".join(
-        f"{strength:g} (layer {n})" for n, strength in summary["strengths"].items()
-    )
-    return (
+    strengths = summary["strengths"]
+    chosen = ", ".join(f"{strength:g} (layer {n})" for n, strength in strengths.items())
+    lines = [
         f"linear probe, test split: {summary['queries']:,} queries; ± standard error over "
         f"groups\n\n{compare.format_results(summary['results'], METRICS)}\n\nstrength: {chosen}"
-    )
+    ]
+    ends = {"strongest": STRENGTHS[0], "weakest": STRENGTHS[-1]}
+    for name, end in ends.items():
+        if layers := [n for n, strength in strengths.items() if strength == end]:
+            lines.append(
+                f"note: the {name} penalty that was tried, {end:g}, is the best of layer "
+                f"{', '.join(layers)}; one beyond it may be better"
+            )
+    return "\n".join(lines)
