@@ -23,7 +23,7 @@ INPUT = flags.DEFINE_string("input", None, "Queries, or records: .jsonl, .csv or
 COLUMNS = flags.DEFINE_list("columns", [], "field:column, such as items:foods, as for prepare.")
 SEPARATOR = flags.DEFINE_string("separator", "|", "CSV: between the values of a list.")
 DROP = flags.DEFINE_list("drop", [], "Fields and context features of the file to leave out.")
-OUTPUT = flags.DEFINE_string("output", None, "JSON Lines of their results.")
+OUTPUT = flags.DEFINE_string("output", None, "Their results: .jsonl, .csv or .parquet.")
 SKIP_BAD_ROWS = flags.DEFINE_integer(
     "skip_bad_rows", 0, "How many lines of the input may be left out.", lower_bound=0
 )

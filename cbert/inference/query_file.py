@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import json
 import pathlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -12,6 +11,7 @@ from cbert import files
 from cbert.data import readers, tables
 from cbert.data.tables import Columns
 from cbert.errors import UserError, did_you_mean, printable, shown, warn
+from cbert.inference import result_files
 from cbert.inference.checks import EncodedQuery
 from cbert.inference.predictor import Predictor
 from cbert.inference.program import BATCH_SIZES
@@ -79,7 +79,8 @@ def predict(
     Args:
       predictor: Completes the queries, or predicts the texts.
       source: JSON Lines: queries by the fields of `Query` or `TextQuery`, or records.
-      target: JSON Lines: `line`, the record's `id` if it has one, and the result.
+      target: `line`, the record's `id` if it has one, and the result: JSON Lines, or by its
+        ending a table, see `result_files.writer`.
       defaults: The values of the fields that a line does not give, a `TextQuery` for a
         predictor of texts.
       skip_bad_rows: How many wrong lines may be left out.
@@ -103,7 +104,8 @@ def predict(
 
     def write_all(path: pathlib.Path) -> None:
         nonlocal count
-        count = _write(path, predictor, queries, notes)
+        with result_files.writer(path, target.suffix) as write:
+            count = _write(write, predictor, queries, notes)
         if not count:
             wanted = " or ".join(map(repr, defaults.needed))
             raise UserError(
@@ -120,7 +122,7 @@ def predict(
 
 
 def _write(
-    path: pathlib.Path,
+    write: result_files.Write,
     predictor: Predictor | TextPredictor,
     queries: Iterator[tuple[dict[str, Any], Any]],
     notes: Notes,
@@ -129,15 +131,12 @@ def _write(
     size = TEXT_BLOCK if isinstance(predictor, TextPredictor) else BLOCK
     compute: Callable[[Sequence[Any]], Sequence[Any]] = predictor.predict_checked
     count = 0
-    with path.open("w", encoding="utf-8") as file:
-        while block := list(itertools.islice(queries, size)):
-            heads, encoded = zip(*block, strict=True)
-            for query in encoded:
-                notes.add(query, predictor.uses_context)
-            for head, result in zip(heads, compute(encoded), strict=True):
-                line = {**head, **result.to_dict()}
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
-            count += len(block)
+    while block := list(itertools.islice(queries, size)):
+        heads, encoded = zip(*block, strict=True)
+        for query in encoded:
+            notes.add(query, predictor.uses_context)
+        write(heads, compute(encoded))
+        count += len(block)
     return count
 
 
@@ -145,10 +144,6 @@ def _check_target(target: pathlib.Path, source: pathlib.Path) -> None:
     """Refuses a file that results cannot be written to, before anything is predicted."""
     if not target.parent.is_dir():
         raise UserError(f"{target}: no such directory; make it first")
-    if target.suffix in (".csv", ".parquet"):
-        raise UserError(
-            f"{target}: the results are JSON Lines; give a name that ends in .jsonl"
-        )
     if target.resolve() == source.resolve():
         raise UserError(f"{target}: give a file that is not the input")
 
