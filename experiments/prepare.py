@@ -96,6 +96,9 @@ _STRIDE = flags.DEFINE_integer(
     "Texts: tokens between windows of long passages with answers.",
     lower_bound=1,
 )
+_STRATIFY = flags.DEFINE_bool(
+    "stratify", False, "Texts: give each split its share of every label."
+)
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace a data set of the same name.")
 flags.adopt_module_key_flags(synthetic_flags)
 
@@ -109,7 +112,7 @@ _OF_SCHEMA = (
     *_OF_VOCABULARY,
 )
 _OF_ITEMS = ("min_count", "max_items", "longer", "history")
-_OF_TEXT = (*_OF_VOCABULARY, "pairs", "pack", "stride")
+_OF_TEXT = (*_OF_VOCABULARY, "pairs", "pack", "stride", "stratify")
 
 
 def main() -> None:
@@ -179,6 +182,7 @@ def _options(kind: str) -> Options:
             pairs=_PAIRS.value or "",
             pack=_PACK.value,
             stride=_STRIDE.value or 0,
+            stratify=_STRATIFY.value,
         ),
     )
 

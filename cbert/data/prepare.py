@@ -18,6 +18,7 @@ from cbert.data import (
     prepare_checks,
     prepare_text,
     splits,
+    stratified_splits,
     text_examples,
 )
 from cbert.data.collection import Collection
@@ -132,6 +133,11 @@ def _collect(
             if options.longer == "leave_out":
                 continue
             record = _subsampled(record, max_items, options.kind)
+        if options.text.stratify and record.split:
+            raise UserError(
+                f"stratify decides the splits, and record {shown(record.id)} has a split of "
+                "its own; leave stratify out"
+            )
         split = splits.split_of(record, options.split_weights)
         collection.add(record, split)
         if accumulator is not None:
@@ -186,6 +192,9 @@ def _text(
     stack: contextlib.ExitStack,
 ) -> tuple[Collection, Schema, TokenUsage]:
     """The examples of a text data set, their schema, and how they use it."""
+    if options.text.stratify:
+        weights = options.split_weights
+        collection = stratified_splits.restratified(collection, weights, directory, stack)
     if given is None:
         prepare_checks.validation(collection.by_split())
         training = collection.by_split()[TRAIN]

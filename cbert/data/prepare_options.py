@@ -34,6 +34,8 @@ class TextOptions:
       pack: Whether consecutive sentences of a document are joined.
       stride: Tokens between the windows that a long passage is cut into; 0 for no windows, or
         for those of a schema that is given.
+      stratify: Whether the labels decide the splits, so that each split has its share of every
+        label, in place of a hash of the group alone.
     """
 
     vocabulary: str = TRAINED
@@ -44,6 +46,7 @@ class TextOptions:
     pairs: str = ""
     pack: bool = False
     stride: int = 0
+    stratify: bool = False
 
     def check(self) -> None:
         """Raises `UserError` where an option is impossible, or two exclude each other."""
@@ -59,6 +62,7 @@ class TextOptions:
         if self.pairs not in ("", NEXT):
             raise UserError(f"pairs is {shown(self.pairs)}; it must be {NEXT!r} or empty")
         check_kind("pack", self.pack, bool, "True or False")
+        check_kind("stratify", self.stratify, bool, "True or False")
         check_size("stride", self.stride, least=0)
         if self.stride and (self.pack or self.pairs):
             raise UserError("stride cuts passages with answers; it goes without pack and pairs")
@@ -103,8 +107,11 @@ class Options:
         splits.check_weights(self.split_weights, needs_training)
         self.text.check()
         check_choice("kind", self.kind, (schema_lib.SET, schema_lib.SEQUENCE, TEXT))
-        if self.kind != TEXT and (self.text.pack or self.text.pairs or self.text.stride):
-            raise UserError(f"pack, pairs and stride are for texts; the kind is {self.kind!r}")
+        text = self.text
+        if self.kind != TEXT and (text.pack or text.pairs or text.stride or text.stratify):
+            raise UserError(
+                f"pack, pairs, stride and stratify are for texts; the kind is {self.kind!r}"
+            )
         check_choice("longer", self.longer, LONGER)
         for name, kind in self.kinds.items():
             check_choice(f"the kind of {shown(name)}", kind, tuple(schema_lib.KINDS))
