@@ -64,16 +64,19 @@ def test_spans_of_tags_that_training_lacks_are_missed(tmp_path):
 
 
 def test_examples_with_labels_that_training_lacks_are_counted(tmp_path, capsys):
-    examples = rows(9)
+    examples = rows(11)
+    labels = ["new", "newer", None, "x", "y", "x"]
     for n, example in enumerate(examples):
-        example["label"] = "new" if n == 0 else "xy"[n % 2]
-        example["split"] = "validation" if n < 3 else "train"
+        example["label"] = labels[n] if n < 6 else "xy"[n % 2]
+        example["split"] = "validation" if n < 6 else "train"
     schema, _, held_out = make_prepared(tmp_path, examples, split="validation")
     queries = Classification(None, schema).queries(held_out, "")
     data_warnings.warn_of_targets(held_out, queries, schema, "it")
+    # Of five texts with a label three are asked about.
     assert capsys.readouterr().err == (
-        "warning: 1 of 3 examples of it have no label that the model knows, and are in no "
-        "metric\n"
+        "warning: 3 of 6 examples of it have no label that the model knows, and are in no "
+        "metric; counting the 2 with another label as errors would multiply accuracy by "
+        "0.6000\n"
     )
 
 

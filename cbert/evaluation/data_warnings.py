@@ -7,10 +7,12 @@ import numpy as np
 from cbert.data import prepared
 from cbert.data.columns import Split
 from cbert.data.records import TRAIN
+from cbert.data.text_records import Text
 from cbert.errors import printable, shown, warn
 from cbert.evaluation.intervals import effective_groups
 from cbert.evaluation.metrics import group_codes
 from cbert.schema import Schema
+from cbert.schema.target import LABEL
 from cbert.tasks.base import Queries
 
 # Unequal groups that count as fewer equal ones than this, and as a smaller fraction of their
@@ -69,11 +71,21 @@ def warn_of_context(split: Split, schema: Schema, title: str) -> None:
 
 def warn_of_targets(split: Split, queries: Queries, schema: Schema, title: str) -> None:
     """Warns of examples that are not asked about, because the model cannot be right."""
-    if schema.target is not None and queries.skipped:
-        warn(
-            f"{queries.skipped:,} of {len(split):,} examples of {title} have no "
-            f"{schema.target.kind} that the model knows, and are in no metric"
-        )
+    if schema.target is None or not queries.skipped:
+        return
+    errors = 0
+    if schema.target.kind == LABEL:
+        left_out = np.setdiff1d(np.arange(len(split)), queries.rows)
+        errors = sum(Text.from_json(split.texts[row]).label is not None for row in left_out)
+    lower = (
+        f"; counting the {errors:,} with another label as errors would multiply accuracy by "
+        f"{len(queries) / (len(queries) + errors):.4f}"
+    )
+    warn(
+        f"{queries.skipped:,} of {len(split):,} examples of {title} have no "
+        f"{schema.target.kind} that the model knows, and are in no metric"
+        + (lower if errors else "")
+    )
 
 
 def warn_of_groups(split: Split, queries: Queries) -> None:
