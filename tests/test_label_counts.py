@@ -164,6 +164,19 @@ def test_labels_that_training_lacks_are_one_that_is_missed(directory):
     assert counts.f1.mean() == pytest.approx(macro)
 
 
+def test_where_all_is_right_a_calibration_error_has_no_standard_error(directory):
+    evaluation = evaluated(directory, "classification", "gs", 0)
+    assert evaluation.summarize()["calibration_error"]["standard_error"] > 0.01
+    labels = evaluation.queries.targets["label"]
+    right = {**evaluation.predictions["model"], "prediction": labels}
+    changed = dataclasses.replace(evaluation, predictions={"model": right})
+    summary = changed.summarize()
+    doubt = 1 - right["probability"].mean()
+    expected = {"mean": pytest.approx(doubt, rel=1e-5), "standard_error": None}
+    assert summary["calibration_error"] == expected
+    assert summary["accuracy"] == {"mean": 1.0, "standard_error": 0.0}
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_a_report_has_the_labels_of_each_variant(directory, tmp_path, name):
     for method, seed in (("none", 0), ("gs", 0), ("gs", 1)):

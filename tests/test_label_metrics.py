@@ -8,7 +8,12 @@ from cbert.evaluation import metrics
 from cbert.inference import token_readers
 from cbert.inference.text_queries import TaggedWord
 from cbert.tasks import span_scores
-from cbert.tasks.label_metrics import calibration_error, macro_f1, reliability
+from cbert.tasks.label_metrics import (
+    calibration_error,
+    macro_f1,
+    outcomes_vary,
+    reliability,
+)
 from cbert.tasks.metric import CorpusMetrics
 
 
@@ -48,6 +53,30 @@ def test_calibration_error_of_several_labels_by_hand():
     measured = calibration_error(holds, probability)
     assert measured(np.ones(2))["calibration_error"] == pytest.approx((0.6 + 0.3 + 0) / 4)
     assert measured(np.array([0.0, 3.0]))["calibration_error"] == pytest.approx(0.3 / 2)
+
+
+@pytest.mark.parametrize(("rate", "least", "most"), [(1.0, 1.2, 1.9), (0.8, 0.85, 1.25)])
+def test_the_error_of_a_calibration_error_is_how_much_it_varies(rate, least, most):
+    """Predictions are right as often as they say, or four fifths as often, 400 times."""
+    random = np.random.default_rng(0)
+    found, errors = [], []
+    for _ in range(400):
+        probability = random.beta(5, 1, 300)
+        corpus = calibration_error(random.random(300) < rate * probability, probability)
+        every = metrics.summarize_corpus(corpus, np.arange(300), np.ones(300, bool))
+        found.append(every["calibration_error"]["mean"])
+        errors.append(every["calibration_error"]["standard_error"])
+    assert least < np.mean(errors) / np.std(found) < most
+
+
+def test_outcomes_vary_where_a_bin_has_right_and_wrong_ones():
+    probability = np.array([0.99, 0.98, 0.2, 0.5])
+    assert not outcomes_vary(np.array([True] * 4), probability)
+    assert not outcomes_vary(np.array([True, True, False, False]), probability)
+    assert outcomes_vary(np.array([True, False, True, True]), probability)
+    of_labels = np.array([[0.9, 0.1], [0.95, 0.1]])
+    assert not outcomes_vary(of_labels > 0.5, of_labels)
+    assert outcomes_vary(np.array([[True, False], [True, True]]), of_labels)
 
 
 def test_metrics_of_two_kinds_are_measured_together():

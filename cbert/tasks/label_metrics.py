@@ -84,6 +84,16 @@ def reliability(correct: np.ndarray, probability: np.ndarray) -> np.ndarray:
     return np.stack([np.bincount(index, values, BINS) for values in summed])
 
 
+def outcomes_vary(correct: np.ndarray, probability: np.ndarray) -> bool:
+    """Whether some bin has predictions that are right and ones that are not.
+
+    Where none has, as for predictions that are all right, the spread of probabilities alone is
+    seen, and nothing of how much a calibration error varies with what turns out to be right.
+    """
+    count, right, _ = reliability(correct, probability)
+    return bool(((right > 0) & (right < count)).any())
+
+
 def bins(probability: np.ndarray) -> np.ndarray:
     """The bin of each probability, from 0."""
     return np.clip(np.ceil(probability * BINS).astype(int) - 1, 0, BINS - 1)
