@@ -13,6 +13,7 @@ import functools
 import os
 import re
 import time
+from typing import Any
 from unittest import mock
 
 import jax
@@ -52,6 +53,7 @@ gpu_device_info {
 """
 # Both would run products on a GPU to choose the fastest.
 WITHOUT_A_GPU = {"xla_gpu_enable_triton_gemm": False, "xla_gpu_autotune_level": 0}
+TARGETS: dict[str, tuple[str, dict]] = {"h100": ("cuda", WITHOUT_A_GPU), "v5e": ("tpu", {})}
 LAUNCHES = re.compile(r"[)}\]] (fusion|custom-call|all-[\w-]*|reduce-scatter[\w-]*)\(")
 
 
@@ -59,7 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("target", choices=("h100", "v5e"))
+    parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--devices", type=int, default=1)
     parser.add_argument("--methods", default=",".join(NAMES))
     parser.add_argument("--dtype", default="bfloat16")
@@ -67,12 +69,13 @@ def main() -> None:
     chosen = parser.parse_args()
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", chosen.devices)
-    compile_step = compiler(chosen.target, chosen.devices)
+    platform, options = TARGETS[chosen.target]
+    devices = target_devices(chosen.target, chosen.devices)
     rows = [["", "seconds", "arguments, MB", "temporary, MB", "kernels"]]
     for name, config, sizes in cases(chosen.methods.split(","), chosen.devices):
         config.model.update({"dtype": chosen.dtype, "kernels": chosen.kernels})
         begin = time.monotonic()
-        program = compile_step(config, sizes)
+        program = lower(config, sizes, platform, devices).compile(options)
         memory = program.memory_analysis()
         sizes = (memory.argument_size_in_bytes, memory.temp_size_in_bytes)
         rows.append(
@@ -100,37 +103,37 @@ def cases(methods, devices):
         yield f"gs, {task}, base, 32 x 512", config, workload.Sizes(length=512)
 
 
-def compiler(target: str, devices: int):
-    """A function of a config and sizes that compiles its step for the target's devices."""
+def target_devices(target: str, count: int) -> list:
+    """Devices that a compiler knows and this machine has not."""
     from jax.experimental import topologies
 
-    if target == "v5e":
+    if target == "h100":
+        topology = topologies.get_topology_desc(
+            "h100", "cuda", target_config=H100, topology=f"1x1x{count}"
+        )
+    else:
         # There is no host of TPUs to ask for these.
         os.environ |= {"TPU_SKIP_MDS_QUERY": "1", "TPU_ACCELERATOR_TYPE": "v5litepod-4"}
         os.environ |= {"TPU_WORKER_HOSTNAMES": "localhost", "TPU_WORKER_ID": "0"}
         topology = topologies.get_topology_desc("v5e:2x2", "tpu")
-        kind, lowered, options = "tpu", "tpu", {}
-    else:
-        shape = f"1x1x{devices}"
-        topology = topologies.get_topology_desc(
-            "h100", "cuda", target_config=H100, topology=shape
-        )
-        kind, lowered, options = "gpu", "cuda", WITHOUT_A_GPU
-    pmap = functools.partial(jax.pmap, devices=topology.devices[:devices])
+    return topology.devices[:count]
 
-    def compile_step(config: ml_collections.ConfigDict, sizes: workload.Sizes):
-        with (
-            mock.patch.object(parallel, "platform", return_value=kind),
-            mock.patch.object(jax, "pmap", pmap),
-        ):
-            run, _, _ = workload.make_run(config, sizes)
-            fed, _, length = run.source.feed(0, 1)
-            inputs = run.state, run.resident, fed, run.indices, run.key
-            shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), inputs)
-            traced = jax.jit(run.step, static_argnums=5).trace(*shapes, length)
-            return traced.lower(lowering_platforms=(lowered,)).compile(options)
 
-    return compile_step
+def lower(
+    config: ml_collections.ConfigDict, sizes: workload.Sizes, platform: str, devices: Any = None
+) -> jax.stages.Lowered:
+    """The step of a config for a platform, `cuda` or `tpu`, with what is chosen there."""
+    kind = "gpu" if platform == "cuda" else platform
+    with (
+        mock.patch.object(parallel, "platform", return_value=kind),
+        mock.patch.object(jax, "pmap", functools.partial(jax.pmap, devices=devices)),
+    ):
+        run, _, _ = workload.make_run(config, sizes)
+        fed, _, length = run.source.feed(0, 1)
+        inputs = run.state, run.resident, fed, run.indices, run.key
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), inputs)
+        traced = jax.jit(run.step, static_argnums=5).trace(*shapes, length)
+        return traced.lower(lowering_platforms=(platform,))
 
 
 def kernels(program: str) -> collections.Counter:

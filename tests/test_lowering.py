@@ -2,55 +2,40 @@
 
 import re
 
-import jax
 import pytest
 
-from cbert import parallel
-from cbert.data import prepared
+from cbert.benchmark import workload
 from cbert.model.conditioning import NAMES
-from cbert.training import run as run_lib
-from tests import text_data
+from tests.compile_for import lower
 from tests.conftest import small, some
+from tests.text_data import small_text
 
 PRODUCT = re.compile(r"dot_general .*: \(tensor<(?:\d+x)*(\w+)>, tensor<(?:\d+x)*(\w+)>\)")
+METHODS = [name for name in NAMES if name != "history"]  # It needs a feature that is a list.
 
 
-def lowered(monkeypatch, schema, platform, config):
-    """The step of a config in StableHLO, chosen as on that platform."""
-    kind = {"cuda": "gpu"}.get(platform, platform)
-    monkeypatch.setattr(parallel, "platform", lambda: kind)
-    made = run_lib.set_up(config, schema)
-    fed, _, length = made.source.feed(0, 1)
-    inputs = made.state, made.resident, fed, made.indices, made.key, length
-    return (
-        jax.jit(made.step, static_argnums=5)
-        .trace(*inputs)
-        .lower(lowering_platforms=(platform,))
-        .as_text()
-    )
-
-
-@pytest.mark.parametrize("method", some(NAMES, "gsu"))
-@pytest.mark.parametrize("platform", ["cuda", "tpu"])
-def test_all_products_of_a_step_in_bfloat16_are_of_bfloat16(
-    monkeypatch, data_dir, schema, platform, method
-):
-    """So are those of the backward pass and of the output layer, which are most of a step."""
-    config = small(method, data__dir=data_dir, model__dtype="bfloat16")
-    check_products(lowered(monkeypatch, schema, platform, config))
-
-
-def test_so_are_those_of_texts_whose_attention_is_dropped(monkeypatch, tmp_path):
-    text_data.prepare_texts(tmp_path, "label")
-    config = text_data.small_text(
-        "masked_language", tmp_path, model__dtype="bfloat16", model__attention_dropout=0.1
-    )
-    schema = prepared.load_schema(config.data.dir, config.data.name)
-    check_products(lowered(monkeypatch, schema, "cuda", config))
-
-
-def check_products(text):
+def check_products(config, platform):
+    """All are of bfloat16, those of the backward pass and of the output layer, too."""
+    text = lower(config, workload.Sizes(items=100, context=100, length=6), platform).as_text()
     products = PRODUCT.findall(text)
     assert len(products) > 20
     assert set(products) == {("bf16", "bf16")}
     assert "LayoutConstraint" not in text
+
+
+@pytest.mark.parametrize("method", some(METHODS, "gsu"))
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_products_of_sets(platform, method):
+    check_products(small(method, model__dtype="bfloat16"), platform)
+
+
+def test_products_of_a_loss_over_sampled_items():
+    config = small("none", model__dtype="bfloat16", task__masked_item__sampled_items=32)
+    check_products(config, "cuda")
+
+
+def test_products_of_texts_whose_attention_is_dropped():
+    config = small_text(
+        "masked_language", "", model__dtype="bfloat16", model__attention_dropout=0.1
+    )
+    check_products(config, "cuda")
