@@ -102,7 +102,7 @@ def test_data_that_make_no_schema(tmp_path):
 
     (tmp_path / "file").touch()
     error = refusal(other_features(), f"--data_dir={tmp_path}/file")
-    assert error.strip() == f"error: {tmp_path}/file: File exists; choose another path"
+    assert error.strip() == f"error: {tmp_path}/file is not a directory; choose another path"
     one = [{"items": ["a"], "context": {"day": "mon" if n % 2 else "tue"}} for n in range(30)]
     assert "vocabulary has 1 item" in refusal(one)
     assert "vocabulary has 0 item" in refusal(other_features(), "--min_count=100")
