@@ -34,7 +34,7 @@ def connect(coordinator: str = "", processes: int = 0, process: int | None = Non
         if process is None:
             raise UserError(
                 f"the coordinator of {processes} processes is {shown(coordinator)}; give each "
-                "of them its own process_id, from 0"
+                "of them its own number, from 0: give process_id=N"
             )
         if not 0 <= process < processes:
             raise UserError(
@@ -49,8 +49,8 @@ def connect(coordinator: str = "", processes: int = 0, process: int | None = Non
         print(f"process {process} of {processes} waits for the others at {coordinator}")
     elif processes > 1 or process:
         raise UserError(
-            f"process {process or 0} of {processes} has no coordinator; give that, the "
-            "host:port of process 0, or leave the numbers out"
+            f"process {process or 0} of {processes} has no coordinator; give "
+            "coordinator=HOST:PORT, that of process 0, or leave the numbers out"
         )
     elif "SLURM_STEP_ID" not in os.environ or os.environ.get("SLURM_NTASKS", "1") == "1":
         return

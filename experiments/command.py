@@ -214,13 +214,15 @@ def fail(error: object) -> NoReturn:
 def _with_flags(message: str) -> str:
     """A message with `--` before the flags that it advises to give, as `name=value`.
 
-    The library, which knows no flags, leaves it out.
+    The library, which knows no flags, leaves it out. A name with a dot is a field of a config.
     """
 
     def written(found: re.Match) -> str:
-        return f"{found[1]} --{found[2]}=" if found[2] in flags.FLAGS else found[0]
+        name = f"config.{found[2]}" if "." in found[2] else found[2]
+        known = name.partition(".")[0] in flags.FLAGS
+        return f"{found[1]} --{name}=" if known else found[0]
 
-    return re.sub(r"\b(give|use|or|with) (\w+)=", written, message)
+    return re.sub(r"\b(give|set|use|or|with) (\w+(?:\.\w+)*)=", written, message)
 
 
 def _disk_error(error: BaseException) -> str | None:

@@ -105,8 +105,8 @@ def _plan(workdir: pathlib.Path) -> tuple[list[jobs.Job], int, bool]:
         workdir_lib.check(own, schema, workdir / point.name)
         if _VMAP_SEEDS.value and own.train.patience:
             raise UserError(
-                f"{point.name}: train.patience ends each seed at its own step; set it 0 with "
-                "--vmap_seeds"
+                f"{point.name}: train.patience ends each seed at its own step; set "
+                "train.patience=0 with --vmap_seeds"
             )
     importance = _FEATURE_IMPORTANCE.value and schema is not None and bool(schema.features)
     evaluate = functools.partial(job_commands.evaluate, _SPLIT.value, importance)

@@ -121,7 +121,7 @@ def test_records_that_are_refused(records, message, tmp_path):
         ({"min_count": "2"}, "min_count is '2'"),
         ({"max_items": 0}, "max_items is 0"),
         ({"widths": {"age": "8"}}, "the width of 'age' is '8'"),
-        ({"split_weights": ("80", "10", "10")}, "split_weights is '80','10','10'; give three"),
+        ({"split_weights": ("80", "10", "10")}, "split_weights is '80','10','10'; give split"),
         ({"text": cbert.TextOptions(pack=True)}, "pack, pairs and stride are for texts"),
         (
             {"kind": "text", "text": cbert.TextOptions(stride=-1)},
@@ -139,7 +139,7 @@ def test_options_that_are_refused(options, message, tmp_path):
     assert not (tmp_path / "mine").exists()
 
 
-WEIGHTS = "give three whole numbers for train, validation and test, such as 80,10,10"
+WEIGHTS = "give split_weights=80,10,10, say: three whole numbers for train, validation and test"
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,8 @@ def test_data_that_make_no_schema(tmp_path):
     assert error.strip() == f"error: {tmp_path}/file is not a directory; choose another path"
     one = [{"items": ["a"], "context": {"day": "mon" if n % 2 else "tue"}} for n in range(30)]
     assert "vocabulary has 1 item" in refusal(one)
-    assert "vocabulary has 0 item" in refusal(other_features(), "--min_count=100")
+    error = refusal(other_features(), "--min_count=100")
+    assert "vocabulary has 0 item(s), at least 2 are needed; give --min_count=1, or" in error
     assert "'shop' is always 'x'" in refusal(other_features(shop="x"))
     assert "'shop' is missing in all" in refusal(other_features(shop=None))
     both = refusal(other_features(shop="x", place=None))
@@ -117,11 +118,14 @@ def test_data_that_make_no_schema(tmp_path):
     assert many.strip().endswith(
         "feature 9 of many, and run again for those that do not fit here"
     )
-    assert "no value that occurs 20 times" in refusal(other_features(), "--value_min_count=20")
+    error = refusal(other_features(), "--value_min_count=20")
+    assert "no value that occurs 20 times" in error
+    assert "or give --value_min_count=N, a lower one" in error
     assert "the validation split is empty" in refusal(
         [{**row, "group": "one"} for row in other_features()]
     )
-    assert "split_weights is 0,50,50" in refusal(other_features(), "--split_weights=0,50,50")
+    error = refusal(other_features(), "--split_weights=0,50,50")
+    assert "split_weights is 0,50,50; give --split_weights=80,10,10, say: three" in error
     assert "every example is longer" in refusal(other_features(), "--max_items=1")
     assert "the data set's name is '../x'" in refusal(other_features(), "--name=../x")
     assert not any((tmp_path / "data").glob("*/1.0.0"))
@@ -218,12 +222,15 @@ def test_configs_are_refused_before_anything_is_compiled(tmp_path, data_dir):
     assert "'tagging' is a task; configs/text.py has" in refusal(config="base.py:tagging")
     assert "not a multiple of model.heads, 3" in refusal("--config.model.heads=3")
     assert "eval.masking is 'two'" in refusal("--config.eval.masking=two")
-    assert "no prepared data" in refusal("--config.data.name=absent")
+    error = refusal("--config.data.name=absent")
+    assert "no prepared data" in error
+    assert "or of a config set --config.data.dir=DIR, where it lies" in error
     assert "train.batch_size is 4096" in refusal("--config.train.batch_size=4096")
     assert "seed is 4294967296" in refusal("--config.seed=4294967296")
     assert "configs/absent.py: no such file" in refusal(config="absent.py:gsu")
     assert "unexpected argument 'now'" in refusal("now")
-    assert "data.name is empty" in refusal("--config.data.name=")
+    error = refusal("--config.data.name=")
+    assert "data.name is empty; give --config.data.name=NAME, that of prepared data" in error
     assert not (tmp_path / "run").exists()
 
 

@@ -49,6 +49,8 @@ def test_requests_are_counted_and_logged(trained):
             request(address, "/health", Host="elsewhere.example")[0],
         ]
         assert statuses == [200, 200, 200, 400, 200, 404, 403]
+        _, refused = request(address, "/health", Host="elsewhere.example")
+        assert "start the server with --allowed_hosts=NAME" in refused
         status, text = request(address, "/metrics")
         assert status == 200
         again = samples(request(address, "/metrics")[1])
@@ -63,7 +65,7 @@ def test_requests_are_counted_and_logged(trained):
         ("/complete", "200"): 1,
         ("/complete", "400"): 1,
         ("/complete_batch", "200"): 1,
-        ("/health", "403"): 1,
+        ("/health", "403"): 2,
         ("/page", "200"): 1,
         ("/schema", "200"): 1,
         ("other", "404"): 1,
@@ -98,7 +100,7 @@ def test_requests_are_counted_and_logged(trained):
         ("GET", "/metrics", "200"),
         ("GET", "/openapi.json", "200"),
     }
-    assert len(lines) == 10
+    assert len(lines) == 11
     batches = {key[1:]: batch for key, (_, batch) in told.items() if batch != "-"}
     assert batches == {("/complete", "200"): "1", ("/complete_batch", "200"): "3"}
     milliseconds = [float(told["POST", "/complete", status][0]) for status in ("200", "400")]

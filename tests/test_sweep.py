@@ -58,7 +58,7 @@ def test_each_run_has_an_accelerator_of_its_own(monkeypatch):
     for workers, indices in ((0, ["0", "1"]), (1, ["0"])):
         made = launchers.slots(workers)
         assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in made] == indices
-    with pytest.raises(UserError, match=r"workers is 3, .* give at most 2, or 0"):
+    with pytest.raises(UserError, match=r"workers is 3, .* give workers=2 at most, or 0"):
         launchers.slots(3)
 
 

@@ -49,8 +49,12 @@ def test_a_sweep_may_nest_its_fields_and_be_a_generator(tmp_path):
 @pytest.mark.parametrize(
     ("given", "tasks", "message"),
     [
-        (("host:1", 2), "1", "is 'host:1'; give each of them its own process_id, from 0"),
-        (("", 2, 1), "1", "process 1 of 2 has no coordinator; give that"),
+        (
+            ("host:1", 2),
+            "1",
+            "is 'host:1'; give each of them its own number, from 0: give proc",
+        ),
+        (("", 2, 1), "1", "process 1 of 2 has no coordinator; give coordinator=HOST:P"),
         (("", 0, 1), "1", "process 1 of 0 has no coordinator"),
         (("host:1", 2, 2), "1", "the process number is 2 of 2"),
         (("", 0, 0), "abc", "SLURM_NTASKS is 'abc', unset it to train alone"),

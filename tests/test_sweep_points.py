@@ -58,7 +58,7 @@ def test_a_value_that_ends_like_a_control_makes_none(end):
         ({"settings": ["optimizer.rate=1"]}, "no field 'optimizer.rate'; did you mean"),
         ({"settings": ["train.steps=many"]}, "train.steps is 'many'; give a value of type int"),
         ({"settings": ["train.steps"]}, "the setting 'train.steps' has no values; write it as"),
-        ({"settings": ["seed=1"]}, "seed cannot be a setting; use the argument seeds"),
+        ({"settings": ["seed=1"]}, "seed cannot be a setting; use seeds=..."),
         (
             {"settings": ["data.name=a,b"]},
             "data.name cannot be a setting",

@@ -30,7 +30,7 @@ class Batches:
         if len(lengths) < batch_size:
             raise UserError(
                 f"train.batch_size is {batch_size}, the training split has {len(lengths)} "
-                "examples; lower it"
+                "examples; set train.batch_size=N, a smaller one"
             )
         self._lengths = lengths
         self._batch_size = batch_size

@@ -57,7 +57,7 @@ class FeatureAccumulator:
         """The features; raises `UserError` as `SchemaAccumulator.finish` does."""
         if not self._examples:
             raise UserError(
-                "the training split is empty; give more groups or other split_weights"
+                "the training split is empty; give more groups, or split_weights=80,10,10"
             )
         known = ", ".join(self._names) or "none"
         for name in self._widths:

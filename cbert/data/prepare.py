@@ -152,7 +152,9 @@ def _collect(
             f"({placed:,}); leave that field out if it shall"
         )
     if longer and not len(collection):
-        raise UserError(f"every example is longer than max_items={max_items}; raise it")
+        raise UserError(
+            f"every example is longer than {max_items}; give max_items=N, a larger one"
+        )
     return longer
 
 

@@ -14,8 +14,8 @@ def validation(by_split: dict[str, RecordView]) -> None:
     """Refuses data without a validation split."""
     if not len(by_split[VALIDATION]):
         raise UserError(
-            "the validation split is empty; give more groups, other split_weights, or "
-            "records with a 'split' of their own"
+            "the validation split is empty; give more groups, or split_weights=80,10,10, "
+            "or records with a 'split' of their own"
         )
 
 

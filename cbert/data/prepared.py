@@ -30,7 +30,7 @@ def _directory(data_dir: str, name: str) -> pathlib.Path:
     if not (path / "dataset_info.json").exists():
         raise UserError(
             f"{path}: no prepared data; prepare {shown(name)} first, or "
-            "give the data_dir (of a run: data.dir) where it lies"
+            "give data_dir=DIR, or of a config set data.dir=DIR, where it lies"
         )
     return path
 

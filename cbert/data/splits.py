@@ -29,6 +29,6 @@ def check_weights(weights: object, needs_training: bool = True) -> None:
     if len(given) != 3 or not whole or not (given[0] if needs_training else any(given)):
         written = ",".join(map(shown, given)) or shown(weights)
         raise UserError(
-            f"split_weights is {written}; give three whole numbers for train, validation and "
-            "test, such as 80,10,10"
+            f"split_weights is {written}; give split_weights=80,10,10, say: three whole "
+            "numbers for train, validation and test"
         )

@@ -92,7 +92,7 @@ def frozen_pretrained(source: str, schema: Schema) -> FrozenModel:
     """
     if not source.startswith(HUGGING_FACE):
         raise UserError(
-            f"init_from is {source!r}; give {HUGGING_FACE} and the folder of a model"
+            f"init_from is {source!r}; give init_from={HUGGING_FACE}DIR, the folder of a model"
         )
     if schema.kind != TEXT:
         raise UserError(f"{source} is a model of texts, and the data are none; use a run")

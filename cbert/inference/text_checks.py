@@ -168,7 +168,9 @@ class TextChecker:
         if self._task == MASKED_LANGUAGE or target is None:
             return
         if target.pairs == ALL_PAIRS and text_b is None:
-            raise UserError("the model was trained on pairs of texts; give text_b, the second")
+            raise UserError(
+                "the model was trained on pairs of texts; give text_b=TEXT, the second"
+            )
         if target.pairs == NO_PAIRS and text_b is not None:
             raise UserError("no text that the model was trained on has a text_b; leave it out")
 

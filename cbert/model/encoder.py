@@ -164,12 +164,13 @@ def build_encoder(
     if cls.reads_context(options) and not features:
         raise UserError(
             f"model.method is {method!r}, but the data have no context features; "
-            "use the method none, or give the records a context"
+            "set model.method=none, or give the records a context"
         )
     if config.start_as_plain and not cls.starts_as_plain:
         names = [name for name, each in conditioning.METHODS.items() if each.starts_as_plain]
         raise UserError(
             f"model.start_as_plain is true, but the method {method!r} has no form that starts "
-            f"as the plain model; set it to false, or use one of {', '.join(names)}"
+            f"as the plain model; set model.start_as_plain=false, or use one of "
+            f"{', '.join(names)}"
         )
     return Encoder(config, cls, options, features, embedding_class, embedding_sizes)

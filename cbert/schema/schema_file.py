@@ -148,7 +148,7 @@ def check(schema: Schema) -> None:
     if len(schema.items) < 2:
         raise UserError(
             f"the vocabulary has {len(schema.items)} item(s), at least 2 are needed; "
-            "lower min_count or give more data"
+            "give min_count=1, or more data"
         )
     if len(schema.counts) != len(schema.items) or not all(
         type(count) is int and 0 <= count <= LARGEST_SIZE for count in schema.counts

@@ -79,7 +79,7 @@ def frequent(name: str, counts: Mapping[str, int], min_count: int) -> tuple[str,
         raise UserError(
             f"context feature {shown(name)} has no value that occurs {min_count} times; "
             "drop it, name it id or group if it is one, write coarser values, such as the "
-            "month of a date, or lower value_min_count"
+            "month of a date, or give value_min_count=N, a lower one"
         )
     return tuple(sorted(values, key=lambda value: (-counts[value], value)))
 

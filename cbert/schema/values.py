@@ -83,6 +83,6 @@ def check_room(examples: int, longest: int, what: str) -> None:
     if examples * longest > _MOST_CODES:
         raise UserError(
             f"an example may have {longest} {what}, {examples} examples do not fit memory at "
-            "that length; leave the longest out (items: max_items), take fewer examples, or "
-            "edit the schema"
+            "that length; leave the longest out (of items give max_items=N), take fewer "
+            "examples, or edit the schema"
         )

@@ -21,11 +21,13 @@ def host_name(text: str) -> str:
     """A host as an address names it; raises `UserError` where it has a port or a path."""
     name = text.strip("[]").lower()
     if "*" in name or " " in name:
-        raise UserError(f"allowed_hosts names {text!r:.60}; name every host, without wildcards")
+        raise UserError(
+            f"allowed_hosts names {text!r:.60}; give allowed_hosts=NAME,NAME without wildcards"
+        )
     parts = _split(f"//[{name}]" if ":" in name else f"//{name}")
     if not name or parts is None or parts.hostname != name:
         raise UserError(
-            f"allowed_hosts names {text!r:.60}; give names or addresses without a port"
+            f"allowed_hosts names {text!r:.60}; give allowed_hosts=NAME,NAME, without a port"
         )
     return name
 

@@ -9,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from cbert import errors
 from cbert.errors import UserError, one_line, shown
 
 UNKNOWN_FIELD, MANY_VALUES = "unknown_field", "many_values"
@@ -31,7 +32,9 @@ def response(
 ) -> JSONResponse:
     """A refusal as a response; one that a client may repeat says after how many seconds."""
     again = {"Retry-After": "1"} if status == 503 else {}
-    return JSONResponse({"error": one_line(sentence)}, status, {**again, **(headers or {})})
+    return JSONResponse(
+        {"error": errors.reword(one_line(sentence))}, status, {**again, **(headers or {})}
+    )
 
 
 def add_handlers(app: FastAPI) -> None:

@@ -38,7 +38,8 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         raise UserError(
-            f"cannot listen on {host}:{port} ({error.strerror}); use another port or host"
+            f"cannot listen on {host}:{port} ({error.strerror}); use port=0 for a free one, or "
+            "another host"
         ) from None
     return listening
 

@@ -27,7 +27,8 @@ class Service(Generic[Model]):
     def model(self, name: str) -> Model:
         if name not in self.models:
             raise RefusalError(
-                400, f"model {name!r} is not served; compare another model to have two"
+                400,
+                f"model {name!r} is not served; start the server with compare=RUN to have two",
             )
         return self.models[name]
 

@@ -62,8 +62,8 @@ def slots(workers: int) -> list[Slot]:
     if backend != "cpu":
         if workers > count:
             raise UserError(
-                f"workers is {workers}, and each run needs an accelerator of its own; give at "
-                f"most {count}, or 0"
+                f"workers is {workers}, and each run needs an accelerator of its own; give "
+                f"workers={count} at most, or 0"
             )
         return [Slot(_only(backend, index)) for index in range(workers or count)]
     cores = processes.cores()
@@ -148,8 +148,8 @@ class Ray:
             gpus = min(1.0, available)
         if gpus > available:
             raise UserError(
-                f"a run should get {gpus:g} GPUs, and the Ray cluster has {available:g}; ask "
-                "for fewer"
+                f"a run should get {gpus:g} GPUs, and the Ray cluster has {available:g}; "
+                "give gpus_per_run=N, fewer of them"
             )
         self._task = ray.remote(num_gpus=gpus, num_cpus=1, max_retries=_RETRIES)(jobs.run)
         self._running: dict[str, Any] = {}

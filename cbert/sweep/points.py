@@ -208,7 +208,7 @@ def _setting(
         raise UserError(f"the config has no field {field!r}; did you mean {near}?")
     if field in (METHOD, SEED):
         argument = "methods" if field == METHOD else "seeds"
-        raise UserError(f"{field} cannot be a setting; use the argument {argument}")
+        raise UserError(f"{field} cannot be a setting; use {argument}=...")
     if field.startswith("data."):
         raise UserError(f"{field} cannot be a setting, for a sweep is on one data set")
     return field, [_parse(field, known[field], value) for value in values.split(",")]

@@ -90,7 +90,8 @@ class MaskedLanguage(TextTask):
         if options.next_sentence and not has_pairs:
             raise UserError(
                 "task.masked_language.next_sentence is true, but the data's labels are not "
-                f"{IS_NEXT} and {NOT_NEXT}; set it to false, or prepare pairs of sentences"
+                f"{IS_NEXT} and {NOT_NEXT}; set task.masked_language.next_sentence=false, "
+                "or prepare pairs of sentences"
             )
         return PretrainingHead(config, len(schema.items), options.next_sentence)
 

@@ -57,7 +57,7 @@ def check(config: ml_collections.ConfigDict) -> None:
         )
     _check_other_tasks(config)
     if not config.data.name:
-        raise UserError("data.name is empty; give the name of prepared data")
+        raise UserError("data.name is empty; give data.name=NAME, that of prepared data")
 
 
 def _check_other_tasks(config: ml_collections.ConfigDict) -> None:

@@ -115,7 +115,7 @@ def _checked_entry(path: str, entry: Any) -> dict[str, Any]:
         )
     for name in overrides:
         if name == "seed":
-            raise UserError(f"{path}: sweep() sets seed; leave it out, and give seeds")
+            raise UserError(f"{path}: sweep() sets seed; leave it out, and give seeds=N")
         if name.startswith("data."):
             raise UserError(f"{path}: sweep() sets {name}, but a sweep is on one data set")
     return overrides

@@ -100,7 +100,7 @@ def _report_frozen(
     if random:
         warn(
             f"train.frozen: {line}, and those of {', '.join(random)} are random; leave these "
-            "parts out, or begin with a train.init_from that has them"
+            "parts out, or set train.init_from=RUN, one that has them"
         )
     else:
         print(line, flush=True)

@@ -217,7 +217,7 @@ def _check_shards(config: ml_collections.ConfigDict, seeds: int) -> None:
     if distributed.process_count() > 1:
         raise UserError(
             f"train.shard_items is true, and {distributed.process_count()} processes train; "
-            "start one process that has all devices, or set it false"
+            "start one process that has all devices, or set train.shard_items=false"
         )
 
 

@@ -41,7 +41,7 @@ class GlobalToken(NewPosition):
         if self.options.window and not self.config.positions:
             raise UserError(
                 f"model.global_token.window is {self.options.window}, but model.positions is "
-                "false, so no token is near another; set the window to 0"
+                "false, so no token is near another; set model.global_token.window=0"
             )
         super().setup()
 

@@ -41,7 +41,7 @@ class LabelAdd(Method):
         if self.options.where == "cls" and not config.positions:
             raise UserError(
                 "model.label_add.where is 'cls', but model.positions is false, so no token is "
-                "the first; use all"
+                "the first; set model.label_add.where=all"
             )
         self.project = dense(config, config.dimension, zero=config.start_as_plain)
 
