@@ -98,8 +98,8 @@ def test_what_an_evaluation_does_not_know_is_said(trained, tmp_path, capsys):
 def test_a_constant_is_no_better_calibrated_or_correlated():
     """The mean has a correlation of 0, and a share a calibration error of 0, by definition."""
     for task, name in ((Regression, "pearson"), (Classification, "calibration_error")):
-        metric = next(one for one in task.metrics.fget(None) if one.name == name)
-        first, worse, better = task.metrics.fget(None)[0], -0.5, 0.0
+        metric = next(one for one in task.metrics if one.name == name)
+        first, worse, better = task.metrics[0], -0.5, 0.0
         if metric.best == "min":
             worse, better = 0.5, 0.0
         results = {

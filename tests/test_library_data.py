@@ -122,7 +122,10 @@ def test_records_that_are_refused(records, message, tmp_path):
         ({"max_items": 0}, "max_items is 0"),
         ({"widths": {"age": "8"}}, "the width of 'age' is '8'"),
         ({"split_weights": ("80", "10", "10")}, "split_weights is '80','10','10'; give split"),
-        ({"text": cbert.TextOptions(pack=True)}, "pack, pairs and stride are for texts"),
+        (
+            {"text": cbert.TextOptions(pack=True)},
+            "pack, pairs, stride and stratify are for texts",
+        ),
         (
             {"kind": "text", "text": cbert.TextOptions(stride=-1)},
             "stride is -1; it must be a whole number from 0 to",
