@@ -4,14 +4,13 @@ A child has a command line, prints something, and ends with its parent.
 """
 
 import contextlib
-import ctypes
 import os
 import pathlib
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import psutil
 
@@ -22,9 +21,17 @@ try:
 except ImportError:  # Windows has no such limits.
     resource = None  # type: ignore[assignment]
 
-_PR_SET_PDEATHSIG = 1
-# Loaded here, because a child may not load a library between fork and exec.
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+# What `bound` runs; 1 is PR_SET_PDEATHSIG, and the parent may have died before it was set.
+_BOUND = """
+import ctypes, os, signal, sys
+parent, cores, *command = sys.argv[1:]
+ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
+if os.getppid() != int(parent):
+    os.kill(os.getpid(), signal.SIGKILL)
+if cores:
+    os.sched_setaffinity(0, map(int, cores.split(",")))
+os.execvp(command[0], command)
+"""
 
 
 def command(module: str, flags: Mapping[str, object]) -> tuple[str, ...]:
@@ -125,18 +132,19 @@ def _control_group_limits(root: pathlib.Path) -> Iterator[int]:
                 yield int((mounted / folder.relative_to("/") / name).read_text("utf-8"))
 
 
-def ends_with_parent() -> Callable[[], None]:
-    """A function for the child to call before exec: the system then kills it with its parent.
+def bound(command: Sequence[str], cores: Sequence[int] = ()) -> tuple[str, ...]:
+    """The command line that runs a command on these cores, and kills it with this process.
 
     Linux sends the signal when the thread that started the child ends, so that thread must
-    live as long as the child is wanted. Elsewhere the function does nothing.
+    live as long as the child is wanted. Elsewhere this is the command alone. A short program
+    prepares the process and becomes the command, because a function that the child calls
+    before exec may wait for a lock that one of JAX's threads had.
+
+    Args:
+      command: The command line.
+      cores: The cores that it may use, all of them where it is empty.
     """
-    parent = os.getpid()
-
-    def call() -> None:
-        if _LIBC is not None:
-            _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-            if os.getppid() != parent:  # The parent died before the call above.
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    return call
+    if sys.platform != "linux":
+        return tuple(command)
+    numbers = ",".join(map(str, cores))
+    return (sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), numbers, *command)

@@ -8,7 +8,6 @@ import pathlib
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -114,31 +113,18 @@ def run(
         with job.log.open("ab") as log:
             start = log.tell()
             process = subprocess.Popen(
-                command,
+                processes.bound(command, cores),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **environment},
                 start_new_session=True,
-                preexec_fn=_preparation(cores),
             )
             started(process)
             code = process.wait()
         if code:
             return failure(code, _read(job.log, start))
     return ""
-
-
-def _preparation(cores: Sequence[int]) -> Callable[[], None]:
-    """A function for the child to call before exec."""
-    end_with_parent = processes.ends_with_parent()
-
-    def prepare() -> None:
-        end_with_parent()
-        if cores and sys.platform == "linux":
-            os.sched_setaffinity(0, cores)
-
-    return prepare
 
 
 def mark_failed(job: Job, why: str) -> None:
