@@ -34,7 +34,7 @@ class Registry(UserDict[str, type[T]]):
             )
         known = self.get(name)
         if known is not None and _identity(known) != _identity(value):
-            whose = "of cbert" if _is_ours(known) else f"already, {known.__qualname__}"
+            whose = "of cbert" if is_ours(known) else f"already, {known.__qualname__}"
             raise UserError(f"{name!r} is a {self._kind} {whose}; take another name")
         super().__setitem__(name, value)
 
@@ -43,10 +43,11 @@ class Registry(UserDict[str, type[T]]):
         return self
 
 
-def _is_ours(value: type) -> bool:
+def is_ours(value: type) -> bool:
+    """Whether a class comes with cbert."""
     return value.__module__.split(".")[0] == "cbert"
 
 
 def _identity(value: type) -> tuple[str, str]:
     """What tells classes apart; a user's file is a module of several names, as `__main__`."""
-    return value.__qualname__, value.__module__ if _is_ours(value) else ""
+    return value.__qualname__, value.__module__ if is_ours(value) else ""

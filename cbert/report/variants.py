@@ -49,10 +49,9 @@ def group(runs: list[RunDirectory]) -> dict[str, dict[int, RunDirectory]]:
 
 def identity(config: ml_collections.ConfigDict) -> Fields:
     """The fields that make a variant: all fields that change its result, except the seed."""
-    fields = config_lib.fields(config)
+    fields = config_lib.own_fields(config)
     del fields["seed"]
-    sections = {f"model.{name}" for name in conditioning.METHODS if name != fields[METHOD]}
-    return {name: v for name, v in fields.items() if name.rpartition(".")[0] not in sections}
+    return fields
 
 
 def label(variants: list[Fields]) -> list[str]:

@@ -60,7 +60,7 @@ class Checkpoints:
           UserError: the directory holds no run's config.
         """
         self._path = pathlib.Path(workdir).absolute() / workdir_lib.CHECKPOINTS
-        self._config = config_lib.fields(config_lib.load(workdir))
+        self._config = config_lib.own_fields(config_lib.load(workdir))
         self._background = futures.ThreadPoolExecutor(1, "checksums")
         self._sealing: futures.Future | None = None
         self._writes = writes = not read_only

@@ -14,6 +14,7 @@ from cbert.errors import UserError, one_line
 from cbert.model import conditioning
 from cbert.model.conditioning.global_state_update import AFTER, NO_NORM
 from cbert.model.config import ModelConfig
+from cbert.registry import is_ours
 from cbert.schema import Schema
 from cbert.tasks import TASKS, task_class, task_options
 from cbert.tasks.masked_item import MaskedItem
@@ -149,16 +150,48 @@ def save(config: ml_collections.ConfigDict, workdir: pathlib.Path) -> None:
 
 
 def _check_registered(config: ml_collections.ConfigDict) -> None:
-    """Raises `UserError` where the method or the task is another's, whose file is not known."""
-    for name, value, known in (
-        ("model.method", config.model.method, conditioning.NAMES),
+    """Refuses a method or a task whose file is not known, or has other options by now.
+
+    Raises:
+      UserError: it names the way to the file that the run was made with.
+    """
+    declared, known = config_fields.declarations(sections()), flat(config.to_dict())
+    for name, value, classes in (
+        ("model.method", config.model.method, conditioning.METHODS),
         ("task.name", config.task.name, TASKS),
     ):
-        if value not in known:
+        if value not in classes:
             raise UserError(
                 f"{name} is {value!r}, which no file has registered; if it is yours, "
                 "import that file, or name it in CBERT_METHODS for commands"
             )
+        section = f"{name.partition('.')[0]}.{value}."
+        unknown = [one for one in known if one.startswith(section) and one not in declared]
+        if unknown and not is_ours(classes[value]):
+            raise UserError(
+                f"{unknown[0]} is no option of {value!r} as it is registered here; import the "
+                "file that the run was made with, or name it in CBERT_METHODS for commands"
+            )
+
+
+def _drop_unused(config: ml_collections.ConfigDict) -> None:
+    """Removes what is not possible here in sections of methods and tasks that the run lacks.
+
+    They are in every config while their file is registered, which it may not be here, or with
+    other options.
+    """
+    declared = config_fields.declarations(sections())
+    for part, used in ((config.model, config.model.method), (config.task, config.task.name)):
+        prefix = "model" if part is config.model else "task"
+        for name, section in [*part.items()]:
+            if name == used or not isinstance(section, ml_collections.ConfigDict):
+                continue
+            for field, value in [*section.items()]:
+                known = declared.get(f"{prefix}.{name}.{field}")
+                if known is None or known.complaint(value):
+                    del section[field]
+            if not section:
+                del part[name]
 
 
 def _complete(config: ml_collections.ConfigDict) -> None:
@@ -173,6 +206,7 @@ def _complete(config: ml_collections.ConfigDict) -> None:
             del config.train[name]
     if "stylist_articles" in config.data:  # It only served to describe a model.
         del config.data.stylist_articles
+    _drop_unused(config)
     present, declared = flat(config.to_dict()), config_fields.declarations(sections())
     lacking = {name: each.default for name, each in declared.items() if name not in present}
     config.update(traverse_util.unflatten_dict(lacking, sep="."))
@@ -189,11 +223,22 @@ def fields(config: ml_collections.ConfigDict) -> dict[str, Any]:
     return {name: value for name, value in values.items() if declared[name].changes_results}
 
 
+def own_fields(config: ml_collections.ConfigDict) -> dict[str, Any]:
+    """The same without the options of methods and tasks that the config does not choose."""
+    used = {f"model.{config.model.method}", f"task.{config.task.name}"}
+    others = {name for name in sections() if name.startswith(("model.", "task."))} - used
+    values = fields(config).items()
+    return {name: value for name, value in values if name.rpartition(".")[0] not in others}
+
+
 def differences(one: ml_collections.ConfigDict, other: ml_collections.ConfigDict) -> list[str]:
-    """The fields that change results and in which two configs differ."""
-    there, here = fields(one), fields(other)
+    """The fields that change results and in which two configs differ.
+
+    Options of a method or a task that neither has change none.
+    """
+    there, here = own_fields(one), own_fields(other)
     return [
-        f"{name} ({there.get(name)} there, {here.get(name)} here)"
-        for name in sorted(there.keys() | here.keys())
-        if there.get(name) != here.get(name)
+        f"{name} ({there[name]} there, {here[name]} here)"
+        for name in sorted(there.keys() & here.keys())
+        if there[name] != here[name]
     ]

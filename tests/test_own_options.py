@@ -1,0 +1,86 @@
+"""Runs made while somebody's own file was registered, and read without it or by another."""
+
+import json
+import re
+
+import pytest
+
+import cbert
+from cbert.training import config as config_lib
+from tests.conftest import ROOT, refused, run
+
+PAGE = (ROOT / "docs" / "methods.md").read_text().split("## A method of your own")[1]
+# The method of the page, `bounded_shift`, whose section has the option `bound`.
+METHOD = PAGE.split("```python\n")[1].split("```")[0]
+
+
+def sweep(data_dir, workdir, *more: str) -> tuple[str, ...]:
+    """The arguments of a sweep of one small baseline and the method, for a few steps."""
+    sizes = {"dimension": 16, "heads": 2, "layers": 1, "feed_forward": 16}
+    train = {"batch_size": 32, "steps": 4, "eval_every": 4, "checkpoint_every": 2}
+    return (
+        *("--config=configs/base.py", f"--config.data.dir={data_dir}", f"--workdir={workdir}"),
+        *("--config.data.name=small", "--methods=gs,bounded_shift", "--nofeature_importance"),
+        *(f"--config.model.{name}={value}" for name, value in sizes.items()),
+        *(f"--config.train.{name}={value}" for name, value in train.items()),
+        *("--config.train.length_buckets=1", "--config.optimizer.warmup_steps=1", *more),
+    )
+
+
+@pytest.fixture(scope="module")
+def swept(data_dir, tmp_path_factory):
+    """The directory of a sweep that one file's method was in."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "shift.py").write_text(METHOD)
+    run("sweep", *sweep(data_dir, folder / "runs"), CBERT_METHODS=str(folder / "shift.py"))
+    return folder / "runs"
+
+
+def test_a_baseline_of_the_sweep_is_read_without_the_file(swept):
+    written = json.loads((swept / "gs-seed0" / "config.json").read_text())
+    assert written["model"]["bounded_shift"] == {"bound": 1.0}
+    done = run("evaluate", f"--workdir={swept}/gs-seed0", "--masking=one")
+    assert re.search(r"^gs +\d", done.stdout, re.MULTILINE)
+    loaded = config_lib.load(swept / "gs-seed0")
+    assert "bounded_shift" not in loaded.model
+    assert cbert.load(swept / "gs-seed0", batch_sizes=(1,)).method == "gs"
+    error = refused("evaluate", f"--workdir={swept}/bounded_shift-seed0")
+    assert "model.method is 'bounded_shift', which no file has registered; if it is" in error
+
+
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        ("bound", "limit"),  # Its name is another one,
+        ("above=0)", "above=2)"),  # or its bounds and its default.
+    ],
+)
+def test_a_baseline_goes_on_where_an_option_has_changed(data_dir, swept, text, changed):
+    file = swept.parent / f"changed_{len(changed)}.py"
+    file.write_text(METHOD.replace(text, changed).replace("limited_shift", "bounded_shift"))
+    if changed == "above=2)":
+        file.write_text(file.read_text().replace("field(1.0,", "field(3.0,"))
+    known = {"CBERT_METHODS": str(file)}
+    only = "--methods=gs", "--dry_run"
+    done = run("sweep", *sweep(data_dir, swept, *only), **known)
+    assert re.search(r"gs-seed0 +finished", done.stdout)
+    run("evaluate", f"--workdir={swept}/gs-seed0", "--masking=one", **known)
+    if changed == "limit":
+        line = run(
+            "evaluate", f"--workdir={swept}/bounded_shift-seed0", check=2, **known
+        ).stderr
+        assert "config.json: model.bounded_shift.bound is no option of 'bounded_shift'" in line
+        assert "or name it in CBERT_METHODS for commands" in line
+
+
+def test_an_option_of_another_method_does_not_make_another_run(data_dir, swept):
+    done = run(
+        "sweep",
+        *sweep(data_dir, swept, "--methods=gs", "--config.model.gsu.update_norm=none"),
+        "--dry_run",
+    )
+    assert re.search(r"gs-seed0 +finished", done.stdout)
+    line = refused(
+        "sweep", *sweep(data_dir, swept, "--methods=gs", "--config.model.dropout=0.3")
+    )
+    assert "another config: model.dropout (0.1 there, 0.3 here); use" in line
