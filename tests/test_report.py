@@ -50,11 +50,16 @@ def measured(table, metric, prefix=""):
     """A metric of every query, computed in plain Python."""
     if metric == "cross_entropy":
         return [-value for value in table[f"{prefix}log_probability"]]
+    if metric == "mrr":
+        return [1 / rank for rank in table[f"{prefix}rank"]]
     most = int(metric.partition("@")[2])
+    if metric.startswith("ndcg"):
+        return [(r <= most) / math.log2(r + 1) for r in table[f"{prefix}rank"]]
     return [float(rank <= most) for rank in table[f"{prefix}rank"]]
 
 
-METRICS = ("cross_entropy", "recall@1", "recall@5", "recall@250")
+SHOWN = ("cross_entropy", "recall@1", "recall@5", "recall@250")
+METRICS = (*SHOWN, "mrr", "ndcg@10")  # Those of the files.
 
 
 def test_results_are_those_of_the_parquet_files(sweep):
@@ -158,7 +163,7 @@ def test_three_seeds_are_too_few_for_a_verdict(sweep, paired):
     assert {row["verdict"] for row in paired} == {"too few seeds for a verdict"}
     assert not any(row["better"] for row in paired)
     text = (sweep / "report" / "report.md").read_text()
-    assert text.count("| too few seeds for a verdict |") == len(paired)
+    assert text.count("| too few seeds for a verdict |") == 3 * len(SHOWN)
     assert re.search(r"\| 3 seeds and groups +\|", text)
     assert re.search(r"\| 2 seeds and groups +\|", text)
 

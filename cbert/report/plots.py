@@ -104,7 +104,7 @@ def _second_metric(data: ReportData, results: dict[str, dict[str, Mean]]) -> Met
     """
     others = [means for label, means in results.items() if label != WITHOUT_CONTEXT]
     shown = {*data.queries.run.task.shown}.intersection(*others)
-    return ([metric for metric in data.metrics if metric.name in shown] or data.metrics)[-1]
+    return ([metric for metric in data.shown if metric.name in shown] or data.shown)[-1]
 
 
 def _scaled(mean: Mean, scale: float) -> Mean:

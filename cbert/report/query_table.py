@@ -16,6 +16,7 @@ from cbert.evaluation import metrics
 from cbert.evaluation.baselines import column_prefix
 from cbert.evaluation.measured import Measured, measure
 from cbert.report.run_directory import RunDirectory
+from cbert.tasks import ranking
 from cbert.tasks.base import Queries, Task
 from cbert.tasks.label_counts import LabelCounts
 from cbert.tasks.label_metrics import reliability
@@ -28,15 +29,17 @@ CONTEXT = "context"
 
 
 def reported(task: Task) -> tuple[Metric, ...]:
-    """The metrics that a report shows; of masked items those of the paper's Table 1."""
-    if not isinstance(task, MaskedItem):
-        return task.in_tables
-    return tuple(metric for metric in task.metrics[:4] if metric in task.in_tables)
+    """The metrics that a report's page shows; its files have all.
+
+    Of masked items they are those of the paper's Table 1, and those that a task adds.
+    """
+    left_out = ranking.METRICS[4:] if isinstance(task, MaskedItem) else ()
+    return tuple(metric for metric in task.in_tables if metric not in left_out)
 
 
 @dataclasses.dataclass(frozen=True)
 class Reported(Measured):
-    """The metrics of one run, or of a baseline, that a report shows.
+    """The metrics of one run, or of a baseline.
 
     Attributes:
       reliability: See `label_metrics.reliability`; None where calibration is not measured.
@@ -173,11 +176,10 @@ def _read(run: RunDirectory) -> tuple[pathlib.Path, pyarrow.Table]:
 
 def _measured(task: Task, queries: Queries, columns: _Columns) -> Reported:
     predictions = task.read_predictions(columns)
-    names = {metric.name for metric in reported(task)}
     measured = measure(task, predictions, queries)
     calibration = task.calibration(predictions, queries)
     return Reported(
-        {name: column for name, column in measured.values.items() if name in names},
+        measured.values,
         measured.corpus,
         measured.weights,
         None if calibration is None else reliability(*calibration),

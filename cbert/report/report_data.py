@@ -47,7 +47,8 @@ class ReportData:
       split: The split that the runs were evaluated on.
       base: The label of the variant with which the others are compared first.
       variants: Label to variant, in the order of the tables.
-      metrics: The metrics of the tables; the first one decides.
+      metrics: All metrics of the task; the first one decides.
+      shown: Those that the page shows.
       queries: The queries, and the metrics of the baselines.
       margin: Variants that are shown to be closer than this in the deciding metric are level.
       settings: The fields named in `run_directory.SETTINGS`.
@@ -61,6 +62,7 @@ class ReportData:
     base: str
     variants: dict[str, Variant]
     metrics: tuple[Metric, ...]
+    shown: tuple[Metric, ...]
     queries: QueryTable
     margin: float
     settings: dict[str, Any]
@@ -125,13 +127,13 @@ def load(
     evaluation = queries.run.evaluation or {}
     settings = {name: evaluation[name] for name in run_directory.SETTINGS}
     missing = _missing(groups, unusable, others)
-    metrics = query_table.reported(queries.run.task)
     return ReportData(
         directory=directory,
         split=split,
         base=base,
         variants=loaded,
-        metrics=metrics,
+        metrics=queries.run.task.metrics,
+        shown=query_table.reported(queries.run.task),
         queries=queries,
         margin=_usual_margin(queries.run) if margin is None else margin,
         settings=settings,

@@ -51,7 +51,7 @@ def main_table(data: ReportData, results: dict[str, dict[str, Mean]]) -> Table:
         rows.append(
             (
                 label,
-                *(cell(means[metric.name], metric) for metric in data.metrics),
+                *(cell(means[metric.name], metric) for metric in data.shown),
                 *(cell(share, _SHARE) for share in shares.get(label, ())),
                 f"{variant.parameters:,}",
                 _error_over(means[data.metric.name]),
@@ -64,10 +64,10 @@ def main_table(data: ReportData, results: dict[str, dict[str, Mean]]) -> Table:
         if label == (WITHOUT_CONTEXT if shares else BAYES_OPTIMAL):
             rules.append(len(rows))
         means = results[label]
-        cells = [cell(means.get(metric.name), metric) for metric in data.metrics]
+        cells = [cell(means.get(metric.name), metric) for metric in data.shown]
         cells += [""] * bool(shares)
         rows.append((label, *cells, "", _error_over(next(iter(means.values()))), "", ""))
-    titles = [metric.title for metric in data.metrics] + [_SHARE.title] * bool(shares)
+    titles = [metric.title for metric in data.shown] + [_SHARE.title] * bool(shares)
     units = "Cross-entropy is in nats. " if data.metric.unit == "nats" else ""
     task = data.queries.run.task.name
     return Table(

@@ -138,7 +138,7 @@ def _comparisons(data: ReportData, differences: list[Difference]) -> Section:
         name,
         text,
         tables=[
-            result_tables.comparison_table(data, metric, differences) for metric in data.metrics
+            result_tables.comparison_table(data, metric, differences) for metric in data.shown
         ],
     )
 
