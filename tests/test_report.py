@@ -198,13 +198,25 @@ def test_the_tables_show_the_same_numbers(sweep):
         rf'gs</th>\n<td>{mean}<span class="error" style="[^"]*">±&nbsp;{error}<', page
     )
     assert r"\toprule" in latex
-    assert latex.count(r"\midrule") == 3
+    assert latex.count(r"\midrule") == 3 + 2  # The second table is of the differences.
     # The seeds of gs measured 0.3, 0.4 and 0.5, those of gsu 0.3 and 0.5.
     error = f"{statistics.stdev([0.3, 0.4, 0.5]) / math.sqrt(3):.4f}"
     assert f"| +0.4000 ± {error} | +0.4000 ± 0.1000 |\n" in markdown
     assert "| +0.2000 ± 0.0000 | +0.2000 ± 0.0000 |\n" in markdown
     assert "gsu, seed 1: no run, but 2 other variants have one" in markdown
     assert "evaluated without feature importance" not in markdown
+
+
+def test_a_paper_has_short_captions_and_the_differences(sweep, paired):
+    latex = (sweep / "report" / "report.tex").read_text()
+    first, second = re.findall(r"^\\caption\{small, test split: (.*)\}$", latex, re.M)
+    assert first == r"mean $\pm$ standard error over seeds, of baselines over groups."
+    assert second.startswith("differences in cross-entropy (nats) on the same queries, ")
+    row = next(row for row in paired if (row["base"], row["other"]) == ("gs", "gsu"))
+    names = "difference", "standard_error", "low", "high", "p_holm"
+    mean, error, low, high, p = (f"{float(row[name]):.4f}" for name in names)
+    cells = rf"+{mean} $\pm$ {error} & [+{low}, +{high}] & {p} & too few seeds for a verdict"
+    assert f"gsu $-$ gs & {cells} " in latex
 
 
 def test_a_context_that_is_worth_nothing_has_no_shares():

@@ -84,6 +84,8 @@ def main_table(data: ReportData, results: dict[str, dict[str, Mean]]) -> Table:
         ),
         rows,
         sorted(set(rules)),
+        brief=f"{data.settings['data']}, {data.split} split: mean ± standard error over seeds, "
+        "of baselines over groups.",
     )
 
 
@@ -141,6 +143,29 @@ def comparison_table(data: ReportData, metric: Metric, differences: list[Differe
         [_comparison_row(one) for one in of_metric],
         rules=(sum(one.base == data.base for one in of_metric),),
         words=(3, 7),
+    )
+
+
+def paper_table(data: ReportData, differences: list[Difference]) -> Table:
+    """The differences in the metric that decides, with what a paper says of them."""
+    whole = comparison_table(data, data.metric, differences)
+    of_metric = [one for one in differences if one.metric == data.metric]
+    rows = [
+        (f"{one.other} − {one.base}", row[1], row[2], row[5], row[7])
+        for one, row in zip(of_metric, whole.rows, strict=True)
+    ]
+    unit = "points" if data.metric.percent else data.metric.unit
+    over = "seeds and groups" if any(len(one.by_seed) > 1 for one in of_metric) else "groups"
+    return Table(
+        f"{whole.caption}. The interval is not corrected for the number of pairs; a verdict "
+        f"needs {statistics.LEAST_SEEDS} seeds.",
+        ("", "difference", "95 % interval", "p (Holm)", "verdict"),
+        rows,
+        whole.rules,
+        words=(4,),
+        brief=f"{data.settings['data']}, {data.split} split: differences in "
+        f"{data.metric.heading}{f' ({unit})' if unit else ''} on the same queries, ± standard "
+        f"error over {over}.",
     )
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas
 
 PLUS_MINUS = " ± "
+_NARROW = 6  # Columns that fit onto a page.
 _MINUS = re.compile(r"(?<![^\[ ])-(?=\d)")
 
 _MARKDOWN = {char: f"\\{char}" for char in "\\`*_[]#|~$"} | {
@@ -33,6 +34,7 @@ _LATEX = {char: f"\\{char}" for char in "&%$#_{}"} | {
     ">": r"\textgreater{}",
     "±": r"$\pm$",
     "−": "$-$",
+    "→": r"$\to$",
     "×": r"$\times$",
 }
 
@@ -47,6 +49,7 @@ class Table:
       rows: The cells, as many in each row as there are column names.
       rules: The indices of the rows that a line is drawn above.
       words: The indices of columns, beside the first, that hold words and not numbers.
+      brief: What a paper's caption says; empty where it is the same.
     """
 
     caption: str
@@ -54,6 +57,7 @@ class Table:
     rows: Sequence[Sequence[str]]
     rules: Sequence[int] = ()
     words: Sequence[int] = ()
+    brief: str = ""
 
     def is_words(self, column: int) -> bool:
         """Returns whether a column holds words, which are aligned to the left."""
@@ -120,13 +124,16 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table, label: str) -> str:
-    """A `table` environment; numbers align where a standard error is absent."""
-    cells = table.frame(latex_text)
+    """A `table` environment; numbers align where a standard error is absent.
+
+    What its caption leaves out stands before it as a comment.
+    """
+    cells = table.frame(lambda text: latex_text(minus_signs(text)))
     for number, row in enumerate(table.rows):
         for column, cell in enumerate(row):
             if cell and table.lacks_error(column, cell):
                 error = latex_text(PLUS_MINUS + table.widest_error(column))
-                cells.iat[number, column] = f"{latex_text(cell)}\\phantom{{{error}}}"
+                cells.iat[number, column] = f"{cells.iat[number, column]}\\phantom{{{error}}}"
     for number in table.rules:
         cells.iat[number, 0] = "\\midrule\n" + str(cells.iat[number, 0])
     size: Any = [
@@ -140,12 +147,14 @@ def to_latex(table: Table, label: str) -> str:
             column_format="".join("rl"[table.is_words(n)] for n in range(len(table.head))),
             position_float="centering",
             hrules=True,
-            caption=latex_text(table.caption),
+            caption=latex_text(table.brief or table.caption),
             label=f"tab:{label}",
         )
     )
-    packages = r"\usepackage{booktabs}, and \usepackage[landscape]{geometry} for its width"
-    return f"% This table needs {packages}.\n{text}"
+    width = r", and \usepackage[landscape]{geometry} for its width"
+    needs = r"This table needs \usepackage{booktabs}" + width * (len(table.head) > _NARROW)
+    notes = [f"{needs}.", *textwrap.wrap(clean(table.caption), 94)] if table.brief else [needs]
+    return "\n".join(f"% {note}" for note in notes) + f"\n{text}"
 
 
 def to_terminal(table: Table) -> str:

@@ -7,7 +7,7 @@ import pathlib
 from cbert import files, progress
 from cbert.data.records import VALIDATION
 from cbert.errors import missing_extra
-from cbert.report import plot_helpers, sections, statistics, tables
+from cbert.report import plot_helpers, result_tables, sections, statistics, tables
 from cbert.report.report_data import ReportData
 from cbert.report.sections import Section
 from cbert.report.statistics import Difference, Mean
@@ -43,7 +43,7 @@ def write(data: ReportData) -> str:
     images = {plot.name: plot_helpers.render(plot) for plot in bar}
     texts = {
         "report.md": markdown(title, content),
-        "report.tex": tables.to_latex(content[0].tables[0], "results"),
+        "report.tex": latex(data, content[0].tables[0], differences),
         "results.csv": results_csv(data, results),
         "paired.csv": paired_csv(differences),
         "report.html": page(title, content, images),
@@ -83,6 +83,15 @@ def markdown(title: str, content: list[Section]) -> str:
             for plot in section.plots
         ]
     return "\n\n".join(blocks) + "\n"
+
+
+def latex(data: ReportData, results: tables.Table, differences: list[Difference]) -> str:
+    """The table of results, and that of the paired differences where there are any."""
+    made = [tables.to_latex(results, "results")]
+    if differences:
+        paired = result_tables.paper_table(data, differences)
+        made.append(tables.to_latex(paired, "differences"))
+    return "\n".join(made)
 
 
 def page(title: str, content: list[Section], images: dict[str, bytes]) -> str:
