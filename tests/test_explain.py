@@ -135,7 +135,7 @@ def test_positions_that_a_method_adds(schema, train_split, case):
 
 def test_the_items_of_a_history_count_together():
     features = (History("bought", 4, max_items=3), Categorical("mood", 4, ("hot",)))
-    keys = conditioning.method_class("history").keys(features, 5)
+    keys = conditioning.method_class("history").keys(features, 5, None)
     assert keys == ("bought", "bought", "bought", "mood", "(empty)")
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cbert.data.columns import Split
+from cbert.errors import UserError
 from cbert.evaluation import activations, sown
 from cbert.evaluation.restore import Restored
 from cbert.model.attention import WEIGHTS
@@ -22,8 +23,13 @@ Array = jax.Array
 
 def names(model: Any) -> list[str]:
     """What a model's positions read: its features, and what stands beside them."""
+    return list(dict.fromkeys(_keys(model, 1)))
+
+
+def _keys(model: Any, length: int) -> tuple[str, ...]:
+    """What each key stands for, where there are so many tokens."""
     encoder = model.encoder
-    return list(dict.fromkeys(encoder.method.keys(encoder.features, 1)))
+    return tuple(encoder.method.keys(encoder.features, length, encoder.options))
 
 
 def by_name(model: Any, kept: dict[str, Any], length: int) -> list[Array]:
@@ -33,17 +39,30 @@ def by_name(model: Any, kept: dict[str, Any], length: int) -> list[Array]:
       model: A model whose method shows its attention.
       kept: What its modules sowed.
       length: L.
+
+    Raises:
+      UserError: a method of somebody's own names other keys than there are, or shows none.
     """
     encoder = model.encoder
-    keys, columns = encoder.method.keys(encoder.features, length), names(model)
+    keys, columns, method = _keys(model, length), names(model), encoder.method.__name__
     belongs = np.array([[key == name for name in columns] for key in keys], np.float32)
     weights = []
     for layer in range(encoder.config.layers):
         if TOKENS in columns:
             module = kept[f"blocks_{layer}"]["attention"]
         else:
-            module = kept["conditioning"][f"attention_{layer}"]
+            module = kept.get("conditioning", {}).get(f"attention_{layer}", {})
+        if WEIGHTS not in module:
+            raise UserError(
+                f"{method} has no module attention_{layer} that sows {WEIGHTS!r}; call an "
+                f"Attention of that name, or name {TOKENS!r} among keys for that of the blocks"
+            )
         (of_keys,) = module[WEIGHTS]
+        if len(keys) != of_keys.shape[-1]:
+            raise UserError(
+                f"keys of {method} gives {len(keys)} names, and the attention of block "
+                f"{layer + 1} has {of_keys.shape[-1]} keys; give a name for each"
+            )
         weights.append(of_keys.astype(jnp.float32) @ belongs)
     return weights
 

@@ -59,7 +59,7 @@ class CrossAttention(ReadingMethod):
         return self.add_read(layer, x, y)
 
     @classmethod
-    def keys(cls, features: tuple[Feature, ...], tokens: int) -> tuple[str, ...]:
+    def keys(cls, features: tuple[Feature, ...], tokens: int, options: Any) -> tuple[str, ...]:
         return *(feature.name for feature in features), NULL
 
     @classmethod

@@ -128,7 +128,7 @@ class ReadHistory(ReadingMethod):
         return self.add_read(layer, x, y)
 
     @classmethod
-    def keys(cls, features: tuple[Feature, ...], tokens: int) -> tuple[str, ...]:
+    def keys(cls, features: tuple[Feature, ...], tokens: int, options: Any) -> tuple[str, ...]:
         """A history's name stands once for each of its items."""
         histories = [feature for feature in features if isinstance(feature, History)]
         items = [feature.name for feature in histories for _ in range(feature.max_items)]

@@ -147,7 +147,7 @@ class Method(nn.Module):
         return True
 
     @classmethod
-    def keys(cls, features: tuple[Feature, ...], tokens: int) -> tuple[str, ...]:
+    def keys(cls, features: tuple[Feature, ...], tokens: int, options: Any) -> tuple[str, ...]:
         """What each key stands for that positions read, for a method that shows its weights.
 
         Where `TOKENS` are among the keys, the attention is that of the blocks; else it is that

@@ -3,6 +3,8 @@
 Legend: B examples, L positions, K new positions, D model dimension.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 from flax import linen as nn
 
@@ -54,7 +56,7 @@ class NewPosition(Method):
         return ExtraKeys(bias=jnp.log(gate)[:, None, None] * state)
 
     @classmethod
-    def keys(cls, features: tuple[Feature, ...], tokens: int) -> tuple[str, ...]:
+    def keys(cls, features: tuple[Feature, ...], tokens: int, options: Any) -> tuple[str, ...]:
         return *(TOKENS for _ in range(tokens)), CONTEXT
 
     @classmethod

@@ -1,5 +1,7 @@
 """The context as a prefix: one more position for each feature."""
 
+from typing import Any
+
 from cbert.model.conditioning.feature_tokens import FeatureTokens
 from cbert.model.conditioning.method import TOKENS, Sizes
 from cbert.model.conditioning.new_position import NewPosition, append
@@ -27,7 +29,7 @@ class Prefix(NewPosition):
         return append(x, mask, *self.tokens(context))
 
     @classmethod
-    def keys(cls, features: tuple[Feature, ...], tokens: int) -> tuple[str, ...]:
+    def keys(cls, features: tuple[Feature, ...], tokens: int, options: Any) -> tuple[str, ...]:
         return *(TOKENS for _ in range(tokens)), *(feature.name for feature in features)
 
     @classmethod
