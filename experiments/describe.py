@@ -19,13 +19,16 @@ from cbert.data.synthetic import stylist
 from cbert.errors import UserError
 from cbert.model import cost, parameter_tree
 from cbert.schema import Schema
+from cbert.sweep import points
 from cbert.text_table import align
 from cbert.training import config as config_lib
 from cbert.training.config_sections import sections
 from experiments import command, config_flag
 
 _CONFIG = config_flag.define()
-_METHODS = flags.DEFINE_list("methods", [], "Prints a row for each of these; `all` for all.")
+_METHODS = flags.DEFINE_list(
+    "methods", [], "Prints a row for each: methods and controls, or all methods: all."
+)
 _ARTICLES = flags.DEFINE_integer(
     "articles", None, "Describes a model of outfits from so many synthetic articles.", 1
 )
@@ -80,13 +83,11 @@ def main() -> None:
 def _compare(config: ml_collections.ConfigDict, schema: Schema) -> None:
     """One row a method: parameters, and the cost of an example with one masked position."""
     rows = []
-    for method in config_flag.methods(_METHODS.value):
-        own = config.copy_and_resolve_references()
-        own.model.method = method
-        config_lib.check(own)
-        model = config_lib.build_model(own, schema)
+    named = config_flag.methods(_METHODS.value)
+    for point in points.expand(config, [], named, 1, [], schema):
+        model = config_lib.build_model(point.apply(config), schema)
         adds = cost.multiply_adds(model, _LENGTH.value, 1) / 1e6
-        rows.append([method, f"{parameter_tree.table_1_count(model)}", f"{adds:.2f}"])
+        rows.append([point.variant, f"{parameter_tree.table_1_count(model)}", f"{adds:.2f}"])
     print(align([["method", "parameters", "million multiply-adds"], *rows]))
 
 

@@ -75,3 +75,15 @@ def test_describe_prints_the_count_last():
     assert done.stdout.splitlines()[-1] == (
         "parameters (without context embeddings and the last dense layer): 921856"
     )
+
+
+def test_describe_counts_controls():
+    named = "--methods=none,gs_constant,gs_wide,gsu"
+    done = run("describe", "--config=configs/stylist.py:gsu", "--articles=30000", named)
+    rows = [line.split() for line in done.stdout.splitlines()[1:]]
+    counts = {name: int(parameters) for name, parameters, _ in rows}
+    assert [*counts] == ["none", "gs_constant", "gs_wide", "gsu"]
+    # One more hidden unit in each of the four layers has two weights a dimension and a bias.
+    unit = 4 * (2 * 128 + 1)
+    assert counts["gs_constant"] == PAPER["gs"]
+    assert PAPER["gsu"] <= counts["gs_wide"] < PAPER["gsu"] + unit
