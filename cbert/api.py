@@ -5,6 +5,7 @@ Everything else in the package is private, and may change in any version.
 
 import dataclasses
 import pathlib
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from cbert import config as config_fields
 from cbert.data import in_python
 from cbert.data import prepare as prepare_lib
 from cbert.data.prepare_options import Options
-from cbert.errors import check_kind, check_path
+from cbert.errors import UserError, check_kind, check_path
 from cbert.training import config as config_lib
 from cbert.training import config_file, loop, suggest
 from cbert.training import workdir as workdir_lib
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     import pandas
 
 PathLike = str | pathlib.Path
+# What the refusal of a method or a task that is not known adds in a program.
+_OWN = "commands alone read CBERT_METHODS, so import the file of one that is yours"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,9 +90,14 @@ def read_config(
       UserError: there is no such file or field, or a value is impossible.
     """
     check_path("source", source)
-    config = config_file.read(source)
-    config_file.override(config, {} if overrides is None else overrides)
-    config_fields.check(config, sections())
+    try:
+        config = config_file.read(source)
+        config_file.override(config, {} if overrides is None else overrides)
+        config_fields.check(config, sections())
+    except UserError as error:
+        if re.search(r"(model\.method|task\.name) is .* must be one of", str(error)):
+            raise UserError(f"{error}; {_OWN}") from None
+        raise
     return config
 
 

@@ -135,8 +135,11 @@ def test_configs_are_read_and_overridden(trained):
     ):
         with pytest.raises(cbert.UserError, match=re.escape(message)):
             cbert.read_config("configs/base.py:gs", overrides)
-    with pytest.raises(cbert.UserError, match=r"method is 'gss'; did you mean gs"):
+    with pytest.raises(cbert.UserError, match=r"method is 'gss'; did you mean gs") as refusal:
         cbert.read_config("configs/base.py:gss")
+    assert str(refusal.value).endswith(
+        "late_gate; commands alone read CBERT_METHODS, so import the file of one that is yours"
+    )
 
 
 def test_overrides_may_be_any_mappings():
