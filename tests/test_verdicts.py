@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from cbert.report import statistics
+from cbert.report import report_data, statistics, writers
 from cbert.tasks import ranking
+from tests.report_runs import write_run
 
 
 def test_standard_error_over_seeds_by_hand():
@@ -42,3 +43,14 @@ def test_verdicts(metric, mean, p_holm, p_level_holm, seeds, verdict):
     )
     assert one.verdict == verdict
     assert one.better == (verdict.split()[0] if verdict.endswith("better") else None)
+
+
+def test_the_table_of_a_paper_where_every_pair_is_with_the_base(tmp_path):
+    for method, gain in (("none", 0.0), ("gs", 0.4)):
+        write_run(tmp_path, method, 0, gain)
+    writers.write(report_data.load(tmp_path, "test"))
+    latex = (tmp_path / "report" / "report.tex").read_text()
+    second = latex.split(r"\label{tab:differences}")[1]
+    assert "on the same queries, $\\pm$ standard error over groups.}" in latex
+    assert second.count("gs $-$ none & $-$0.") == 1
+    assert second.count(r"\midrule") == 1

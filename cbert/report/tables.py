@@ -134,7 +134,7 @@ def to_latex(table: Table, label: str) -> str:
             if cell and table.lacks_error(column, cell):
                 error = latex_text(PLUS_MINUS + table.widest_error(column))
                 cells.iat[number, column] = f"{cells.iat[number, column]}\\phantom{{{error}}}"
-    for number in table.rules:
+    for number in (rule for rule in table.rules if rule < len(table.rows)):
         cells.iat[number, 0] = "\\midrule\n" + str(cells.iat[number, 0])
     size: Any = [
         {"selector": "footnotesize", "props": ":;"},
@@ -153,7 +153,7 @@ def to_latex(table: Table, label: str) -> str:
     )
     width = r", and \usepackage[landscape]{geometry} for its width"
     needs = r"This table needs \usepackage{booktabs}" + width * (len(table.head) > _NARROW)
-    notes = [f"{needs}.", *textwrap.wrap(clean(table.caption), 94)] if table.brief else [needs]
+    notes = [f"{needs}.", *textwrap.wrap(clean(table.caption), 94) * bool(table.brief)]
     return "\n".join(f"% {note}" for note in notes) + f"\n{text}"
 
 
