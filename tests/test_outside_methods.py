@@ -274,8 +274,8 @@ def test_what_a_task_must_keep_to_be_used_as_another(monkeypatch):
     named = [tasks.extended(task) for task in (Classification, Loss, Metrics, Head)]
     assert named == ["classification", "classification", "classification", "mine"]
     extending = (Loss, Metrics, Decides, Head)
-    measured = [tasks.extended(task, measured=True) for task in extending]
-    assert measured == ["classification", "mine", "classification", "mine"]
+    changes = [tasks.changed(task, Classification, measured=True) for task in extending]
+    assert changes == [[], [], [], ["head"]]
     alike = [prediction.measured_alike(Classification, task) for task in extending]
     assert alike == [True, False, False, True]
     monkeypatch.setitem(tasks.TASKS, "own", Loss)

@@ -14,7 +14,7 @@ from cbert.tasks.classification import Classification
 from cbert.tasks.masked_item import MaskedItem
 from cbert.tasks.masked_language import MaskedLanguage
 from cbert.tasks.multi_label import MultiLabel
-from cbert.tasks.prediction import MEASURES, alike
+from cbert.tasks.prediction import ASKED, alike
 from cbert.tasks.regression import Regression
 from cbert.tasks.span import Span
 from cbert.tasks.tagging import Tagging
@@ -34,16 +34,31 @@ TASKS: Registry[Task] = Registry("task", Task, {task.name: task for task in _OF_
 _MODEL = ("build_model", "head", "predict")
 
 
-def extended(task: type[Task], measured: bool = False) -> str:
+def extended(task: type[Task]) -> str:
     """The name of the task here that a task is, or extends, else its own name.
 
-    Args:
-      task: The class. One that extends another keeps its model and predictions.
-      measured: Whether it must also keep what is measured of predictions.
+    One that extends another keeps its model and predictions.
     """
-    base: type[Task] = next((each for each in task.__mro__ if each in _OF_CBERT), task)
-    names = _MODEL + (MEASURES if measured else ())
-    return base.name if alike(task, base, names) else task.name
+    base = extends(task)
+    return task.name if base is None or changed(task, base) else base.name
+
+
+def extends(task: type[Task]) -> type[Task] | None:
+    """The task here that a task is or extends, whatever it keeps of it; None for another."""
+    return next((each for each in task.__mro__ if each in _OF_CBERT), None)
+
+
+def changed(task: type[Task], base: type[Task], measured: bool = False) -> list[str]:
+    """The members by which a task cannot be used as the one that it extends.
+
+    Args:
+      task: The class.
+      base: The class that it extends.
+      measured: Whether it must also ask the same, so that other predictions can be measured
+        beside its own.
+    """
+    names = _MODEL + (ASKED if measured else ())
+    return [name for name in names if not alike(task, base, (name,))]
 
 
 def of_target(kind: str) -> str:

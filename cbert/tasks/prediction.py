@@ -20,8 +20,10 @@ from cbert.model import parameter_tree, placement
 from cbert.tasks.base import Queries, Task
 
 Predictions = dict[str, np.ndarray]  # Name to what is predicted, see `Task.predict`.
-# The members of a task that say what is measured of predictions, whichever metric decides.
-MEASURES = ("queries", "joined", "metric_values", "corpus_metrics")
+# The members of a task that say what is asked, and those of what is measured of predictions,
+# whichever metric decides.
+ASKED = ("queries", "joined")
+MEASURES = (*ASKED, "metric_values", "corpus_metrics")
 
 
 @functools.lru_cache(maxsize=8)

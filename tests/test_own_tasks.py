@@ -1,0 +1,68 @@
+"""Tasks of somebody's own: what they have of those that they extend, and what is refused."""
+
+import csv
+
+import numpy as np
+import pytest
+
+import cbert
+from cbert import tasks
+from cbert.report import report_data, writers
+from cbert.training import config_file, loop
+from tests.conftest import ROOT, small
+
+FILE = ROOT / "tests" / "own_tasks.py"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def registered():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tasks.TASKS, "data", {**tasks.TASKS})
+        config_file.load_module(str(FILE))
+        yield
+
+
+@pytest.fixture(scope="module")
+def trained(registered, data_dir, tmp_path_factory):
+    """A directory with a run of each of the tasks, and one of masked items."""
+    folder = tmp_path_factory.mktemp("tasks")
+    for name in ("masked_item", "hits", "warm", "count_items", "halved"):
+        config = small("none", data__dir=data_dir, task__name=name, train__steps=2)
+        loop.train(config, folder / name / "run")
+    return folder
+
+
+def test_a_task_with_one_more_metric_has_the_baselines(trained, capsys):
+    evaluation = cbert.evaluate(trained / "hits" / "run")
+    results = evaluation.summary["results"]
+    popular = evaluation.queries["popularity_rank"] <= 10
+    assert results["popularity"]["hit@10"]["mean"] == pytest.approx(np.mean(popular))
+    assert {"co-occurrence", "popularity given context", "Bayes-optimal"} < set(results)
+    assert 0 < results["popularity"]["hit@10"]["mean"] < 1
+    # Its ranks are not known, which this metric asks for.
+    assert "Bayes-optimal without context" not in results
+    assert (
+        "the baseline Bayes-optimal without context is left out, because the metrics of the "
+        "task hits need more than it predicts (KeyError: 'rank')"
+    ) in capsys.readouterr().err
+
+
+def test_a_task_that_predicts_otherwise_says_why_it_has_no_baselines(trained, capsys):
+    evaluation = cbert.evaluate(trained / "warm" / "run")
+    assert set(evaluation.summary["results"]) == {"model"}
+    why = "the task warm has no baselines, because its predict is not that of masked_item"
+    assert why in capsys.readouterr().err
+    completion = cbert.load(trained / "warm" / "run", batch_sizes=(1,)).complete([None], k=1)
+    assert 0 < completion.predictions[0][0].probability < 1
+
+
+def test_a_metric_that_is_added_is_in_the_files_of_a_report(trained):
+    evaluation = cbert.evaluate(trained / "hits" / "run")
+    directory = trained / "hits"
+    writers.write(report_data.load(directory, "test"))
+    rows = csv.DictReader((directory / "report" / "results.csv").open(encoding="utf-8"))
+    means = {(row["name"], row["metric"]): float(row["mean"]) for row in rows}
+    expected = float(np.mean(evaluation.queries["rank"] <= 10))
+    assert means["none", "hit@10"] == pytest.approx(expected)
+    assert means["none", "mrr"] == pytest.approx(float(np.mean(1 / evaluation.queries["rank"])))
+    assert "hit@10 %" in (directory / "report" / "report.md").read_text()
