@@ -7,11 +7,13 @@ import pytest
 
 import cbert
 from cbert import tasks
+from cbert.errors import UserError
 from cbert.report import report_data, writers
 from cbert.training import config_file, loop
-from tests.conftest import ROOT, small
+from tests.conftest import ROOT, run, small
 
 FILE = ROOT / "tests" / "own_tasks.py"
+KNOWN = {"CBERT_METHODS": str(FILE)}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -54,6 +56,23 @@ def test_a_task_that_predicts_otherwise_says_why_it_has_no_baselines(trained, ca
     assert why in capsys.readouterr().err
     completion = cbert.load(trained / "warm" / "run", batch_sizes=(1,)).complete([None], k=1)
     assert 0 < completion.predictions[0][0].probability < 1
+
+
+def test_a_task_that_extends_none_is_evaluated_and_refused_elsewhere(trained, tmp_path):
+    summary = cbert.evaluate(trained / "count_items" / "run", write=False).summary
+    assert summary["results"]["model"]["squared_error"]["mean"] > 0
+    workdir = f"--workdir={trained}/count_items/run"
+    for arguments in (
+        ("complete", workdir, "--items=[]", "--slots=1"),
+        ("export", workdir, f"--output={tmp_path}/exported"),
+    ):
+        done = run(*arguments, check=2, **KNOWN)
+        assert done.stderr == (
+            "error: the task count_items extends none of cbert's, so that there is no "
+            "predictor, page or export for it; evaluate its runs\n"
+        )
+    with pytest.raises(UserError, match="the task count_items extends none"):
+        cbert.load(trained / "count_items" / "run")
 
 
 def test_a_metric_that_is_added_is_in_the_files_of_a_report(trained):

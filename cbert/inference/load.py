@@ -25,6 +25,7 @@ from cbert.inference.program import BATCH_SIZES, Program
 from cbert.inference.text_predictor import TextPredictor
 from cbert.inference.text_program import TextProgram
 from cbert.schema import TEXT
+from cbert.tasks import MaskedItem, Task
 from cbert.training import checkpoint as checkpoint_lib
 from cbert.training import config as config_lib
 from cbert.training import workdir as workdir_lib
@@ -46,7 +47,8 @@ def load(
       A `Predictor` of a run of sets or sequences, a `TextPredictor` of a run of texts.
 
     Raises:
-      UserError: the work directory or the checkpoint is not what it must be.
+      UserError: the work directory or the checkpoint is not what it must be, or nothing is
+        known of how to predict with the task.
     """
     check_path("workdir", workdir)
     workdir = pathlib.Path(workdir).expanduser()
@@ -56,6 +58,7 @@ def load(
             "cbert.load_exported"
         )
     config, schema = workdir_lib.read(workdir)
+    _check_task(tasks.task_class(config))
     model = config_lib.build_model(config, schema)
     step, params = checkpoint_lib.read_params(workdir, str(checkpoint), model, _on_first_device)
     uses_context = config_lib.reads_context(config)
@@ -68,6 +71,24 @@ def load(
     of_items = item_functions.functions(model)
     program = Program(of_items, params, schema, checker.longest, batch_sizes)
     return Predictor(schema, config, step, checker, program, uses_context=uses_context)
+
+
+def _check_task(task: type[Task]) -> None:
+    """Refuses a task whose predictions only it knows; raises `UserError`."""
+    base = tasks.extends(task)
+    if base is None:
+        raise UserError(
+            f"the task {task.name} extends none of cbert's, so that there is no predictor, "
+            "page or export for it; evaluate its runs"
+        )
+    changes = tasks.changed(task, base)
+    if base is MaskedItem:  # The predictor asks the model itself.
+        changes = [name for name in changes if name != "predict"]
+    if changes:
+        raise UserError(
+            f"the task {task.name} has another {changes[0]} than {base.name}, so that there is "
+            "no predictor, page or export for it; evaluate its runs"
+        )
 
 
 def _on_first_device(shapes: Any) -> Any:
