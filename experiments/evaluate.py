@@ -117,7 +117,8 @@ def _print(
     """
     names = list(evaluations)
     evaluation, summary = evaluations[names[-1]], summaries[names[-1]]
-    metrics = evaluation.task.in_tables
+    every = (metric for one in evaluations.values() for metric in one.task.in_tables)
+    metrics = list(dict.fromkeys(every))  # A task that extends another may have more.
     results = {name: summaries[name]["results"][MODEL] for name in names}
     if len(names) == 1:
         results = {evaluation.method: results[names[0]]}

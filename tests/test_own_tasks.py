@@ -85,3 +85,22 @@ def test_a_metric_that_is_added_is_in_the_files_of_a_report(trained):
     assert means["none", "hit@10"] == pytest.approx(expected)
     assert means["none", "mrr"] == pytest.approx(float(np.mean(1 / evaluation.queries["rank"])))
     assert "hit@10 %" in (directory / "report" / "report.md").read_text()
+
+
+def test_a_run_with_a_metric_more_is_compared_with_those_of_the_base(trained):
+    base, other = (trained / name / "run" for name in ("masked_item", "hits"))
+    for runs in ([base, other], [other, base]):
+        table = cbert.compare(runs)
+        first, second = table["cross_entropy"]
+        assert table["difference"].iloc[1] == pytest.approx(second - first, abs=1e-9)
+        assert table["hit@10"].isna().tolist() == [run == base for run in runs]
+    # Its loss is the same, so that these are two names of one model.
+    assert first == second
+    done = run("evaluate", f"--workdir={base},{other}", "--split=validation", **KNOWN)
+    assert "hit@10 %" in done.stdout
+    with pytest.raises(
+        UserError, match="masked_item and halved do not measure the same as mrr"
+    ):
+        cbert.compare([base, trained / "halved" / "run"])
+    with pytest.raises(UserError, match="of different tasks, masked_item and count_items"):
+        cbert.compare([base, trained / "count_items" / "run"])

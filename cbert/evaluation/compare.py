@@ -11,6 +11,7 @@ from cbert.errors import UserError
 from cbert.evaluation import metrics
 from cbert.evaluation.evaluation import Evaluation
 from cbert.evaluation.feature_importance import DROPPED, PERMUTED, PERTURBATIONS
+from cbert.evaluation.measured import measure
 from cbert.tasks import prediction
 from cbert.tasks.metric import Metric
 from cbert.text_table import align, numbers
@@ -83,12 +84,13 @@ def interval(low: float, high: float, metric: Metric) -> str:
 def check_tasks(workdirs: Sequence[str]) -> None:
     """Raises `UserError` for runs of different tasks, before any of them is evaluated.
 
-    A task that extends another with a loss of its own, say, is measured as that one.
+    A task that extends another with a loss or metrics of its own can be compared with that one.
     """
     configs = [config_lib.load(pathlib.Path(one).expanduser()) for one in workdirs]
     classes = list(map(tasks.task_class, configs))
     for workdir, task in zip(workdirs, classes, strict=True):
-        if not prediction.measured_alike(task, classes[0]):
+        others = prediction.measured_alike, prediction.asked_alike
+        if not any(are_alike(task, classes[0]) for are_alike in others):
             raise UserError(
                 f"{workdirs[0]} and {workdir} are of different tasks, {classes[0].name} and "
                 f"{task.name}; evaluate them one by one"
@@ -103,7 +105,8 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
       conditional on the two trained models, and do not carry what another seed would change.
 
     Raises:
-      UserError: the two runs were evaluated on different queries.
+      UserError: the two runs were evaluated on different queries, or their tasks measure
+        something else under one name.
     """
 
     def key(evaluation: Evaluation) -> list[Any]:
@@ -122,11 +125,29 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
             f"the runs were evaluated on different queries, of {base.settings['data']} and "
             f"{other.settings['data']}; compare runs on the same data and split"
         )
+    _check_measures(base, other)
     metric = base.task.metrics[0].name
     difference = other.measured[MODEL].values[metric] - base.measured[MODEL].values[metric]
     estimate = metrics.estimate(difference, base.groups, base.queries.weights)
     low, high = map(float, estimate.interval())
     return {**estimate.summary(), "low": low, "high": high}
+
+
+def _check_measures(base: Evaluation, other: Evaluation) -> None:
+    """Refuses two tasks of which one measures something else of the other's predictions."""
+    if prediction.measured_alike(type(base.task), type(other.task)):
+        return
+    own = other.measured[MODEL].values
+    try:
+        values = measure(base.task, other.predictions[MODEL], other.queries).values
+    except (KeyError, TypeError):
+        values = {}
+    for name in [base.task.metrics[0].name, *(own.keys() & values.keys())]:
+        if name not in values or not np.array_equal(values[name], own[name]):
+            raise UserError(
+                f"the tasks {base.task.name} and {other.task.name} do not measure the same as "
+                f"{name}; evaluate the runs one by one"
+            )
 
 
 def format_paired(base: str, differences: dict[str, dict[str, Any]], metric: Metric) -> str:

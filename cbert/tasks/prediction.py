@@ -112,6 +112,17 @@ def measured_alike(one: type[Task], other: type[Task]) -> bool:
     return alike(one, other, (*MEASURES, "metrics"))
 
 
+def asked_alike(one: type[Task], other: type[Task]) -> bool:
+    """Whether one task extends another, asks the same queries, and the same metric decides.
+
+    What it measures of predictions may be more, or something else.
+    """
+    related = issubclass(one, other) or issubclass(other, one)
+    first = (getattr_static(task, "metrics", None) for task in (one, other))
+    deciding = [of[:1] if isinstance(of, tuple) else of for of in first]
+    return related and alike(one, other, ASKED) and deciding[0] == deciding[1]
+
+
 def alike(one: type[Task], other: type[Task], names: Iterable[str]) -> bool:
     """Whether two tasks have the same members of these names, or lack the same."""
     return all(
