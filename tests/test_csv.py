@@ -51,8 +51,9 @@ def test_a_word_among_numbers_is_pointed_out(tmp_path, capsys):
     path.write_text("items,age,town\ntea,3,Bonn\negg,NA,Rom\nham,5,Oslo\nrye,5,Kiel\n")
     assert [record.context["age"] for record in read(path)] == ["3", "NA", "5", "5"]
     assert capsys.readouterr().err == (
-        f"warning: {path}: column 'age' holds numbers and 'NA', so that it is categorical; "
-        "leave a cell empty where the value is missing\n"
+        f"warning: {path}: column 'age': 75 % of the cells are numbers; others are 'NA', so "
+        "that it is categorical; leave a cell empty where the value is missing, or give "
+        "categorical=age where the numbers are names\n"
     )
 
 
@@ -100,7 +101,33 @@ def test_what_is_not_finite_is_a_word(tmp_path, capsys, word):
     path = tmp_path / "in.csv"
     path.write_text(f"items,age\ntea,3\negg,{word}\n")
     assert [record.context["age"] for record in read(path)] == ["3", word]
-    assert f"column 'age' holds numbers and '{word}', so that" in capsys.readouterr().err
+    said = f"column 'age': 50 % of the cells are numbers; others are '{word}', so that"
+    assert said in capsys.readouterr().err
+
+
+def test_many_words_among_numbers_are_pointed_out(tmp_path, capsys):
+    """The dirtier a column is, the more it needs the warning."""
+    path = tmp_path / "in.csv"
+    words = ["n/a", "57 Jahre", "unknown", "?", "n/a"]
+    ages = [*words[:3], *map(str, range(20, 114)), "", "1,5", *words[3:]]
+    # A column of names has some that look like numbers; it is one of words all the same.
+    names = ["4711", "1848", *(f"brand {n}" for n in range(len(ages) - 2))]
+    rows = zip(ages, names, strict=True)
+    path.write_text("\n".join(["items,age,name", *(f'tea,"{a}",{n}' for a, n in rows)]))
+    assert read(path)[3].context == {"age": "20", "name": "brand 1"}
+    assert capsys.readouterr().err == (
+        f"warning: {path}: column 'age': 95 % of the cells are numbers; others are 'n/a', "
+        "'57 Jahre', 'unknown', ..., so that it is categorical; leave a cell empty where the "
+        "value is missing, or give categorical=age where the numbers are names\n"
+    )
+
+
+def test_words_that_come_first_hide_no_numbers(tmp_path, capsys):
+    path = tmp_path / "in.csv"
+    rows = [*(f"tea,word {n}" for n in range(800)), *(f"tea,{n}" for n in range(1200))]
+    path.write_text("\n".join(["items,age", *rows]))
+    read(path)
+    assert "60 % of the cells are numbers; others are 'word 0'," in capsys.readouterr().err
 
 
 def test_labels_that_look_like_lists_are_pointed_out(tmp_path, capsys):

@@ -9,6 +9,8 @@ from cbert.data.tables import Columns
 from cbert.errors import shown, warn
 
 FEW_WORDS = 3  # So many different cells may stand for missing numbers.
+# A column with so many more words than numbers is one of words, and the rest need not be seen.
+ENOUGH_WORDS = 1_000
 
 
 @dataclasses.dataclass
@@ -16,22 +18,34 @@ class _Seen:
     """What the cells of a column look like.
 
     Attributes:
+      cells: How many there are that are not empty.
       numbers: How many are numbers.
-      words: Those that are not.
-      with_comma: One that is a number with a comma in it.
+      commas: How many are numbers with a comma in them.
+      words: Those that are not, the first that differ, at most one more than `FEW_WORDS`.
+      with_comma: The first number with a comma.
     """
 
+    cells: int = 0
     numbers: int = 0
-    words: set[str] = dataclasses.field(default_factory=set)
+    commas: int = 0
+    words: dict[str, None] = dataclasses.field(default_factory=dict)
     with_comma: str = ""
 
     def add(self, cell: str) -> None:
+        self.cells += 1
         if is_number(cell):
             self.numbers += 1
         elif is_number(cell.replace(",", "")):
+            self.commas += 1
             self.with_comma = self.with_comma or cell
-        else:
-            self.words.add(cell)
+        elif len(self.words) <= FEW_WORDS:
+            self.words[cell] = None
+
+    @property
+    def is_of_words(self) -> bool:
+        """Whether there are so many words that no further cell makes it one of numbers."""
+        more = self.cells - 2 * (self.numbers + self.commas)
+        return more > ENOUGH_WORDS and len(self.words) > FEW_WORDS
 
 
 def numerical(
@@ -58,23 +72,23 @@ def numerical(
         if field_of[name] in looked_at
         and name not in (*columns.kinds, *columns.history, *columns.dropped)
     }
+    open_columns = set(seen)
     for _, cells in rows:
-        if not seen:
+        if not open_columns:
             break
         if len(cells) != len(header):
             continue
-        for index in [index for index in seen if cells[index]]:
+        for index in [index for index in open_columns if cells[index]]:
             seen[index].add(cells[index])
-            if len(seen[index].words) > FEW_WORDS:
-                name = header[index]
-                where = f"{path}: column {shown(name)}"
-                _warn_of_lists(seen.pop(index), where, name, columns.separator)
+            if seen[index].is_of_words:
+                open_columns.remove(index)
     numerical = set(columns.numerical)
     for index, column in seen.items():
         name = header[index]
-        if field_of[name] == "label":
+        where = f"{path}: column {shown(name)}"
+        if _warn_of_lists(column, where, name, columns.separator) or field_of[name] == "label":
             continue
-        _warn_of_mixed(column, f"{path}: column {shown(name)}", name)
+        _warn_of_mixed(column, where, name)
         if not column.words and not column.with_comma:
             numerical.add(name)
     return numerical
@@ -82,10 +96,15 @@ def numerical(
 
 def _warn_of_mixed(column: _Seen, where: str, name: str) -> None:
     """Warns of a column that looks numerical and is not."""
-    if column.words and column.numbers:
+    few = len(column.words) <= FEW_WORDS
+    numbers = column.numbers + column.commas
+    if column.words and (2 * numbers > column.cells or (few and column.numbers)):
+        percent = max(1, 100 * numbers // column.cells)
+        words = list(map(shown, column.words))[:FEW_WORDS]
         warn(
-            f"{where} holds numbers and {', '.join(map(shown, sorted(column.words)))}, so that "
-            "it is categorical; leave a cell empty where the value is missing"
+            f"{where}: {percent} % of the cells are numbers; others are {', '.join(words)}"
+            f"{'' if few else ', ...'}, so that it is categorical; leave a cell empty where "
+            f"the value is missing, or give categorical={name} where the numbers are names"
         )
     elif column.with_comma and not column.words:
         warn(
@@ -95,14 +114,16 @@ def _warn_of_mixed(column: _Seen, where: str, name: str) -> None:
         )
 
 
-def _warn_of_lists(column: _Seen, where: str, name: str, separator: str) -> None:
+def _warn_of_lists(column: _Seen, where: str, name: str, separator: str) -> bool:
     """Warns of a column whose cells look like lists, which only its reader can say."""
     lists = sorted(word for word in column.words if separator in word.strip(separator))
-    if 2 * len(lists) >= len(column.words):
+    warns = len(column.words) > FEW_WORDS and 2 * len(lists) >= len(column.words)
+    if warns:
         warn(
             f"{where} holds {shown(separator)} within cells, such as {shown(lists[0])}, and "
             f"each is one value; where these are lists, give multi_valued={name}"
         )
+    return warns
 
 
 def is_number(text: str) -> bool:
