@@ -74,6 +74,21 @@ def test_numbers_with_commas_are_pointed_out(tmp_path, capsys):
     assert not capsys.readouterr().err
 
 
+def test_codes_with_zeros_before_them_are_pointed_out(tmp_path, capsys):
+    path = tmp_path / "in.csv"
+    path.write_text("items,zip,share,cents\ntea,10115,0.5,0\negg,01234,00.5,100\n")
+    assert [record.context["zip"] for record in read(path)] == [10115.0, 1234.0]
+    assert capsys.readouterr().err == (
+        f"warning: {path}: column 'zip' holds numbers with zeros before them, such as '01234', "
+        "which are lost; where they are codes, give categorical=zip, and where not, give "
+        "numerical=zip\n"
+    )
+    for columns in (tables.Columns(categorical=("zip",)), tables.Columns(numerical=("zip",))):
+        zips = [record.context["zip"] for record in read(path, columns=columns)]
+        assert zips == (["10115", "01234"] if columns.categorical else [10115.0, 1234.0])
+    assert not capsys.readouterr().err
+
+
 def test_cells_that_look_like_lists_are_pointed_out(tmp_path, capsys):
     path = tmp_path / "in.csv"
     rows = ["tea,a|b,|", "egg,b|c,x|", "ham,a,y", "rye,c|d|a,z", "oat,b|a,w|v"]

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import pathlib
+import re
 from collections.abc import Iterable
 
 from cbert.data.tables import Columns
@@ -11,6 +12,7 @@ from cbert.errors import shown, warn
 FEW_WORDS = 3  # So many different cells may stand for missing numbers.
 # A column with so many more words than numbers is one of words, and the rest need not be seen.
 ENOUGH_WORDS = 1_000
+_ZERO_FIRST = re.compile("0[0-9]+")
 
 
 @dataclasses.dataclass
@@ -23,6 +25,7 @@ class _Seen:
       commas: How many are numbers with a comma in them.
       words: Those that are not, the first that differ, at most one more than `FEW_WORDS`.
       with_comma: The first number with a comma.
+      with_zero: The first whole number with a zero before it, which a number does not keep.
     """
 
     cells: int = 0
@@ -30,11 +33,14 @@ class _Seen:
     commas: int = 0
     words: dict[str, None] = dataclasses.field(default_factory=dict)
     with_comma: str = ""
+    with_zero: str = ""
 
     def add(self, cell: str) -> None:
         self.cells += 1
         if is_number(cell):
             self.numbers += 1
+            if not self.with_zero and _ZERO_FIRST.fullmatch(cell):
+                self.with_zero = cell
         elif is_number(cell.replace(",", "")):
             self.commas += 1
             self.with_comma = self.with_comma or cell
@@ -91,6 +97,7 @@ def numerical(
         _warn_of_mixed(column, where, name)
         if not column.words and not column.with_comma:
             numerical.add(name)
+            _warn_of_zeros(column, where, name)
     return numerical
 
 
@@ -111,6 +118,16 @@ def _warn_of_mixed(column: _Seen, where: str, name: str) -> None:
             f"{where} holds numbers with commas, such as {shown(column.with_comma)}, so "
             "that it is categorical; write them with a point and without thousands separators, "
             f"or give categorical={name}"
+        )
+
+
+def _warn_of_zeros(column: _Seen, where: str, name: str) -> None:
+    """Warns of a numerical column that looks like one of codes."""
+    if column.with_zero:
+        warn(
+            f"{where} holds numbers with zeros before them, such as {shown(column.with_zero)}, "
+            f"which are lost; where they are codes, give categorical={name}, and where not, "
+            f"give numerical={name}"
         )
 
 
