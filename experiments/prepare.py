@@ -47,6 +47,9 @@ _COLUMNS = flags.DEFINE_list(
     "columns", [], "field:column, such as items:foods,group:person; of JSON Lines field:name."
 )
 _SEPARATOR = flags.DEFINE_string("separator", "|", "CSV: between the values of a list.")
+_MISSING = flags.DEFINE_list(
+    "missing", [], "CSV: cells that stand for a missing value, such as n/a,-1."
+)
 _CATEGORICAL = flags.DEFINE_list(
     "categorical", [], "CSV and Parquet: columns of numbers that are names."
 )
@@ -103,7 +106,7 @@ _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace a data set of the sa
 flags.adopt_module_key_flags(synthetic_flags)
 
 _OF_INPUT = (
-    *("split_weights", "skip_bad_rows", "columns", "separator"),
+    *("split_weights", "skip_bad_rows", "columns", "separator", "missing"),
     *("categorical", "numerical", "multi_valued"),
 )
 _OF_VOCABULARY = ("vocabulary", "vocabulary_size", "lowercase", "max_length", "target")
@@ -225,6 +228,7 @@ def _columns(schema: Schema | None) -> tables.Columns:
         tuple(_MULTI_VALUED.value),
         tuple(_HISTORY.value),
         tables.kinds_of(schema, names.get("label", "label")) if schema else {},
+        missing=tuple(_MISSING.value),
     )
     columns.check_kinds()
     return columns

@@ -22,12 +22,15 @@ JSON = flags.DEFINE_bool("json", False, "Print one line of JSON instead of a tab
 INPUT = flags.DEFINE_string("input", None, "Queries, or records: .jsonl, .csv or .parquet.")
 COLUMNS = flags.DEFINE_list("columns", [], "field:column, such as items:foods, as for prepare.")
 SEPARATOR = flags.DEFINE_string("separator", "|", "CSV: between the values of a list.")
+MISSING = flags.DEFINE_list(
+    "missing", [], "CSV: cells that stand for a missing value, as for prepare."
+)
 DROP = flags.DEFINE_list("drop", [], "Fields and context features of the file to leave out.")
 OUTPUT = flags.DEFINE_string("output", None, "Their results: .jsonl, .csv or .parquet.")
 SKIP_BAD_ROWS = flags.DEFINE_integer(
     "skip_bad_rows", 0, "How many lines of the input may be left out.", lower_bound=0
 )
-OF_FILES = (INPUT, OUTPUT, COLUMNS, SEPARATOR, DROP, SKIP_BAD_ROWS)
+OF_FILES = (INPUT, OUTPUT, COLUMNS, SEPARATOR, MISSING, DROP, SKIP_BAD_ROWS)
 
 
 def load_for_sets(advice: str = "use experiments.predict") -> Predictor:
@@ -61,7 +64,7 @@ def predict_file(predictor: Predictor | TextPredictor, defaults: Query | TextQue
     """Predicts the file of --input, and prints how many queries it has and what they lack."""
     assert INPUT.value is not None
     assert OUTPUT.value is not None
-    columns = Columns(command.pairs(COLUMNS), SEPARATOR.value)
+    columns = Columns(command.pairs(COLUMNS), SEPARATOR.value, missing=tuple(MISSING.value))
     count, skipped, notes = query_file.predict(
         predictor,
         INPUT.value,

@@ -1,11 +1,13 @@
 """What the cells of a CSV file are taken for, and what is pointed out."""
 
+import re
+
 import pytest
 
 import cbert
 from cbert.data import readers, tables
 from cbert.errors import UserError
-from tests.conftest import run
+from tests.conftest import refused, run
 from tests.test_records import read
 
 
@@ -52,8 +54,8 @@ def test_a_word_among_numbers_is_pointed_out(tmp_path, capsys):
     assert [record.context["age"] for record in read(path)] == ["3", "NA", "5", "5"]
     assert capsys.readouterr().err == (
         f"warning: {path}: column 'age': 75 % of the cells are numbers; others are 'NA', so "
-        "that it is categorical; leave a cell empty where the value is missing, or give "
-        "categorical=age where the numbers are names\n"
+        "that it is categorical; give missing=WORD,WORD for what stands for a missing value, "
+        "or categorical=age for names\n"
     )
 
 
@@ -72,6 +74,53 @@ def test_numbers_with_commas_are_pointed_out(tmp_path, capsys):
     assert "such as '1,5', so that it is categorical" in warnings[0]
     list(readers.read(path, columns=tables.Columns(categorical=("price", "people"))))
     assert not capsys.readouterr().err
+
+
+DIRTY = 'items,age,town\ntea,n/a,Rome\nsoup,57 Jahre,-1\negg,31,n/a \nham,-1,\nrye,"1,5",x\n'
+
+
+def test_all_bad_cells_of_a_numerical_column_are_told_at_once(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text(DIRTY)
+    columns = tables.Columns(numerical=("age",))
+    with pytest.raises(UserError) as refusal:
+        read(path, columns=columns)
+    assert str(refusal.value) == (
+        f"{path}:2: 'age' is 'n/a', not a number (3 cells are not: 'n/a', '57 Jahre', '1,5'); "
+        "empty means missing, as WORD does with missing=WORD"
+    )
+    path.write_text("items,age\ntea,\nham,3\nsoup,57 Jahre\n")
+    with pytest.raises(UserError, match=r"in.csv:4: 'age' is '57 Jahre', not a number; empty"):
+        read(path, columns=columns)
+
+
+def test_words_that_stand_for_missing_values(tmp_path, capsys):
+    path = tmp_path / "in.csv"
+    path.write_text(DIRTY)
+    columns = tables.Columns(missing=("n/a", "57 Jahre", "1,5", "-1"))
+    contexts = [record.context for record in read(path, columns=columns)]
+    towns = [{"town": "Rome"}, {}, {"age": 31.0}, {}, {"town": "x"}]
+    assert contexts == [towns[0], *({}, {"age": 31.0}, {}), towns[4]]
+    assert not capsys.readouterr().err
+    path.write_text("text,label\none,a\ntwo,n/a\nthree,\n")
+    columns = tables.Columns(multi_valued=("label",), missing=("n/a",))
+    labels = [record.text.label for record in readers.read(path, "text", columns)]
+    assert labels == [["a"], None, []]
+    (tmp_path / "in.jsonl").write_text('{"items": ["a"]}\n')
+    columns = tables.Columns(missing=("n/a",))
+    with pytest.raises(UserError, match=r"missing is for CSV; .*in.jsonl is not"):
+        read(tmp_path / "in.jsonl", columns=columns)
+
+
+def test_a_command_takes_words_that_stand_for_missing_values(tmp_path):
+    ages = ["n/a", "-1", *map(str, range(20, 80))]
+    rows = [f"tea|{'soup' if n % 2 else 'egg'},{age}" for n, age in enumerate(ages)]
+    (tmp_path / "in.csv").write_text("\n".join(["items,age", *rows]))
+    data = (f"--input={tmp_path}/in.csv", f"--data_dir={tmp_path}", "--name=own")
+    line = refused("prepare", *data, "--numerical=age", "--missing=-1")
+    assert line.endswith("empty means missing, as WORD does with --missing=WORD\n")
+    done = run("prepare", *data, "--missing=n/a,-1")
+    assert re.search(r"age +numerical .* 3\.2%", done.stdout)
 
 
 def test_codes_with_zeros_before_them_are_pointed_out(tmp_path, capsys):
@@ -132,8 +181,8 @@ def test_many_words_among_numbers_are_pointed_out(tmp_path, capsys):
     assert read(path)[3].context == {"age": "20", "name": "brand 1"}
     assert capsys.readouterr().err == (
         f"warning: {path}: column 'age': 95 % of the cells are numbers; others are 'n/a', "
-        "'57 Jahre', 'unknown', ..., so that it is categorical; leave a cell empty where the "
-        "value is missing, or give categorical=age where the numbers are names\n"
+        "'57 Jahre', 'unknown', ..., so that it is categorical; give missing=WORD,WORD for "
+        "what stands for a missing value, or categorical=age for names\n"
     )
 
 

@@ -52,8 +52,8 @@ def test_words_for_what_is_missing_are_pointed_out(tmp_path, capsys):
     make_prepared(tmp_path, examples)
     warnings = capsys.readouterr().err.splitlines()
     advice = (
-        '; where it stands for a missing one, write an empty cell (pandas: na_rep=""), or null '
-        "in JSON"
+        "; where it stands for a missing one, write null in JSON, and in CSV an empty cell "
+        '(pandas: na_rep=""), or give missing=WORD'
     )
     assert [line for line in warnings if "missing one" in line] == [
         f"warning: {word} is a value like any other (records with it: {found}){advice}"

@@ -47,6 +47,12 @@ class _Seen:
         elif len(self.words) <= FEW_WORDS:
             self.words[cell] = None
 
+    def described_words(self) -> str:
+        """How many cells are no numbers, and the first of them; empty where there is one."""
+        bad = self.cells - self.numbers
+        words = [*self.words, *filter(None, [self.with_comma])][:FEW_WORDS]
+        return f" ({bad:,} cells are not: {', '.join(map(shown, words))})" if bad > 1 else ""
+
     @property
     def is_of_words(self) -> bool:
         """Whether there are so many words that no further cell makes it one of numbers."""
@@ -60,8 +66,10 @@ def numerical(
     header: list[str],
     field_of: dict[str, str],
     columns: Columns,
-) -> set[str]:
+) -> dict[str, str]:
     """The columns that were given as numerical, and those whose cells all look like numbers.
+
+    With each stands what of its cells is no number, for the error of such a cell.
 
     Args:
       rows: The line and the cells of each row below the header.
@@ -75,8 +83,11 @@ def numerical(
     seen = {
         index: _Seen()
         for index, name in enumerate(header)
-        if field_of[name] in looked_at
-        and name not in (*columns.kinds, *columns.history, *columns.dropped)
+        if name in columns.numerical
+        or (
+            field_of[name] in looked_at
+            and name not in (*columns.kinds, *columns.history, *columns.dropped)
+        )
     }
     open_columns = set(seen)
     for _, cells in rows:
@@ -84,19 +95,22 @@ def numerical(
             break
         if len(cells) != len(header):
             continue
-        for index in [index for index in open_columns if cells[index]]:
+        for index in [index for index in open_columns if not columns.is_missing(cells[index])]:
             seen[index].add(cells[index])
-            if seen[index].is_of_words:
+            if seen[index].is_of_words and header[index] not in columns.numerical:
                 open_columns.remove(index)
-    numerical = set(columns.numerical)
+    numerical = {}
     for index, column in seen.items():
         name = header[index]
+        if name in columns.numerical:
+            numerical[name] = column.described_words()
+            continue
         where = f"{path}: column {shown(name)}"
         if _warn_of_lists(column, where, name, columns.separator) or field_of[name] == "label":
             continue
         _warn_of_mixed(column, where, name)
         if not column.words and not column.with_comma:
-            numerical.add(name)
+            numerical[name] = ""
             _warn_of_zeros(column, where, name)
     return numerical
 
@@ -110,8 +124,8 @@ def _warn_of_mixed(column: _Seen, where: str, name: str) -> None:
         words = list(map(shown, column.words))[:FEW_WORDS]
         warn(
             f"{where}: {percent} % of the cells are numbers; others are {', '.join(words)}"
-            f"{'' if few else ', ...'}, so that it is categorical; leave a cell empty where "
-            f"the value is missing, or give categorical={name} where the numbers are names"
+            f"{'' if few else ', ...'}, so that it is categorical; give missing=WORD,WORD "
+            f"for what stands for a missing value, or categorical={name} for names"
         )
     elif column.with_comma and not column.words:
         warn(

@@ -99,7 +99,7 @@ _MAY_BE_LISTS = ("items", "words", "tags", "label", "context")
 
 
 def _record(
-    cells: list[str], field_of: dict[str, str], numerical: set[str], columns: Columns
+    cells: list[str], field_of: dict[str, str], numerical: dict[str, str], columns: Columns
 ) -> dict[str, Any]:
     if len(cells) != len(field_of):
         raise RowError(
@@ -112,6 +112,7 @@ def _record(
         if field == "context" and name in columns.dropped:
             context[name] = None
             continue
+        given, cell = cell, "" if columns.is_missing(cell) else cell
         if field in _MAY_BE_LISTS and _is_python_list(cell, field):
             raise RowError(
                 f"column {shown(name)} has {shown(cell)}, a list as Python writes it; write "
@@ -122,6 +123,8 @@ def _record(
             if parts and field != "items":  # A blank beside a tag would move all after it.
                 parts = [part.strip() for part in cell.split(columns.separator)]
             record[field] = parts if parts or field == "items" else None
+        elif field == "label" and given and not cell:
+            record[field] = None  # Of lists of labels, an empty cell says that none holds.
         elif field == "label":
             record[field] = _label(name, cell, numerical, columns)
         elif field == "weight":
@@ -131,7 +134,8 @@ def _record(
         elif name in columns.multi_valued or name in columns.history:
             context[name] = _parts(cell, columns.separator) or None
         elif cell:
-            context[name] = _number(name, cell) if name in numerical else _plain(cell)
+            others = numerical.get(name)
+            context[name] = _plain(cell) if others is None else _number(name, cell, others)
     if context:
         record["context"] = context
     return _with_answer(record) if "answer" in record else record
@@ -147,14 +151,14 @@ def _is_python_list(cell: str, field: str) -> bool:
 
 
 def _label(
-    name: str, cell: str, numerical: set[str], columns: Columns
+    name: str, cell: str, numerical: dict[str, str], columns: Columns
 ) -> str | list[str] | float | None:
     """A label, which is a string unless its column was given another kind."""
     if name in columns.multi_valued:
         return _parts(cell, columns.separator)
     if not cell or name not in numerical:
         return _plain(cell) or None
-    return _number(name, cell)
+    return _number(name, cell, numerical[name])
 
 
 def _plain(cell: str) -> str:
@@ -162,9 +166,13 @@ def _plain(cell: str) -> str:
     return cell.lower() if cell in ("True", "TRUE", "False", "FALSE") else cell
 
 
-def _number(name: str, cell: str) -> float:
+def _number(name: str, cell: str, others: str = "") -> float:
+    """A cell's number; `others` says for the error which cells of the column are none."""
     if not is_number(cell):
-        raise RowError(f"{shown(name)} is {shown(cell)}, not a number; empty means missing")
+        raise RowError(
+            f"{shown(name)} is {shown(cell)}, not a number{others}; empty means missing, as "
+            "WORD does with missing=WORD"
+        )
     return float(cell)
 
 

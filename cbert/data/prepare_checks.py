@@ -44,7 +44,8 @@ def missing_words(collection: Collection) -> None:
         found = ", ".join(f"{shown(name)} {count:,}" for name, count in counts.items())
         warn(
             f"{shown(word)} is a value like any other (records with it: {found}); where it "
-            'stands for a missing one, write an empty cell (pandas: na_rep=""), or null in JSON'
+            "stands for a missing one, write null in JSON, and in CSV an empty cell "
+            '(pandas: na_rep=""), or give missing=WORD'
         )
 
 

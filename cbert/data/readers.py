@@ -103,9 +103,10 @@ def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Any]]:
     try:
         if name.endswith(_CSV):
             yield from csv_rows.rows(path, columns)
-        elif columns.numerical or columns.multi_valued:
-            kind = "multi_valued" if columns.multi_valued else "numerical"
-            raise UserError(f"{kind} is for CSV; {path} is not")
+        elif only := [
+            n for n in ("multi_valued", "numerical", "missing") if getattr(columns, n)
+        ]:
+            raise UserError(f"{only[0]} is for CSV; {path} is not")
         elif name.endswith(_JSON_LINES):
             if columns.categorical:
                 raise UserError(f"categorical is for CSV and Parquet; {path} is not")

@@ -38,6 +38,7 @@ class Columns:
       of_schema_only: Whether a column that is none of `of_schema` is refused.
       fields: The fields that a record has beside its context, `MAPPED` or `MAPPED_OF_TEXT`.
       dropped: Columns that are not read; a row has them as features that are missing.
+      missing: Cells of CSV that stand for a missing value, as empty ones do.
     """
 
     names: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -50,6 +51,11 @@ class Columns:
     of_schema_only: bool = False
     fields: tuple[str, ...] = MAPPED
     dropped: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    def is_missing(self, cell: str) -> bool:
+        """Whether a cell of CSV is empty, or one of those that stand for that."""
+        return not cell or cell.strip() in self.missing
 
     @property
     def kinds(self) -> dict[str, str]:
