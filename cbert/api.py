@@ -69,8 +69,8 @@ def prepare(
     check_path("data_dir", data_dir)
     check_kind("options", options, Options, "PrepareOptions")
     options.check()  # Before its parts are read.
-    target = options.text.target
-    read = in_python.read(records, options.kind, options.kinds, options.drop, target)
+    target, repeats = options.text.target, options.repeats
+    read = in_python.read(records, options.kind, options.kinds, options.drop, target, repeats)
     directory, summary = prepare_lib.prepare(read, data_dir, name, options)
     config, _, _ = suggest.write(data_dir, name, summary)
     return PreparedData(directory, config, summary)

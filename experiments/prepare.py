@@ -6,8 +6,9 @@ python -m experiments.prepare --synthetic=stylist --sets=20000 --articles=500 --
 
 from absl import flags
 
+from cbert import errors
 from cbert.data import builder, infer_target, prepare, readers, summary, tables
-from cbert.data.prepare_options import LONGER, NEXT, TRAINED, Options, TextOptions
+from cbert.data.prepare_options import LONGER, NEXT, REPEATS, TRAINED, Options, TextOptions
 from cbert.data.records import TRAIN
 from cbert.data.vocabulary import LEAST_SIZE, MOST_SIZE
 from cbert.errors import UserError
@@ -33,6 +34,9 @@ _MAX_ITEMS = flags.DEFINE_integer(
 )
 _LONGER = flags.DEFINE_enum(
     "longer", "leave_out", LONGER, "Leave longer examples out, or subsample them."
+)
+_REPEATS = flags.DEFINE_enum(
+    "repeats", REPEATS[0], REPEATS, "Sets: refuse items that are there twice, or drop them."
 )
 _SPLIT_WEIGHTS = flags.DEFINE_list(
     "split_weights", ["80", "10", "10"], "How large train, validation and test shall be."
@@ -106,7 +110,7 @@ _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace a data set of the sa
 flags.adopt_module_key_flags(synthetic_flags)
 
 _OF_INPUT = (
-    *("split_weights", "skip_bad_rows", "columns", "separator", "missing"),
+    *("repeats", "split_weights", "skip_bad_rows", "columns", "separator", "missing"),
     *("categorical", "numerical", "multi_valued"),
 )
 _OF_VOCABULARY = ("vocabulary", "vocabulary_size", "lowercase", "max_length", "target")
@@ -138,7 +142,7 @@ def main() -> None:
         columns = _columns(schema)
         target = schema.target.kind if schema and schema.target else options.text.target
         given = readers.read(
-            _INPUT.value, options.kind, columns, bad_rows, options.drop, target
+            _INPUT.value, options.kind, columns, bad_rows, options.drop, target, options.repeats
         )
         written, numbers = prepare.prepare(given, *destination, schema)
     else:
@@ -158,7 +162,7 @@ def main() -> None:
             _DATA_DIR.value, _NAME.value, _VOCABULARY.value, numbers
         )
     for line in bad_rows.messages:
-        print(f"skipped {line}")
+        print(f"skipped {errors.reword(line)}")
     print(summary.format_summary(numbers, options.longer))
     print("\n".join(["", f"written to {written}", *suggested]))
 
@@ -171,6 +175,7 @@ def _options(kind: str) -> Options:
         value_min_count=_VALUE_MIN_COUNT.value,
         max_items=_MAX_ITEMS.value,
         longer=_LONGER.value,
+        repeats=_REPEATS.value,
         split_weights=tuple(command.whole_numbers(_SPLIT_WEIGHTS)),
         widths=_widths(),
         kinds=dict.fromkeys(_HISTORY.value, History.kind),

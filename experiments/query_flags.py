@@ -6,6 +6,7 @@ from typing import Any
 from absl import flags
 
 import cbert
+from cbert import errors
 from cbert.data.tables import Columns
 from cbert.errors import UserError, printable
 from cbert.inference import query_file
@@ -75,7 +76,7 @@ def predict_file(predictor: Predictor | TextPredictor, defaults: Query | TextQue
         DROP.value,
     )
     for line in skipped:
-        print(f"skipped {line}")
+        print(f"skipped {errors.reword(line)}")
     done = "predicted" if isinstance(predictor, TextPredictor) else "completed"
     print(f"{count:,} queries {done} in {OUTPUT.value}")
     if line := notes.line():

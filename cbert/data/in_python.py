@@ -9,7 +9,7 @@ import pyarrow
 from cbert.data import parquet_rows, tables
 from cbert.data.records import Record
 from cbert.data.row_errors import RowError
-from cbert.data.validator import Validator
+from cbert.data.validator import REFUSE, Validator
 from cbert.errors import UserError, one_line, shown
 from cbert.schema import TEXT, Categorical
 from cbert.schema.history import History
@@ -22,6 +22,7 @@ def read(
     kinds: Mapping[str, str] | None = None,
     dropped: Collection[str] = (),
     target: str | None = None,
+    repeats: str = REFUSE,
 ) -> Iterator[Record]:
     """Yields validated records.
 
@@ -33,11 +34,12 @@ def read(
       kinds: Kind by feature, where it was given.
       dropped: Context features that may have any values.
       target: As for `readers.read`.
+      repeats: As for `Validator`.
 
     Raises:
       UserError: a record is not valid; it names its number, counted from 1, and the fix.
     """
-    validator, number = Validator(kind, dropped, target=target), 0
+    validator, number = Validator(kind, dropped, target=target, repeats=repeats), 0
     for number, row in enumerate(_rows(source, kind, kinds or {}, dropped), 1):
         try:
             record = validator(_plain(row), number)

@@ -11,24 +11,23 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from cbert import files
-from cbert import schema as schema_lib
 from cbert.data import (
     builder,
     infer_schema,
     prepare_checks,
     prepare_text,
+    record_parts,
     splits,
     stratified_splits,
     text_examples,
 )
 from cbert.data.collection import Collection
-from cbert.data.hashing import hash64
 from cbert.data.prepare_options import Options
-from cbert.data.random_streams import stream
 from cbert.data.record_store import RecordView
 from cbert.data.records import TRAIN, Record
 from cbert.data.summary import summarize
 from cbert.data.token_usage import TokenUsage
+from cbert.data.validator import DROP
 from cbert.errors import UserError, shown, warn
 from cbert.schema import TEXT, Schema, schema_file
 
@@ -65,7 +64,7 @@ def prepare(
         collection = stack.enter_context(Collection(directory, options.kind))
         given, tokens = schema, None
         accumulator = _accumulator(options) if given is None else None
-        longer = _collect(records, collection, given, accumulator, options)
+        longer, repeats = _collect(records, collection, given, accumulator, options)
         prepare_checks.missing_words(collection)
         if options.kind == TEXT:
             collection, schema, tokens = _text(collection, given, options, directory, stack)
@@ -93,7 +92,7 @@ def prepare(
             is_weighted=is_weighted,
             description=description,
         )
-    return written, summarize(collection.overview, schema, longer, tokens)
+    return written, summarize(collection.overview, schema, longer, tokens, repeats)
 
 
 def _accumulator(options: Options) -> infer_schema.SchemaAccumulator | None:
@@ -116,23 +115,30 @@ def _collect(
     schema: object,
     accumulator: infer_schema.SchemaAccumulator | None,
     options: Options,
-) -> int:
-    """Stores the records without what is dropped; counts those longer than `max_items`."""
+) -> tuple[int, int]:
+    """Stores the records without what is dropped.
+
+    Returns:
+      How many were longer than `max_items`, and how many repeated items were dropped.
+    """
     max_items = schema.max_items if isinstance(schema, Schema) else options.max_items
-    longer, placed = 0, 0
+    longer, placed, repeats = 0, 0, 0
     names: dict[str, None] = {}
     for record in records:
         placed += bool(record.split)
         names.update(dict.fromkeys(record.context))
         if options.drop:
-            record = _without(record, options.drop)
+            record = record_parts.without_features(record, options.drop)
+        if options.repeats == DROP:
+            before, record = len(record.items), record_parts.without_repeats(record)
+            repeats += before - len(record.items)
         if options.text.pack or options.text.pairs:
             text_examples.check_plain(record)
         if max_items is not None and len(record.items) > max_items:
             longer += 1
             if options.longer == "leave_out":
                 continue
-            record = _subsampled(record, max_items, options.kind)
+            record = record_parts.subsampled(record, max_items, options.kind)
         if options.text.stratify and record.split:
             raise UserError(
                 f"stratify decides the splits, and record {shown(record.id)} has a split of "
@@ -155,25 +161,7 @@ def _collect(
         raise UserError(
             f"every example is longer than {max_items}; give max_items=N, a larger one"
         )
-    return longer
-
-
-def _without(record: Record, names: tuple[str, ...]) -> Record:
-    """The record without some features, and without the reference, which knew them."""
-    context = {name: value for name, value in record.context.items() if name not in names}
-    return dataclasses.replace(record, context=context, reference=None)
-
-
-def _subsampled(record: Record, size: int, kind: str) -> Record:
-    """A random subset of a set, or a random window of a sequence, decided by the id."""
-    generator = stream("subsample", hash64(record.id))
-    if kind == schema_lib.SEQUENCE:
-        start = int(generator.integers(len(record.items) - size + 1))
-        positions = list(range(start, start + size))
-    else:
-        positions = sorted(generator.choice(len(record.items), size, replace=False).tolist())
-    items = [record.items[position] for position in positions]
-    return dataclasses.replace(record, items=items, reference=None)
+    return longer, repeats
 
 
 def _schema(

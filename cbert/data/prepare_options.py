@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from cbert import schema as schema_lib
 from cbert.data import splits, vocabulary
 from cbert.data.infer_target import CHOICES
+from cbert.data.validator import DROP, REFUSE
 from cbert.errors import UserError, check_choice, check_kind, shown
 from cbert.schema import TEXT
 from cbert.schema.tokenizer import LEAST_LENGTH, MOST_LENGTH
@@ -15,6 +16,7 @@ from cbert.schema.values import check_size
 TRAINED = "train"  # The vocabulary that is trained on the training split.
 NEXT = "next"  # Pairs for next-sentence prediction.
 LONGER = ("leave_out", "subsample")
+REPEATS = (REFUSE, DROP)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +86,7 @@ class Options:
       drop: Features to leave out.
       overwrite: Whether a data set of the same name is replaced.
       text: What only texts need.
+      repeats: What is done where a set has an item twice, one of `REPEATS`.
     """
 
     kind: str = schema_lib.SET
@@ -97,6 +100,7 @@ class Options:
     drop: tuple[str, ...] = ()
     overwrite: bool = False
     text: TextOptions = dataclasses.field(default_factory=TextOptions)
+    repeats: str = REFUSE
 
     def check(self, needs_training: bool = True) -> None:
         """Raises `UserError` naming the option that is impossible.
@@ -113,6 +117,9 @@ class Options:
                 f"pack, pairs, stride and stratify are for texts; the kind is {self.kind!r}"
             )
         check_choice("longer", self.longer, LONGER)
+        check_choice("repeats", self.repeats, REPEATS)
+        if self.repeats == DROP and self.kind != schema_lib.SET:
+            raise UserError(f"repeats={DROP} is for sets; the kind is {self.kind!r}")
         for name, kind in self.kinds.items():
             check_choice(f"the kind of {shown(name)}", kind, tuple(schema_lib.KINDS))
         for name, width in self.widths.items():

@@ -17,7 +17,7 @@ from cbert.data import csv_rows, parquet_rows, tables
 from cbert.data.records import Record
 from cbert.data.row_errors import RowError
 from cbert.data.tables import MAX_ROW, Columns
-from cbert.data.validator import Validator
+from cbert.data.validator import REFUSE, Validator
 from cbert.errors import UserError, shown
 
 _JSON_LINES = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz")
@@ -56,22 +56,24 @@ def read(
     bad_rows: BadRows | None = None,
     dropped: Collection[str] = (),
     target: str | None = None,
+    repeats: str = REFUSE,
 ) -> Iterator[Record]:
     """Yields the validated records of a JSON Lines, CSV or Parquet file.
 
     Args:
       path: The file; its suffix decides the format.
-      kind: `set`, where repeats are refused, `sequence` or `text`.
+      kind: `set`, `sequence` or `text`.
       columns: How the columns, or of JSON Lines the names, map to fields.
       bad_rows: Takes the rows that cannot be read; by default the first one is raised.
       dropped: Context features that may have any values.
       target: The kind of target that labels of texts are read as; None for what they are.
+      repeats: As for `Validator`.
 
     Raises:
       UserError: a row, or the file, is not readable; names `file:line`, the value, the fix.
     """
     path = pathlib.Path(path).expanduser()
-    validator = Validator(kind, dropped, path, target)
+    validator = Validator(kind, dropped, path, target, repeats)
     bad_rows = bad_rows or BadRows(path)
     columns = dataclasses.replace(columns or Columns(), dropped=tuple(dropped))
     if kind == schema_lib.TEXT:

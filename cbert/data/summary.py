@@ -19,6 +19,7 @@ def summarize(
     schema: Schema,
     longer: int,
     tokens: TokenUsage | None = None,
+    repeats: int = 0,
 ) -> dict[str, Any]:
     """The numbers that `format_summary` prints.
 
@@ -27,6 +28,7 @@ def summarize(
       schema: The schema of the data set.
       longer: The number of records that had more items than allowed, or were cut.
       tokens: The token counts of a text data set; has seen every record, too.
+      repeats: The number of items that were dropped because their set had them before.
     """
     lengths = overview.lengths()
     groups, groups_across = overview.groups()
@@ -49,6 +51,7 @@ def summarize(
             "max": int(lengths.max()),
         },
         "longer": longer,
+        **({"repeats": repeats} if repeats else {}),
         "max_items": schema.max_items,
         "duplicates_across_splits": overview.duplicates(),
         "groups_across_splits": groups_across,
@@ -131,7 +134,7 @@ def format_summary(summary: dict[str, Any], longer: str) -> str:
 
 def _item_lines(summary: dict[str, Any], longer: str) -> list[str]:
     lengths = summary["lengths"]
-    return [
+    lines = [
         f"items       {summary['items']:,} of {summary['vocabulary']:,} kinds; "
         f"{lengths['min']} to {lengths['max']} an example, mean {lengths['mean']:.2f}",
         f"unknown     {summary['unknown_items']:,} items outside the vocabulary, "
@@ -139,6 +142,11 @@ def _item_lines(summary: dict[str, Any], longer: str) -> list[str]:
         f"longer      {summary['longer']:,} examples above max_items, "
         + ("left out" if longer == "leave_out" else "subsampled"),
     ]
+    if "repeats" in summary:
+        lines.append(
+            f"repeats     {summary['repeats']:,} items dropped that their set had before"
+        )
+    return lines
 
 
 def _text_lines(summary: dict[str, Any]) -> list[str]:

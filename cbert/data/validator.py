@@ -17,6 +17,7 @@ from cbert.schema.python_values import without_booleans
 _FIELDS = frozenset({"id", "group", "split", "weight", "context"})
 FIELDS = _FIELDS | {"items", "reference"}
 FIELDS_OF_TEXT = _FIELDS | set(Text.__slots__)
+REFUSE, DROP = "refuse", "drop"  # What is done with items that a set has twice.
 MOST_WARNINGS = 10  # Records of which each has other fields would fill the screen.
 
 
@@ -28,6 +29,7 @@ class Validator:
       dropped: Context features that may have any values, because `prepare` leaves them out.
       path: The file of the rows, for warnings; empty where they are Python's.
       target: The kind of target that labels are read as, where the user or a schema says it.
+      repeats: `refuse` or `drop`; with `drop` the records keep them, for who drops them.
     """
 
     def __init__(
@@ -36,9 +38,11 @@ class Validator:
         dropped: Collection[str] = (),
         path: str | pathlib.Path = "",
         target: str | None = None,
+        repeats: str = REFUSE,
     ) -> None:
         self._kind, self._dropped, self._path = kind, frozenset(dropped), path
         self._target = target
+        self._no_repeats = kind == schema_lib.SET and repeats == REFUSE
         self._known = FIELDS_OF_TEXT if kind == schema_lib.TEXT else FIELDS
         self._ids = HashSet()  # The names would fill memory.
         self._unknown: set[str] = set()
@@ -141,9 +145,10 @@ class Validator:
             if not isinstance(item, str):
                 raise RowError(f"item {shown(item)} is not a string; write it in quotes")
             check_text(item, "item")
-            if self._kind == schema_lib.SET and item in seen:
+            if self._no_repeats and item in seen:
                 raise RowError(
-                    f"item {shown(item)} occurs twice in a set; remove it or use kind=sequence"
+                    f"item {shown(item)} occurs twice in a set; give repeats=drop to keep the "
+                    "first of each, or kind=sequence where order and repeats matter"
                 )
             seen.add(item)
         return items
