@@ -161,8 +161,8 @@ def main() -> None:
         suggested = prepare_advice.lines(
             _DATA_DIR.value, _NAME.value, _VOCABULARY.value, numbers
         )
-    for line in bad_rows.messages:
-        print(f"skipped {errors.reword(line)}")
+    for line in readers.skipped_lines(bad_rows.messages):
+        print(errors.reword(line))
     print(summary.format_summary(numbers, options.longer))
     print("\n".join(["", f"written to {written}", *suggested]))
 

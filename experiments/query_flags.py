@@ -7,6 +7,7 @@ from absl import flags
 
 import cbert
 from cbert import errors
+from cbert.data import readers
 from cbert.data.tables import Columns
 from cbert.errors import UserError, printable
 from cbert.inference import query_file
@@ -75,8 +76,8 @@ def predict_file(predictor: Predictor | TextPredictor, defaults: Query | TextQue
         columns,
         DROP.value,
     )
-    for line in skipped:
-        print(f"skipped {errors.reword(line)}")
+    for line in readers.skipped_lines(skipped):
+        print(errors.reword(line))
     done = "predicted" if isinstance(predictor, TextPredictor) else "completed"
     print(f"{count:,} queries {done} in {OUTPUT.value}")
     if line := notes.line():

@@ -143,6 +143,18 @@ def test_bad_rows_can_be_skipped_and_are_reported(tmp_path):
         "prepare", *flags, "--name=two", "--skip_bad_rows=2"
     )
     run("prepare", *flags, "--name=two", "--skip_bad_rows=2", "--overwrite")
+    many = ({"items": []} for _ in range(1_002))
+    path.write_text(lines(*other_features(), *many))
+    done = run("prepare", *flags, "--name=many", "--skip_bad_rows=1002")
+    shown = [f"skipped {path}:{n}: 'items' is empty" for n in range(31, 36)]
+    printed = done.stdout.splitlines()
+    assert [line.split(";")[0] for line in printed[:5]] == shown
+    assert printed[5] == "skipped 997 more, 1,002 rows in all"
+    assert printed[6].startswith("sets ")
+    line = refused("prepare", *flags, "--name=fewer", "--skip_bad_rows=1001")
+    assert f"{path}:1032: 'items' is empty" in line
+    assert f"(after 1001 skipped rows, the first {path}:31: 'items' is empty" in line
+    assert not list((tmp_path / "data").glob("fewer/1.0.0"))
     # Only what is advised is a flag, and not a name that looks like one.
     missing = refused("prepare", f"--input={tmp_path}/name=a.jsonl", *flags[1:], "--name=four")
     assert missing.startswith(f"error: {tmp_path}/name=a.jsonl: ")

@@ -6,7 +6,7 @@ import functools
 import json
 import pathlib
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow
@@ -21,6 +21,7 @@ from cbert.data.validator import REFUSE, Validator
 from cbert.errors import UserError, shown
 
 _JSON_LINES = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz")
+MOST_SHOWN = 5  # Bad rows that are shown; all of a long file would fill the screen.
 _CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
 
@@ -47,6 +48,14 @@ class BadRows:
         if not self.messages:
             return ""
         return f" but {len(self.messages):,} that were skipped, the first {self.messages[0]}"
+
+
+def skipped_lines(messages: Sequence[str]) -> list[str]:
+    """What a command prints of the rows that were left out: the first, and how many."""
+    lines = [f"skipped {message}" for message in messages[:MOST_SHOWN]]
+    if more := len(messages) - len(lines):
+        lines.append(f"skipped {more:,} more, {len(messages):,} rows in all")
+    return lines
 
 
 def read(
