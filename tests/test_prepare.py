@@ -116,7 +116,8 @@ def test_features_that_look_like_ids_are_pointed_out(tmp_path, capsys):
     warnings = capsys.readouterr().err.splitlines()
     assert warnings == [
         f"warning: feature '{name}' has another value in nearly every example, as an id has; "
-        f"if it is one, rename it id or group, give columns=id:{name}, or drop={name}"
+        f"if it is one, rename it id or group, give columns=id:{name}, or drop={name}; of a "
+        "time, take what repeats, such as month and weekday, into columns of their own"
         for name in ("ticket", "reference")
     ]
     few = read(write(tmp_path / "in.jsonl", examples[60:]))

@@ -17,5 +17,6 @@ def point_out(name: str, different: int, observed: int) -> None:
     if observed >= _FEWEST and different >= _NEARLY * observed:
         warn(
             f"feature {shown(name)} has another value in nearly every example, as an id has; "
-            f"if it is one, rename it id or group, give columns=id:{name}, or drop={name}"
+            f"if it is one, rename it id or group, give columns=id:{name}, or drop={name}; of "
+            "a time, take what repeats, such as month and weekday, into columns of their own"
         )
