@@ -3,6 +3,7 @@
 import re
 import runpy
 
+import numpy as np
 import pytest
 
 import cbert
@@ -82,3 +83,16 @@ def test_the_method_of_the_page_has_an_option_and_starts_as_plain(page_ran):
     assert model.encoder.options.bound == 2
     with pytest.raises(cbert.UserError, match="bound is 0; it must be above 0"):
         cbert.read_config("data/mine/config.py:bounded_shift", {"model.bounded_shift.bound": 0})
+
+
+def test_what_the_page_sows_is_attention_and_hidden_states(page_ran):
+    maps, states = page_ran["maps"], page_ran["states"]
+    config, items = page_ran["own"].config.model, page_ran["inputs"][0]
+    (count, length), blocks = items.shape, config.layers
+    assert [one.shape for one in maps] == [(count, config.heads, length, length)] * blocks
+    assert [one.shape for one in states] == [(count, length, config.dimension)] * (blocks + 1)
+    for one in maps:
+        sums = np.asarray(one).sum(-1)
+        np.testing.assert_allclose(sums, 1, atol=1e-5)
+        hidden = np.asarray(one) * (np.asarray(items) < 0)[:, None, None]
+        assert hidden.max() == 0
