@@ -84,3 +84,17 @@ def test_an_option_of_another_method_does_not_make_another_run(data_dir, swept):
         "sweep", *sweep(data_dir, swept, "--methods=gs", "--config.model.dropout=0.3")
     )
     assert "another config: model.dropout (0.1 there, 0.3 here); use" in line
+
+
+def test_options_of_a_task_that_is_not_known_are_left_out_too(swept, tmp_path):
+    values = json.loads((swept / "gs-seed0" / "config.json").read_text())
+    values["task"]["mine"] = {"rate": 3}
+    values["model"]["film"] = {"rank": "low"}  # It has no such option.
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    loaded = config_lib.load(tmp_path)
+    assert "mine" not in loaded.task
+    assert config_lib.differences(loaded, config_lib.load(swept / "gs-seed0")) == []
+    values["model"]["gs"]["rank"] = 3
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(cbert.UserError, match=r"there is no field 'model\.gs\.rank'; did you"):
+        config_lib.load(tmp_path)
