@@ -1,13 +1,14 @@
 """Compiles training steps for an accelerator on a machine that has none, as XLA can.
 
 pip install "jax[cuda13]==0.10.2" && python -m tests.compile_for h100
-pip install "jax[tpu]==0.10.2" && python -m tests.compile_for v5e --devices=4
+pip install "jax[tpu]==0.10.2" && python -m tests.compile_for v5e --set=model.remat=True
 
 It needs the compiler of the accelerator and no device, measures no speed, and chooses no
 products by their speed, so that a program that a GPU runs may have others.
 """
 
 import argparse
+import ast
 import collections
 import functools
 import os
@@ -64,16 +65,17 @@ def main() -> None:
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--devices", type=int, default=1)
     parser.add_argument("--methods", default=",".join(NAMES))
-    parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--kernels", default="auto")
+    parser.add_argument("--set", action="append", default=["model.dtype='bfloat16'"])
     chosen = parser.parse_args()
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", chosen.devices)
+    pairs = (pair.split("=", 1) for pair in chosen.set)
+    fields = {name: ast.literal_eval(value) for name, value in pairs}
     platform, options = TARGETS[chosen.target]
     devices = target_devices(chosen.target, chosen.devices)
     rows = [["", "seconds", "arguments, MB", "temporary, MB", "kernels"]]
     for name, config, sizes in cases(chosen.methods.split(","), chosen.devices):
-        config.model.update({"dtype": chosen.dtype, "kernels": chosen.kernels})
+        config.update_from_flattened_dict(fields)
         begin = time.monotonic()
         program = lower(config, sizes, platform, devices).compile(options)
         memory = program.memory_analysis()
