@@ -6,16 +6,20 @@ Everything else in the package is private, and may change in any version.
 import dataclasses
 import pathlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import ml_collections
 
 from cbert import config as config_fields
-from cbert.data import in_python
+from cbert.data import in_python, tables
 from cbert.data import prepare as prepare_lib
-from cbert.data.prepare_options import Options
+from cbert.data.prepare_options import Options, beside_schema
+from cbert.data.records import TRAIN
+from cbert.data.row_errors import BadRows
 from cbert.errors import UserError, check_kind, check_path
+from cbert.schema import schema_file
+from cbert.schema.values import check_size
 from cbert.training import config as config_lib
 from cbert.training import config_file, loop, suggest
 from cbert.training import workdir as workdir_lib
@@ -37,13 +41,15 @@ class PreparedData:
     Attributes:
       directory: Where it lies.
       config: A config file that suits it, to start from; or the one that was there, if it was
-        edited.
+        edited; None where no example is for training.
       summary: Numbers of examples, items, features and more.
+      skipped: For each record that was left out, its number and what was wrong.
     """
 
     directory: pathlib.Path
-    config: pathlib.Path
+    config: pathlib.Path | None
     summary: Mapping[str, Any]
+    skipped: Sequence[str] = ()
 
 
 def prepare(
@@ -51,6 +57,8 @@ def prepare(
     name: str,
     data_dir: PathLike = "data",
     options: Options | None = None,
+    schema: PathLike | None = None,
+    skip_bad_rows: int = 0,
 ) -> PreparedData:
     """Validates records, splits them by group, infers their schema and writes a data set.
 
@@ -60,6 +68,9 @@ def prepare(
       name: The data set's name.
       data_dir: Where prepared data sets lie.
       options: What may be decided, such as the kind and the least counts.
+      schema: A `schema.json`, or a run's work directory, to use in place of an inferred schema;
+        no option may be given that it decides.
+      skip_bad_rows: How many records that are not valid may be left out.
 
     Raises:
       UserError: the records do not make a data set; nothing is written.
@@ -68,12 +79,29 @@ def prepare(
     check_kind("name", name, str, "a string")
     check_path("data_dir", data_dir)
     check_kind("options", options, Options, "PrepareOptions")
-    options.check()  # Before its parts are read.
-    target, repeats = options.text.target, options.repeats
-    read = in_python.read(records, options.kind, options.kinds, options.drop, target, repeats)
-    directory, summary = prepare_lib.prepare(read, data_dir, name, options)
-    config, _, _ = suggest.write(data_dir, name, summary)
-    return PreparedData(directory, config, summary)
+    options.check(needs_training=schema is None)  # Before its parts are read.
+    check_size("skip_bad_rows", skip_bad_rows, least=0)
+    given = None
+    if schema is not None:
+        check_path("schema", schema)
+        given = schema_file.load(schema)
+        options = beside_schema(options, given)
+    bad_rows = BadRows(None, skip_bad_rows)
+    read = in_python.read(
+        records,
+        options.kind,
+        options.kinds,
+        options.drop,
+        target=given.target.kind if given and given.target else options.text.target,
+        repeats=options.repeats,
+        of_schema=tables.kinds_of(given) if given else {},
+        bad_rows=bad_rows,
+    )
+    directory, summary = prepare_lib.prepare(read, data_dir, name, options, given)
+    config = None
+    if TRAIN in summary["examples"]:
+        config, _, _ = suggest.write(data_dir, name, summary)
+    return PreparedData(directory, config, summary, tuple(bad_rows.messages))
 
 
 def read_config(

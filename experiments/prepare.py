@@ -7,7 +7,7 @@ python -m experiments.prepare --synthetic=stylist --sets=20000 --articles=500 --
 from absl import flags
 
 from cbert import errors
-from cbert.data import builder, infer_target, prepare, readers, summary, tables
+from cbert.data import builder, infer_target, prepare, readers, row_errors, summary, tables
 from cbert.data.prepare_options import LONGER, NEXT, REPEATS, TRAINED, Options, TextOptions
 from cbert.data.records import TRAIN
 from cbert.data.vocabulary import LEAST_SIZE, MOST_SIZE
@@ -136,7 +136,7 @@ def main() -> None:
         )
     options = _options(schema.kind if schema else _KIND.value)
     _check_kind(options.kind)
-    bad_rows = readers.BadRows(_INPUT.value or "", _SKIP_BAD_ROWS.value)
+    bad_rows = row_errors.BadRows(_INPUT.value or "", _SKIP_BAD_ROWS.value)
     destination = _DATA_DIR.value, _NAME.value, options
     if _INPUT.value:
         columns = _columns(schema)
@@ -161,7 +161,7 @@ def main() -> None:
         suggested = prepare_advice.lines(
             _DATA_DIR.value, _NAME.value, _VOCABULARY.value, numbers
         )
-    for line in readers.skipped_lines(bad_rows.messages):
+    for line in row_errors.skipped_lines(bad_rows.messages):
         print(errors.reword(line))
     print(summary.format_summary(numbers, options.longer))
     print("\n".join(["", f"written to {written}", *suggested]))

@@ -7,7 +7,7 @@ from absl import flags
 
 import cbert
 from cbert import errors
-from cbert.data import readers
+from cbert.data import row_errors
 from cbert.data.tables import Columns
 from cbert.errors import UserError, printable
 from cbert.inference import query_file
@@ -76,7 +76,7 @@ def predict_file(predictor: Predictor | TextPredictor, defaults: Query | TextQue
         columns,
         DROP.value,
     )
-    for line in readers.skipped_lines(skipped):
+    for line in row_errors.skipped_lines(skipped):
         print(errors.reword(line))
     done = "predicted" if isinstance(predictor, TextPredictor) else "completed"
     print(f"{count:,} queries {done} in {OUTPUT.value}")

@@ -26,7 +26,7 @@ def rows(path):
 
 def test_the_page_runs_and_its_loop_equals_training(tmp_path, monkeypatch, capsys):
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 12
+    assert len(blocks) == 13
     loop = next(block for block in blocks if "cbert.build" in block)
     assert len(loop.splitlines()) < 20
     monkeypatch.chdir(tmp_path)
@@ -34,6 +34,8 @@ def test_the_page_runs_and_its_loop_equals_training(tmp_path, monkeypatch, capsy
     names = {}
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)
+    assert names["added"].summary["examples"] == {"test": 1}
+    assert names["added"].skipped[0].startswith("record 2: no 'items'")
     trained = rows(tmp_path / "runs/watched/metrics.jsonl")
     validated = [row["cross_entropy"] for row in trained if row["split"] == "validation"]
     assert names["value"] == pytest.approx(validated[-1], abs=1e-5)

@@ -8,7 +8,7 @@ import pyarrow
 
 from cbert.data import parquet_rows, tables
 from cbert.data.records import Record
-from cbert.data.row_errors import RowError
+from cbert.data.row_errors import BadRows, RowError
 from cbert.data.validator import REFUSE, Validator
 from cbert.errors import UserError, one_line, shown
 from cbert.schema import TEXT, Categorical
@@ -23,6 +23,8 @@ def read(
     dropped: Collection[str] = (),
     target: str | None = None,
     repeats: str = REFUSE,
+    of_schema: Mapping[str, str] | None = None,
+    bad_rows: BadRows | None = None,
 ) -> Iterator[Record]:
     """Yields validated records.
 
@@ -35,24 +37,34 @@ def read(
       dropped: Context features that may have any values.
       target: As for `readers.read`.
       repeats: As for `Validator`.
+      of_schema: Feature to its kind by a schema.
+      bad_rows: Takes the records that are not valid; by default the first one is raised.
 
     Raises:
       UserError: a record is not valid; it names its number, counted from 1, and the fix.
     """
-    validator, number = Validator(kind, dropped, target=target, repeats=repeats), 0
-    for number, row in enumerate(_rows(source, kind, kinds or {}, dropped), 1):
+    bad_rows = bad_rows or BadRows(None)
+    validator = Validator(kind, dropped, target=target, repeats=repeats)
+    empty = True
+    for number, row in enumerate(_rows(source, kind, kinds or {}, dropped, of_schema or {}), 1):
         try:
             record = validator(_plain(row), number)
         except RowError as error:
-            raise UserError(f"record {number}: {error}") from None
+            bad_rows.add(number, error)
+            continue
+        empty = False
         yield record
-    if not number:
-        raise UserError("there are no records; give at least one")
+    if empty:
+        raise UserError(f"there are no records{bad_rows.first()}; give at least one")
     validator.finish()
 
 
 def _rows(
-    source: Any, kind: str, kinds: Mapping[str, str], dropped: Collection[str]
+    source: Any,
+    kind: str,
+    kinds: Mapping[str, str],
+    dropped: Collection[str],
+    of_schema: Mapping[str, str],
 ) -> Iterable[Any]:
     if hasattr(source, "columns") and hasattr(source, "itertuples"):
         categorical, histories = (
@@ -60,7 +72,10 @@ def _rows(
             for wanted in (Categorical.kind, History.kind)
         )
         columns = tables.Columns(
-            categorical=categorical, history=histories, dropped=tuple(dropped)
+            categorical=categorical,
+            history=histories,
+            of_schema=of_schema,
+            dropped=tuple(dropped),
         )
         if kind == TEXT:
             columns = dataclasses.replace(columns, fields=tables.MAPPED_OF_TEXT)

@@ -55,6 +55,7 @@ def of_table(table: pyarrow.Table, columns: Columns, name: str) -> Iterator[dict
     features = _context_names(table.schema, field_of)
     check_unique(features, path)
     columns.check(field_of | dict.fromkeys(features, "context"), path)
+    columns = columns.completed(features)
     for batch in table.to_batches(_ROWS):
         for row in _with_plain_types(batch).to_pylist():
             yield _record(row, field_of, columns)

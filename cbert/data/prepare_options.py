@@ -16,6 +16,9 @@ from cbert.schema.values import check_size
 TRAINED = "train"  # The vocabulary that is trained on the training split.
 NEXT = "next"  # Pairs for next-sentence prediction.
 LONGER = ("leave_out", "subsample")
+# What a schema that is given decides, and of it what only texts have.
+_OF_SCHEMA = ("min_count", "value_min_count", "max_items", "widths", "kinds")
+_OF_VOCABULARY = ("vocabulary", "vocabulary_size", "lowercase", "max_length", "target")
 REPEATS = (REFUSE, DROP)
 
 
@@ -137,3 +140,19 @@ class Options:
         check_kind("kinds", self.kinds, Mapping, "a dict from feature to kind")
         check_kind("overwrite", self.overwrite, bool, "True or False")
         check_kind("text", self.text, TextOptions, "TextOptions")
+
+
+def beside_schema(options: Options, schema: schema_lib.Schema) -> Options:
+    """The options for data of a given schema, which decides some.
+
+    Raises:
+      UserError: one of these was given.
+    """
+    if options.kind not in (schema_lib.SET, schema.kind):
+        raise UserError(f"kind is {options.kind!r}, and the schema is of {schema.kind}s")
+    default = Options()
+    given = [n for n in _OF_SCHEMA if getattr(options, n) != getattr(default, n)]
+    text = [n for n in _OF_VOCABULARY if getattr(options.text, n) != getattr(default.text, n)]
+    if names := ", ".join([*given, *text]):
+        raise UserError(f"{names} cannot be given together with schema, which decides it")
+    return dataclasses.replace(options, kind=schema.kind)

@@ -6,7 +6,7 @@ import functools
 import json
 import pathlib
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import pyarrow
@@ -15,47 +15,13 @@ from cbert import progress
 from cbert import schema as schema_lib
 from cbert.data import csv_rows, parquet_rows, tables
 from cbert.data.records import Record
-from cbert.data.row_errors import RowError
+from cbert.data.row_errors import BadRows, RowError
 from cbert.data.tables import MAX_ROW, Columns
 from cbert.data.validator import REFUSE, Validator
 from cbert.errors import UserError, shown
 
 _JSON_LINES = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz")
-MOST_SHOWN = 5  # Bad rows that are shown; all of a long file would fill the screen.
 _CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
-
-
-class BadRows:
-    """Counts the rows of a file that are left out, and raises the first that may not be."""
-
-    def __init__(self, path: str | pathlib.Path, limit: int = 0) -> None:
-        """limit: How many bad rows may be left out."""
-        self._path, self._limit = pathlib.Path(path).expanduser(), limit
-        self.messages: list[str] = []
-
-    def add(self, line: int, error: UserError) -> None:
-        """Raises `UserError` with the row's line where no more may be left out."""
-        message = f"{self._path}:{line}: {error}"
-        if len(self.messages) >= self._limit:
-            hint = ""
-            if self.messages:
-                hint = f" (after {self._limit} skipped rows, the first {self.messages[0]})"
-            raise UserError(message + hint) from None
-        self.messages.append(message)
-
-    def first(self) -> str:
-        """What an error adds where all rows were bad: how many, and the first one."""
-        if not self.messages:
-            return ""
-        return f" but {len(self.messages):,} that were skipped, the first {self.messages[0]}"
-
-
-def skipped_lines(messages: Sequence[str]) -> list[str]:
-    """What a command prints of the rows that were left out: the first, and how many."""
-    lines = [f"skipped {message}" for message in messages[:MOST_SHOWN]]
-    if more := len(messages) - len(lines):
-        lines.append(f"skipped {more:,} more, {len(messages):,} rows in all")
-    return lines
 
 
 def read(

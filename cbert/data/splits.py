@@ -26,8 +26,12 @@ def check_weights(weights: object, needs_training: bool = True) -> None:
     """Raises `UserError` unless there are three weights, and one for training if needed."""
     given = weights if isinstance(weights, list | tuple) else ()
     whole = all(type(weight) is int and weight >= 0 for weight in given)
-    if len(given) != 3 or not whole or not (given[0] if needs_training else any(given)):
-        written = ",".join(map(shown, given)) or shown(weights)
+    written = ",".join(map(shown, given)) or shown(weights)
+    if needs_training and len(given) == 3 and whole and any(given) and not given[0]:
+        raise UserError(
+            f"split_weights is {written}; training needs more than 0, unless a schema is given"
+        )
+    if len(given) != 3 or not whole or not any(given):
         raise UserError(
             f"split_weights is {written}; give split_weights=80,10,10, say: three whole "
             "numbers for train, validation and test"

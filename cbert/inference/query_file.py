@@ -9,6 +9,7 @@ from typing import Any
 
 from cbert import files
 from cbert.data import readers, tables
+from cbert.data.row_errors import BadRows
 from cbert.data.tables import Columns
 from cbert.errors import UserError, did_you_mean, printable, shown, warn
 from cbert.inference import result_files
@@ -98,7 +99,7 @@ def predict(
     """
     source, target = pathlib.Path(source).expanduser(), pathlib.Path(target).expanduser()
     _check_target(target, source)
-    bad_rows = readers.BadRows(source, skip_bad_rows)
+    bad_rows = BadRows(source, skip_bad_rows)
     queries = _queries(predictor, source, defaults, bad_rows, columns or Columns(), drop)
     notes, count = Notes(), 0
 
@@ -152,7 +153,7 @@ def _queries(
     predictor: Any,
     source: pathlib.Path,
     defaults: Query | TextQuery,
-    bad_rows: readers.BadRows,
+    bad_rows: BadRows,
     columns: Columns,
     drop: Collection[str],
 ) -> Iterator[tuple[dict[str, Any], Any]]:

@@ -48,8 +48,14 @@ def save(schema: Schema, path: pathlib.Path) -> None:
 
 
 def load(path: str | pathlib.Path) -> Schema:
-    """Reads `schema.json`; raises `UserError` naming the file and the field at fault."""
+    """Reads `schema.json`, or that of a directory, such as a run's.
+
+    Raises:
+      UserError: it cannot be read; names the file and the field at fault.
+    """
     path = pathlib.Path(path).expanduser()
+    if path.is_dir():
+        path = path / FILE
     try:
         raw = json.loads(files.read_text(path))
     except FileNotFoundError:

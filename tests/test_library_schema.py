@@ -1,0 +1,109 @@
+"""Records of one's own that a run's schema prepares, from Python."""
+
+import pandas
+import pytest
+
+import cbert
+from cbert.data import prepared as prepared_lib
+from tests.conftest import lines, run
+
+TESTING = cbert.PrepareOptions(split_weights=(0, 0, 100))
+
+
+def records(kind="set"):
+    return [
+        {
+            **({"items": [f"i{n % 5}", f"i{n % 3 + 5}"]} if kind != "text" else {}),
+            **({"text": f"word{n % 7} here", "label": n % 2} if kind == "text" else {}),
+            "context": {"zip": f"{n % 4}000", "age": n},
+        }
+        for n in range(90)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["set", "sequence", "text"])
+def test_new_records_are_prepared_by_a_schema(tmp_path, kind):
+    options = cbert.PrepareOptions(kind=kind, text=cbert.TextOptions(target="label"))
+    if kind != "text":
+        options = cbert.PrepareOptions(kind=kind)
+    first = cbert.prepare(records(kind), "first", tmp_path, options)
+    assert first.config is not None
+    new = cbert.prepare(
+        records(kind)[:7], "new", tmp_path, TESTING, schema=first.directory / "schema.json"
+    )
+    assert (new.summary["examples"], new.config) == ({"test": 7}, None)
+    schema = prepared_lib.load_schema(str(tmp_path), "new")
+    assert schema == prepared_lib.load_schema(str(tmp_path), "first")
+    assert schema.kind == kind
+    assert not (tmp_path / "new" / "config.py").exists()
+
+
+def test_a_work_directory_stands_for_its_schema(trained, tmp_path):
+    """Of a DataFrame too, in which numbers are names where the schema says so."""
+    schema = prepared_lib.schema_file.load(trained)
+    frame = pandas.DataFrame({"items": [list(schema.items[:2])] * 3})
+    done = cbert.prepare(frame, "new", tmp_path, TESTING, schema=trained)
+    assert done.summary["examples"] == {"test": 3}
+    (tmp_path / "in.jsonl").write_text(lines({"items": list(schema.items[:2])}))
+    flags = (f"--input={tmp_path}/in.jsonl", f"--data_dir={tmp_path}", "--name=other")
+    run("prepare", *flags, f"--schema={trained}", "--split_weights=0,0,100")
+    assert prepared_lib.load_schema(str(tmp_path), "other") == schema
+
+
+def test_a_schema_decides_that_numbers_of_a_data_frame_are_names(tmp_path):
+    first = cbert.prepare(records(), "first", tmp_path)
+    frame = pandas.DataFrame({"items": [["i1", "i6"]] * 2, "zip": [1000, 2000], "age": [1, 2]})
+    cbert.prepare(frame, "new", tmp_path, TESTING, schema=first.directory)
+    schema = prepared_lib.load_schema(str(tmp_path), "new")
+    test = prepared_lib.load(str(tmp_path), "new", "test", schema)
+    codes = schema.feature("zip").codes
+    assert sorted(test.context["zip"].tolist()) == sorted([[codes["1000"]], [codes["2000"]]])
+
+
+def test_bad_records_are_left_out_and_named(tmp_path):
+    bad = [*records(), {"items": []}, {"items": ["a", 3]}]
+    done = cbert.prepare(bad, "own", tmp_path, skip_bad_rows=2)
+    assert done.skipped == (
+        "record 91: 'items' is empty; an example needs at least one item",
+        "record 92: item 3 is not a string; write it in quotes",
+    )
+    assert sum(done.summary["examples"].values()) == 90
+    with pytest.raises(
+        cbert.UserError, match=r"record 92: .*\(after 1 skipped rows, the first"
+    ):
+        cbert.prepare(bad, "fewer", tmp_path, skip_bad_rows=1)
+    assert not (tmp_path / "fewer" / "1.0.0").exists()
+    with pytest.raises(
+        cbert.UserError, match="no records but 2 that were skipped, the first re"
+    ):
+        cbert.prepare(bad[90:], "none", tmp_path, skip_bad_rows=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments", "message"),
+    [
+        (
+            {"split_weights": (0, 0, 100)},
+            {},
+            "is 0,0,100; training needs more than 0, unless a",
+        ),
+        ({"split_weights": (0, 0, 0)}, {}, "split_weights is 0,0,0; give three whole numbers"),
+        ({"min_count": 3, "kinds": {"zip": "categorical"}}, None, "min_count, kinds cannot be"),
+        (
+            {"kind": "text", "text": cbert.TextOptions(max_length=9)},
+            None,
+            "kind is 'text', and",
+        ),
+        ({}, {"schema": 3}, "schema is 3; give a path"),
+        ({}, {"schema": "absent.json"}, "absent.json: no such schema"),
+        ({}, {"skip_bad_rows": -1}, "skip_bad_rows is -1; it must be a whole number from 0"),
+    ],
+)
+def test_impossible_arguments_are_refused(options, arguments, message, tmp_path):
+    if arguments is None:
+        first = cbert.prepare(records(), "first", tmp_path)
+        arguments = {"schema": first.directory}
+    options = cbert.PrepareOptions(**options)
+    with pytest.raises(cbert.UserError, match=message):
+        cbert.prepare(records(), "own", tmp_path, options, **arguments)
+    assert not (tmp_path / "own" / "1.0.0").exists()
