@@ -46,7 +46,7 @@ def test_a_child_is_killed_with_its_parent():
     command = [sys.executable, "-c", PARENT]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
         child = psutil.Process(int(parent.stdout.readline()))
-        while "time.sleep" not in child.cmdline()[-1] or "-I" in child.cmdline():
+        while child.cmdline()[1:] != ["-c", "import time; time.sleep(99)"]:
             time.sleep(0.02)  # It has not become the command yet.
         parent.kill()
     assert psutil.wait_procs([child], timeout=60)[1] == []
