@@ -4,6 +4,7 @@ import contextlib
 import errno
 import itertools
 import os
+import pathlib
 import re
 import shlex
 import signal
@@ -90,10 +91,15 @@ def _load_methods() -> None:
 
 
 def to_copy(module: str, *arguments: str) -> str:
-    """A command to copy into a shell, with the variable that it needs for own methods."""
+    """A command to copy into a shell, with the variable that it needs for own methods.
+
+    Who started `cbert` is told to, because the `python` of the shell may be another one.
+    """
     files = os.environ.get(_METHODS)
     variable = f"{_METHODS}={shlex.quote(files)} " if files else ""
-    return f"{variable}python -m experiments.{module} {shlex.join(arguments)}"
+    is_installed = any(pathlib.Path(name).name == "cbert" for name in sys.orig_argv[1:2])
+    program = f"cbert {module}" if is_installed else f"python -m experiments.{module}"
+    return f"{variable}{program} {shlex.join(arguments)}"
 
 
 def whole_numbers(flag: flags.FlagHolder) -> list[int]:

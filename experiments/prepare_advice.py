@@ -25,7 +25,7 @@ def lines(data_dir: str, name: str, vocabulary: str, numbers: dict[str, Any]) ->
         return "  " + command.to_copy("train", *suggest.arguments(path, name, argument, method))
 
     commands = [training(name, argument, method) for method in methods]
-    advised = [f"{state} {path}; train it with", commands[0]]
+    advised = [f"{state} {path}; train it, from this directory, with", commands[0]]
     if len(commands) > 1:
         advised += ["and, to see what the context is worth, without it", commands[1]]
     if folder := _pretrained(vocabulary):

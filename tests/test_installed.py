@@ -44,7 +44,7 @@ def test_the_commands_of_an_installed_package_run_anywhere(tmp_path):
 
     assert "  train  " in command()
     printed = command("prepare", "--input=mine.jsonl", "--name=mine")
-    assert "--config=data/mine/config.py:gs --workdir=runs/mine" in printed
+    assert "\n  cbert train --config=data/mine/config.py:gs --workdir=runs/mine" in printed
     config = "--config=configs/base.py:gs", "--config.data.name=mine"
     printed = command("train", *config, *QUICK, "--config.train.batch_size=16", "--workdir=run")
     assert "run: " in printed
@@ -60,6 +60,41 @@ def test_the_commands_of_an_installed_package_run_anywhere(tmp_path):
         check=True,
     )
     assert done.stdout == f"{cbert.__version__} True\n"
+
+
+def test_the_printed_commands_run_where_they_were_printed(tmp_path):
+    """With the script that pip writes, in another directory than the repository's root."""
+    script, work = tmp_path / "bin" / "cbert", tmp_path / "work"
+    for folder in (script.parent, work):
+        folder.mkdir()
+    body = "from experiments.__main__ import main\n\nmain()\n"
+    script.write_text(f"#!{sys.executable}\n{body}")
+    script.chmod(0o755)
+    (work / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in RECORDS))
+    path = f"{script.parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
+
+    def shell(command):
+        return subprocess.run(
+            command,
+            shell=True,
+            cwd=work,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    data = f"--input=mine.jsonl --name=mine --data_dir={tmp_path}/data"
+    _, advised = shell(f"cbert prepare {data}").split("train it, from this directory, with\n")
+    train = advised.splitlines()[0].strip()
+    assert (
+        train
+        == f"cbert train --config={tmp_path}/data/mine/config.py:gs --workdir=runs/mine/gs"
+    )
+    trained = shell(f"{train} {' '.join(QUICK)} --config.train.batch_size=16")
+    assert trained.endswith("evaluate it with\n  cbert evaluate --workdir=runs/mine/gs\n")
+    assert (work / "runs" / "mine" / "gs" / "finished.json").exists()
 
 
 @pytest.mark.soak
