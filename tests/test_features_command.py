@@ -1,16 +1,38 @@
 """The command that writes the activations of a run."""
 
 import json
+import re
+import shlex
 
 import numpy as np
+import pandas
 import pyarrow.parquet
 import pytest
 
 from cbert.data import prepared
 from cbert.schema import PAD_ITEM
 from cbert.training import config as config_lib
-from tests.conftest import refused, run
+from tests.conftest import ROOT, refused, run
 from tests.models import encode
+
+
+def test_the_page_shows_the_vectors_of_sets(trained, predictor, tmp_path):
+    """The command of docs/library.md, on a run whose model has one block as the page's has."""
+    page = (ROOT / "docs" / "library.md").read_text()
+    (block,) = re.findall(r"^```\n(python -m experiments.features.*?)^```$", page, re.M | re.S)
+    command = shlex.split(block.replace("\\\n", " ").splitlines()[0])
+    own = {"runs/own": str(trained), "features/own": str(tmp_path / "own")}
+    flags = ["=".join(own.get(part, part) for part in flag.split("=")) for flag in command[3:]]
+    run("features", *flags)
+    table = pandas.read_parquet(tmp_path / "own" / "test.parquet")
+    assert list(table) == ["id", "group", "layer_0", "layer_1"]
+    assert "the columns `id`, `group`, `layer_0` and `layer_1`" in page
+    schema, data = predictor.schema, predictor.config.data
+    split = prepared.load(data.dir, data.name, "test", schema)
+    model = config_lib.build_model(predictor.config, schema)
+    last = np.asarray(encode(model, predictor.program.params, split.items, split.context))
+    means = [x[:length].mean(axis=0) for x, length in zip(last, split.lengths, strict=True)]
+    np.testing.assert_allclose(np.stack(table["layer_1"]), means, atol=1e-5)
 
 
 @pytest.mark.soak
