@@ -87,7 +87,11 @@ def test_bad_records_are_left_out_and_named(tmp_path):
             {},
             "is 0,0,100; training needs more than 0, unless a",
         ),
-        ({"split_weights": (0, 0, 0)}, {}, "split_weights is 0,0,0; give three whole numbers"),
+        (
+            {"split_weights": (0, 0, 0)},
+            {},
+            "split_weights is 0,0,0; give split_weights=80,10,10",
+        ),
         ({"min_count": 3, "kinds": {"zip": "categorical"}}, None, "min_count, kinds cannot be"),
         (
             {"kind": "text", "text": cbert.TextOptions(max_length=9)},

@@ -296,4 +296,4 @@ def test_a_recall_that_all_predictions_have_is_in_no_table(tmp_path, items, last
     few = dataclasses.replace(SCHEMA, items=SCHEMA.items[:items], counts=SCHEMA.counts[:items])
     for method in ("none", "gs"):
         write_run(tmp_path, method, 0, schema=few)
-    assert report_data.load(tmp_path, "test").metrics[-1].name == last
+    assert report_data.load(tmp_path, "test").shown[-1].name == last
