@@ -263,3 +263,30 @@ def test_a_task_is_compared_with_the_one_that_it_extends(directory, tmp_path, mo
     compare.check_tasks(runs)  # What they measure is compared where it is known.
     with pytest.raises(UserError, match="of different tasks, shared_errors and classification"):
         report_data.load(tmp_path, "test")
+
+
+class HalvedF1(Focal):
+    """It measures the same of every query, and something else of all of them."""
+
+    name = "halved_f1"
+
+    def corpus_metrics(self, predictions, queries):
+        whole = super().corpus_metrics(predictions, queries)
+
+        def halved(sums):
+            return {name: value / 2 for name, value in whole.measure(sums).items()}
+
+        return dataclasses.replace(whole, measure=halved)
+
+
+def test_what_is_measured_of_all_queries_must_be_the_same_too(directory):
+    base, other = (evaluated(directory, "classification", "gs", seed) for seed in (0, 1))
+    assert compare.paired(base, other)["mean"] != 0
+    task = HalvedF1(other.task.model, other.task.schema)
+    with pytest.raises(UserError, match="and halved_f1 do not measure the same as macro_f1"):
+        compare.paired(base, dataclasses.replace(other, task=task))
+    # Predictions that are not finite are those of a broken run, and not of another measure.
+    broken = {MODEL: {**other.predictions[MODEL]}}
+    broken[MODEL]["log_probability"] = np.full(len(other.queries), np.nan)
+    focal = Focal(other.task.model, other.task.schema)
+    compare.paired(base, dataclasses.replace(other, task=focal, predictions=broken))

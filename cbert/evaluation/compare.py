@@ -11,7 +11,7 @@ from cbert.errors import UserError
 from cbert.evaluation import metrics
 from cbert.evaluation.evaluation import Evaluation
 from cbert.evaluation.feature_importance import DROPPED, PERMUTED, PERTURBATIONS
-from cbert.evaluation.measured import measure
+from cbert.evaluation.measured import Measured, measure
 from cbert.tasks import prediction
 from cbert.tasks.metric import Metric
 from cbert.text_table import align, numbers
@@ -137,17 +137,23 @@ def _check_measures(base: Evaluation, other: Evaluation) -> None:
     """Refuses two tasks of which one measures something else of the other's predictions."""
     if prediction.measured_alike(type(base.task), type(other.task)):
         return
-    own = other.measured[MODEL].values
+    own = _every(other.measured[MODEL])
     try:
-        values = measure(base.task, other.predictions[MODEL], other.queries).values
+        values = _every(measure(base.task, other.predictions[MODEL], other.queries))
     except (KeyError, TypeError):
         values = {}
-    for name in [base.task.metrics[0].name, *(own.keys() & values.keys())]:
-        if name not in values or not np.array_equal(values[name], own[name]):
+    common = [name for name in own if name in values]
+    for name in [base.task.metrics[0].name, *common]:
+        if name not in values or not np.array_equal(values[name], own[name], equal_nan=True):
             raise UserError(
                 f"the tasks {base.task.name} and {other.task.name} do not measure the same as "
                 f"{name}; evaluate the runs one by one"
             )
+
+
+def _every(measured: Measured) -> dict[str, Any]:
+    """Each metric of every query, and those that are no means over all of them."""
+    return {**measured.values, **measured.corpus(np.ones(len(measured.weights)))}
 
 
 def format_paired(base: str, differences: dict[str, dict[str, Any]], metric: Metric) -> str:
