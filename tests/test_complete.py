@@ -228,6 +228,10 @@ def test_files_that_cannot_be_used(predictor, tmp_path):
     assert "no queries" in refusal(source, tmp_path / "completions.jsonl")
     assert "no such file" in refusal(tmp_path / "none.jsonl", tmp_path / "completions.jsonl")
     assert "not the input" in refusal(source, source)
+    for name in ("out.tsv", "out.csv.gz"):
+        assert f"{name}: results are not written in this form; give" in refusal(
+            source, tmp_path / name
+        )
     assert "is not a file; give another path" in refusal(source, tmp_path)
     assert "no such directory" in refusal(source, tmp_path / "none" / "completions.jsonl")
     assert [path.name for path in tmp_path.iterdir()] == [source.name]

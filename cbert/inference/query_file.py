@@ -24,6 +24,8 @@ from cbert.inference.text_queries import TextQuery
 BLOCK = BATCH_SIZES[-1]  # Few at a time: an encoded query holds a byte for every item.
 # Texts of about one length are predicted together, and among more texts there are more of them.
 TEXT_BLOCK = 16 * BLOCK
+# Endings of other forms than those of results, which would be JSON Lines under a wrong name.
+_NOT_WRITTEN = (".tsv", ".gz", ".xlsx")
 
 
 @dataclasses.dataclass
@@ -147,6 +149,11 @@ def _check_target(target: pathlib.Path, source: pathlib.Path) -> None:
         raise UserError(f"{target}: no such directory; make it first")
     if target.resolve() == source.resolve():
         raise UserError(f"{target}: give a file that is not the input")
+    if target.suffix.lower() in _NOT_WRITTEN:
+        raise UserError(
+            f"{target}: results are not written in this form; give a name that ends in "
+            ".jsonl, .csv or .parquet"
+        )
 
 
 def _queries(
