@@ -5,7 +5,7 @@ import collections
 import pytest
 
 from cbert.data import prepare, prepared, readers
-from cbert.data.prepare_text import TextOptions
+from cbert.data.prepare_options import TextOptions
 from cbert.data.records import SPLITS
 from cbert.data.splits import WEIGHTS
 from cbert.data.stratified_splits import stratified
