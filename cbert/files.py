@@ -33,9 +33,10 @@ def check_writable(directory: pathlib.Path) -> None:
 
     Raises:
       OSError: none can; it names the directory.
-      UserError: a file is in the place of the directory, or of one above it.
+      UserError: a file, or a link to nothing, is in the place of the directory, or of one
+        above it.
     """
-    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    existing = next(path for path in (directory, *directory.parents) if os.path.lexists(path))
     if not existing.is_dir():
         above = "" if existing == directory else f"{directory} cannot be made: "
         raise UserError(f"{above}{existing} is not a directory; choose another path")

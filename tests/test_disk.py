@@ -85,7 +85,8 @@ def test_prepare(disk, tmp_path):
 
 def test_a_command_that_cannot_write_ends_before_it_begins(disk, data_dir, trained, tmp_path):
     """No run is started, and nothing is compiled: the line is all that is printed."""
-    records, file = tmp_path / "in.jsonl", tmp_path / "file"
+    records, file, link = tmp_path / "in.jsonl", tmp_path / "file", tmp_path / "link"
+    link.symlink_to(tmp_path / "nothing")
     records.write_text(lines(*({"items": [f"item {n % 7}", "too"]} for n in range(300))))
     file.write_text("")
     shutil.copytree(trained, disk / "runs" / "gsu")
@@ -97,6 +98,7 @@ def test_a_command_that_cannot_write_ends_before_it_begins(disk, data_dir, train
     places = {
         f"{disk}/new": "the file system is read-only; choose another directory",
         f"{file}/new": f"{file} is not a directory; choose another path",
+        f"{link}/new": f"{link} is not a directory; choose another path",
         "/proc/new": "No such file or directory; choose another path",
     }
     for command, flags, place in (
