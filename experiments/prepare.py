@@ -8,7 +8,15 @@ from absl import flags
 
 from cbert import errors
 from cbert.data import builder, infer_target, prepare, readers, row_errors, summary, tables
-from cbert.data.prepare_options import LONGER, NEXT, REPEATS, TRAINED, Options, TextOptions
+from cbert.data.prepare_options import (
+    LONGER,
+    NEXT,
+    OF_VOCABULARY,
+    REPEATS,
+    TRAINED,
+    Options,
+    TextOptions,
+)
 from cbert.data.records import TRAIN
 from cbert.data.vocabulary import LEAST_SIZE, MOST_SIZE
 from cbert.errors import UserError
@@ -113,13 +121,12 @@ _OF_INPUT = (
     *("repeats", "split_weights", "skip_bad_rows", "columns", "separator", "missing"),
     *("categorical", "numerical", "multi_valued"),
 )
-_OF_VOCABULARY = ("vocabulary", "vocabulary_size", "lowercase", "max_length", "target")
 _OF_SCHEMA = (
     *("min_count", "value_min_count", "max_items", "widths", "history"),
-    *_OF_VOCABULARY,
+    *OF_VOCABULARY,
 )
 _OF_ITEMS = ("min_count", "max_items", "longer", "history")
-_OF_TEXT = (*_OF_VOCABULARY, "pairs", "pack", "stride", "stratify")
+_OF_TEXT = (*OF_VOCABULARY, "pairs", "pack", "stride", "stratify")
 
 
 def main() -> None:

@@ -76,7 +76,7 @@ def test_examples_with_labels_that_training_lacks_are_counted(tmp_path, capsys):
     assert capsys.readouterr().err == (
         "warning: 3 of 6 examples of it have no label that the model knows, and are in no "
         "metric; counting the 2 with another label as errors would multiply accuracy by "
-        "0.6000\n"
+        "0.6\n"
     )
 
 

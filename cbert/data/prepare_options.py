@@ -18,7 +18,7 @@ NEXT = "next"  # Pairs for next-sentence prediction.
 LONGER = ("leave_out", "subsample")
 # What a schema that is given decides, and of it what only texts have.
 _OF_SCHEMA = ("min_count", "value_min_count", "max_items", "widths", "kinds")
-_OF_VOCABULARY = ("vocabulary", "vocabulary_size", "lowercase", "max_length", "target")
+OF_VOCABULARY = ("vocabulary", "vocabulary_size", "lowercase", "max_length", "target")
 REPEATS = (REFUSE, DROP)
 
 
@@ -152,7 +152,7 @@ def beside_schema(options: Options, schema: schema_lib.Schema) -> Options:
         raise UserError(f"kind is {options.kind!r}, and the schema is of {schema.kind}s")
     default = Options()
     given = [n for n in _OF_SCHEMA if getattr(options, n) != getattr(default, n)]
-    text = [n for n in _OF_VOCABULARY if getattr(options.text, n) != getattr(default.text, n)]
+    text = [n for n in OF_VOCABULARY if getattr(options.text, n) != getattr(default.text, n)]
     if names := ", ".join([*given, *text]):
         raise UserError(f"{names} cannot be given together with schema, which decides it")
     return dataclasses.replace(options, kind=schema.kind)

@@ -20,6 +20,8 @@ def restratified(
 ) -> Collection:
     """The records of a collection of texts, with splits that their labels decide.
 
+    Every group and its labels are in memory meanwhile.
+
     Args:
       collection: The records as they were given, none with a split of its own.
       weights: How large train, validation and test shall be.

@@ -140,7 +140,7 @@ def _check_measures(base: Evaluation, other: Evaluation) -> None:
     own = _every(other.measured[MODEL])
     try:
         values = _every(measure(base.task, other.predictions[MODEL], other.queries))
-    except (KeyError, TypeError):
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         values = {}
     common = [name for name in own if name in values]
     for name in [base.task.metrics[0].name, *common]:

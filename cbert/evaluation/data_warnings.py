@@ -79,7 +79,7 @@ def warn_of_targets(split: Split, queries: Queries, schema: Schema, title: str) 
         errors = sum(Text.from_json(split.texts[row]).label is not None for row in left_out)
     lower = (
         f"; counting the {errors:,} with another label as errors would multiply accuracy by "
-        f"{len(queries) / (len(queries) + errors):.4f}"
+        f"{len(queries) / (len(queries) + errors):.6g}"
     )
     warn(
         f"{queries.skipped:,} of {len(split):,} examples of {title} have no "

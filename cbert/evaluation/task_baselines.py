@@ -57,7 +57,13 @@ def _is_measured(task: Task, name: str, made: Predictions, queries: Queries) -> 
     """Whether a task with metrics of its own can measure a baseline; else a warning says so."""
     try:
         measure(task, made, queries)
-    except (KeyError, TypeError) as error:  # A baseline may have no rank, for instance.
+    except (
+        AttributeError,
+        IndexError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ) as error:  # A baseline may have no rank, for instance.
         warn(
             f"the baseline {name} is left out, because the metrics of the task {task.name} "
             f"need more than it predicts ({type(error).__name__}: {error})"
