@@ -49,7 +49,10 @@ ARTICLES, SETS = 80, [320, 60, 60]
 # One or two of each kind: all twelve would make every model's programs twice as large.
 FEATURES = ("age", "gender", "colours", "occasion")
 # These files take longest, and mostly wait for other processes.
-LONG = ("test_sweep", "test_stopping", "test_commands", "test_tour")
+LONG = (
+    *("test_sweep", "test_stopping", "test_commands", "test_tour"),
+    *("test_own_options", "test_outside_methods"),
+)
 
 
 # The test files of one group share a fixture that takes long to make, and run in one process.
@@ -70,6 +73,8 @@ SHARED_FIXTURES = {
     "sweep": "sweeps",
     "commands": "a run directory",
     "report": "two evaluated runs",
+    "own_options": "a sweep with a method of one's own",
+    "own_tasks": "runs of tasks of one's own",
 }
 
 

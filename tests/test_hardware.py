@@ -11,7 +11,7 @@ from tests.conftest import ROOT, small
 
 
 def test_a_run_on_other_devices_than_it_began_on(data_dir, tmp_path, capsys):
-    config, workdir = small(data__dir=data_dir, model__layers=1), tmp_path / "run"
+    config, workdir = small("none", data__dir=data_dir), tmp_path / "run"
     for step in (2, 4):
         loop.train(config, workdir, Callbacks(step=lambda event, at=step: event.step == at))
     printed = capsys.readouterr().out
@@ -21,7 +21,7 @@ def test_a_run_on_other_devices_than_it_began_on(data_dir, tmp_path, capsys):
     assert began.startswith("1 device (cpu) of ")
 
     fields = flat(config.to_dict()).items()
-    command = [sys.executable, "-m", "experiments.train", "--config=configs/base.py:gsu"]
+    command = [sys.executable, "-m", "experiments.train", "--config=configs/base.py:none"]
     command += [*(f"--config.{name}={value}" for name, value in fields), "--nodiagnose"]
     xla = os.environ["XLA_FLAGS"] + " --xla_force_host_platform_device_count=2"
     cores = os.sched_getaffinity(0)

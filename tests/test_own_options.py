@@ -13,14 +13,16 @@ PAGE = (ROOT / "docs" / "methods.md").read_text().split("## A method of your own
 # The method of the page, `bounded_shift`, whose section has the option `bound`.
 METHOD = PAGE.split("```python\n")[1].split("```")[0]
 
+SWEEP = ("--methods=gs", "--nofeature_importance")
 
-def sweep(data_dir, workdir, *more: str) -> tuple[str, ...]:
-    """The arguments of a sweep of one small baseline and the method, for a few steps."""
+
+def arguments(data_dir, workdir, *more: str) -> tuple[str, ...]:
+    """The arguments of a run or a sweep of one small baseline, for a few steps."""
     sizes = {"dimension": 16, "heads": 2, "layers": 1, "feed_forward": 16}
     train = {"batch_size": 32, "steps": 4, "eval_every": 4, "checkpoint_every": 2}
     return (
-        *("--config=configs/base.py", f"--config.data.dir={data_dir}", f"--workdir={workdir}"),
-        *("--config.data.name=small", "--methods=gs,bounded_shift", "--nofeature_importance"),
+        *("--config=configs/base.py:gs", f"--workdir={workdir}"),
+        *(f"--config.data.dir={data_dir}", "--config.data.name=small"),
         *(f"--config.model.{name}={value}" for name, value in sizes.items()),
         *(f"--config.train.{name}={value}" for name, value in train.items()),
         *("--config.train.length_buckets=1", "--config.optimizer.warmup_steps=1", *more),
@@ -29,10 +31,16 @@ def sweep(data_dir, workdir, *more: str) -> tuple[str, ...]:
 
 @pytest.fixture(scope="module")
 def swept(data_dir, tmp_path_factory):
-    """The directory of a sweep that one file's method was in."""
+    """The directory of a sweep that knew a method, and the config of a run of that."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "shift.py").write_text(METHOD)
-    run("sweep", *sweep(data_dir, folder / "runs"), CBERT_METHODS=str(folder / "shift.py"))
+    workdir, known = folder / "runs" / "gs-seed0", {"CBERT_METHODS": str(folder / "shift.py")}
+    run("train", *arguments(data_dir, workdir), **known)
+    run("evaluate", f"--workdir={workdir}", **known)
+    written = json.loads((workdir / "config.json").read_text())
+    written["model"]["method"] = "bounded_shift"
+    (folder / "runs" / "bounded_shift-seed0").mkdir()
+    (folder / "runs" / "bounded_shift-seed0" / "config.json").write_text(json.dumps(written))
     return folder / "runs"
 
 
@@ -61,8 +69,7 @@ def test_a_baseline_goes_on_where_an_option_has_changed(data_dir, swept, text, c
     if changed == "above=2)":
         file.write_text(file.read_text().replace("field(1.0,", "field(3.0,"))
     known = {"CBERT_METHODS": str(file)}
-    only = "--methods=gs", "--dry_run"
-    done = run("sweep", *sweep(data_dir, swept, *only), **known)
+    done = run("sweep", *arguments(data_dir, swept, *SWEEP, "--dry_run"), **known)
     assert re.search(r"gs-seed0 +finished", done.stdout)
     run("evaluate", f"--workdir={swept}/gs-seed0", "--masking=one", **known)
     if changed == "limit":
@@ -76,13 +83,11 @@ def test_a_baseline_goes_on_where_an_option_has_changed(data_dir, swept, text, c
 def test_an_option_of_another_method_does_not_make_another_run(data_dir, swept):
     done = run(
         "sweep",
-        *sweep(data_dir, swept, "--methods=gs", "--config.model.gsu.update_norm=none"),
+        *arguments(data_dir, swept, "--config.model.gsu.update_norm=none", *SWEEP),
         "--dry_run",
     )
     assert re.search(r"gs-seed0 +finished", done.stdout)
-    line = refused(
-        "sweep", *sweep(data_dir, swept, "--methods=gs", "--config.model.dropout=0.3")
-    )
+    line = refused("sweep", *arguments(data_dir, swept, "--config.model.dropout=0.3", *SWEEP))
     assert "another config: model.dropout (0.1 there, 0.3 here); use" in line
 
 
