@@ -215,7 +215,7 @@ def own_logits(hidden: Array, rows: Array) -> Array:
 def inner_logits(hidden: Array, rows: Array) -> Array:
     """hidden rows^T, `float32 [Q, K]`, for rows `float32 [K, D]`; differentiated by JAX."""
     if products.are_fast(hidden.dtype):
-        return products.by_rows_of(hidden, rows)
+        return products.row_products(hidden, rows)
     return hidden @ rows.T
 
 

@@ -80,7 +80,7 @@ product.defvjp(_forward, _backward)
 
 
 @jax.custom_vjp
-def by_rows_of(x: Array, table: Array) -> Array:
+def row_products(x: Array, table: Array) -> Array:
     """x table^T, the products of vectors with the rows of a table.
 
     Args:
@@ -90,21 +90,21 @@ def by_rows_of(x: Array, table: Array) -> Array:
     Returns:
       `float32 [M, N]`.
     """
-    return _by_rows_of_forward(x, table)[0]
+    return _row_products_forward(x, table)[0]
 
 
-def _by_rows_of_forward(x: Array, table: Array) -> tuple[Array, tuple[Array, Array]]:
+def _row_products_forward(x: Array, table: Array) -> tuple[Array, tuple[Array, Array]]:
     table = table.astype(x.dtype)
     return multiply(x, table, True), (x, table)
 
 
-def _by_rows_of_backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+def _row_products_backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     x, table = saved
     gradient = gradient.astype(x.dtype)
     return multiply(gradient, table).astype(x.dtype), multiply(gradient.T, x)
 
 
-by_rows_of.defvjp(_by_rows_of_forward, _by_rows_of_backward)
+row_products.defvjp(_row_products_forward, _row_products_backward)
 
 
 @functools.partial(jax.jit, static_argnums=2)
