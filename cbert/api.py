@@ -5,7 +5,6 @@ Everything else in the package is private, and may change in any version.
 
 import dataclasses
 import pathlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -122,8 +121,8 @@ def read_config(
         config = config_file.read(source)
         config_file.override(config, {} if overrides is None else overrides)
         config_fields.check(config, sections())
-    except UserError as error:
-        if re.search(r"(model\.method|task\.name) is .* must be one of", str(error)):
+    except config_fields.ImpossibleValueError as error:
+        if error.name in ("model.method", "task.name"):
             raise UserError(f"{error}; {_OWN}") from None
         raise
     return config

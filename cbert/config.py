@@ -31,6 +31,14 @@ T = TypeVar("T")
 _KIND_NAMES = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
 
 
+class ImpossibleValueError(UserError):
+    """A value that a field cannot have; `name` is the field's."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
 @dataclasses.dataclass(frozen=True)
 class Declaration:
     """The declaration of a field.
@@ -153,7 +161,8 @@ def check(config: ml_collections.ConfigDict, sections: Sections) -> None:
     """Refuses unknown and missing fields and impossible values.
 
     Raises:
-      UserError: it names the field, its value and what the value must be.
+      UserError: a field is unknown or missing; it names it.
+      ImpossibleValueError: it names the field, its value and what the value must be.
     """
     check_kind("config", config, ml_collections.ConfigDict, "what read_config returns")
     check_names(config, sections)
@@ -161,7 +170,8 @@ def check(config: ml_collections.ConfigDict, sections: Sections) -> None:
     for name, declaration in declarations(sections).items():
         if complaint := declaration.complaint(values[name]):
             hint = did_you_mean(values[name], declaration.choice_names())
-            raise UserError(f"{name} is {shown(values[name])}; {hint} must be {complaint}")
+            message = f"{name} is {shown(values[name])}; {hint} must be {complaint}"
+            raise ImpossibleValueError(name, message)
 
 
 def check_names(config: ml_collections.ConfigDict, sections: Sections) -> None:
