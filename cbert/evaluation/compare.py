@@ -11,7 +11,7 @@ from cbert.errors import UserError
 from cbert.evaluation import metrics
 from cbert.evaluation.evaluation import Evaluation
 from cbert.evaluation.feature_importance import DROPPED, PERMUTED, PERTURBATIONS
-from cbert.evaluation.measured import Measured, measure
+from cbert.evaluation.measured import MISFITS, Measured, measure
 from cbert.tasks import prediction
 from cbert.tasks.metric import Metric
 from cbert.text_table import align, numbers
@@ -140,7 +140,7 @@ def _check_measures(base: Evaluation, other: Evaluation) -> None:
     own = _every(other.measured[MODEL])
     try:
         values = _every(measure(base.task, other.predictions[MODEL], other.queries))
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+    except MISFITS:
         values = {}
     common = [name for name in own if name in values]
     for name in [base.task.metrics[0].name, *common]:

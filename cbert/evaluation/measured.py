@@ -13,6 +13,9 @@ from cbert.tasks.base import Queries, Task
 from cbert.tasks.metric import CorpusMetrics
 from cbert.tasks.prediction import Predictions
 
+# What metrics of somebody's own may raise over predictions that lack what they need.
+MISFITS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+
 
 @dataclasses.dataclass(frozen=True)
 class Measured:

@@ -7,7 +7,7 @@ from cbert.data.columns import Split
 from cbert.errors import warn
 from cbert.evaluation import baselines, target_baselines, text_baselines
 from cbert.evaluation.baselines import Load
-from cbert.evaluation.measured import measure
+from cbert.evaluation.measured import MISFITS, measure
 from cbert.schema import Schema
 from cbert.tasks.base import Queries, Task
 from cbert.tasks.prediction import MEASURES, Predictions, alike
@@ -57,13 +57,7 @@ def _is_measured(task: Task, name: str, made: Predictions, queries: Queries) -> 
     """Whether a task with metrics of its own can measure a baseline; else a warning says so."""
     try:
         measure(task, made, queries)
-    except (
-        AttributeError,
-        IndexError,
-        KeyError,
-        TypeError,
-        ValueError,
-    ) as error:  # A baseline may have no rank, for instance.
+    except MISFITS as error:  # A baseline may have no rank, for instance.
         warn(
             f"the baseline {name} is left out, because the metrics of the task {task.name} "
             f"need more than it predicts ({type(error).__name__}: {error})"
