@@ -53,7 +53,7 @@ def masked_cross_entropy(
 
     Args:
       config: The model's.
-      vectors: `float32 [Q, D]`.
+      vectors: `float32 [Q, D]`, or bfloat16, for products of bfloat16 with float32 sums.
       table: `float32 [V, D]`.
       bias: `float32 [V]`.
       targets: `int32 [Q]`, from 0 to V - 1.
@@ -62,4 +62,4 @@ def masked_cross_entropy(
       `float32 [Q]`, nats.
     """
     form = cross_entropy if uses_fast_kernels(config) else plain_cross_entropy
-    return form(vectors.astype(config.dtype), table, bias, targets)
+    return form(vectors, table, bias, targets)

@@ -167,11 +167,10 @@ class MaskedLanguage(TextTask):
         The first is divided by the constant of masked tokens, the second by that of examples.
         """
         outputs = self.outputs(params, batch, batch["positions"], rngs)
-        vectors = outputs.vectors.reshape(-1, outputs.vectors.shape[-1])
+        config = self.model.encoder.config
+        vectors = outputs.vectors.reshape(-1, outputs.vectors.shape[-1]).astype(config.dtype)
         targets, weights = batch["targets"].reshape(-1), batch["weights"].reshape(-1)
-        losses = masked_cross_entropy(
-            self.model.encoder.config, vectors, outputs.table, outputs.bias, targets
-        )
+        losses = masked_cross_entropy(config, vectors, outputs.table, outputs.bias, targets)
         total = (losses * weights).sum()
         metrics = {"loss": (total, weights.sum())}
         loss = total / batch["divisor"]
