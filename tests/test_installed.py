@@ -18,6 +18,14 @@ RECORDS = [
 QUICK = ("--config.train.steps=9", "--config.train.eval_every=3", "--config.model.layers=1")
 
 
+def printed_by(command, folder, environment) -> str:
+    """What a command prints, in that folder."""
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
 @pytest.mark.soak
 def test_the_commands_of_an_installed_package_run_anywhere(tmp_path):
     source, target, work = (tmp_path / name for name in ("source", "target", "work"))
@@ -33,14 +41,7 @@ def test_the_commands_of_an_installed_package_run_anywhere(tmp_path):
     (work / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in RECORDS))
 
     def command(*arguments):
-        return subprocess.run(
-            [str(target / "bin" / "cbert"), *arguments],
-            cwd=work,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+        return printed_by([target / "bin" / "cbert", *arguments], work, environment)
 
     assert "  train  " in command()
     printed = command("prepare", "--input=mine.jsonl", "--name=mine")
@@ -51,15 +52,9 @@ def test_the_commands_of_an_installed_package_run_anywhere(tmp_path):
     assert ", behind co-occurrence (" in printed
     assert "popularity" in command("evaluate", "--workdir=run")
     version = f"import cbert; print(cbert.__version__, {str(target)!r} in cbert.__file__)"
-    done = subprocess.run(
-        [sys.executable, "-c", version],
-        cwd=work,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
+    assert printed_by([sys.executable, "-c", version], work, environment) == (
+        f"{cbert.__version__} True\n"
     )
-    assert done.stdout == f"{cbert.__version__} True\n"
 
 
 def test_the_printed_commands_run_where_they_were_printed(tmp_path):
@@ -75,15 +70,7 @@ def test_the_printed_commands_run_where_they_were_printed(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
 
     def shell(command):
-        return subprocess.run(
-            command,
-            shell=True,
-            cwd=work,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+        return printed_by(["sh", "-c", command], work, environment)
 
     data = f"--input=mine.jsonl --name=mine --data_dir={tmp_path}/data"
     _, advised = shell(f"cbert prepare {data}").split("train it, from this directory, with\n")

@@ -35,7 +35,9 @@ def samples(text):
     return found
 
 
-def test_requests_are_counted_and_logged(trained):
+@pytest.fixture(scope="module")
+def observed(trained):
+    """What `/metrics` says after some requests, and once more, and what the server logs."""
     query = {"items": [], "k": 2}
     flags = (f"--workdir={trained}", "--access_log", "--response_seconds=120")
     with serving(*flags) as (process, address):
@@ -53,12 +55,15 @@ def test_requests_are_counted_and_logged(trained):
         assert "start the server with --allowed_hosts=NAME" in refused
         status, text = request(address, "/metrics")
         assert status == 200
-        again = samples(request(address, "/metrics")[1])
+        _, again = request(address, "/metrics")
         assert request(address, "/openapi.json")[0] == 200
         process.terminate()
         _, log = process.communicate(timeout=60)
+    return samples(text), samples(again), log
 
-    found = samples(text)
+
+def test_requests_are_counted(trained, observed):
+    found, again, _ = observed
     assert {
         key[1:]: value for key, value in found.items() if key[0] == "cbert_requests_total"
     } == {
@@ -87,6 +92,10 @@ def test_requests_are_counted_and_logged(trained):
     assert 0 < total <= 2 * bounds[0]
     assert again["cbert_requests_total", "/metrics", "200"] == 1
 
+
+def test_requests_are_logged(observed):
+    found, _, log = observed
+    total = found["cbert_request_seconds_sum", "/complete"]
     lines = [line.split() for line in log.splitlines()]
     told = {tuple(line[1:4]): line[4:] for line in lines}  # A file may end after a later one.
     assert told.keys() == {
