@@ -41,7 +41,8 @@ _MASKING = flags.DEFINE_enum(
     "masking",
     None,
     EVAL_MASKINGS,
-    "Mask each item of an example in turn, or one; by default as the run's config says.",
+    "Mask each item of an example in turn, one, or the last of a sequence; by default as the "
+    "run's config says.",
 )
 _BY = flags.DEFINE_multi_string(
     "by",

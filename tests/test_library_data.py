@@ -220,7 +220,11 @@ def test_options_of_texts_that_are_refused(option, value, message, tmp_path):
         (lambda _: cbert.Callbacks(step=5), "the callback step is 5; give a function"),
         (
             lambda path: cbert.evaluate(path, masking="both"),
-            "masking is 'both'; it must be one of each, one",
+            "masking is 'both'; it must be one of each, one, last",
+        ),
+        (
+            lambda path: cbert.evaluate(path, masking="last"),
+            "masking is 'last', and sets have no order; take 'each' or 'one'",
         ),
     ],
 )

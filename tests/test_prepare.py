@@ -45,7 +45,9 @@ def make_prepared(folder: pathlib.Path, examples, **options):
 
 def test_the_longest_example_and_list_may_be_in_any_split(tmp_path):
     tags = ["x", "y", "z"]
-    schema, _, test = make_prepared(tmp_path, rows(items=list("abcde"), context={"tags": tags}))
+    last = {"items": list("abcde"), "context": {"tags": tags}}
+    schema, summary, test = make_prepared(tmp_path, rows(**last))
+    assert "beyond_training" not in summary  # A set has no positions.
     assert schema.max_items == 5
     assert test.lengths.tolist() == [5]
     assert schema.feature("tags").max_values == 3
@@ -69,6 +71,12 @@ def test_a_group_in_several_splits_is_counted(tmp_path):
     assert summary["groups_across_splits"] == 1
     text = format_summary(summary, "leave_out")
     assert "groups      1 lie in several splits" in text
+
+
+def test_positions_that_training_lacks_are_counted(tmp_path):
+    _, summary, _ = make_prepared(tmp_path, rows(items=list("abc")), kind="sequence")
+    assert summary["beyond_training"] == {"longest": 2, "examples": 1}
+    assert "positions   1 examples of other splits" in format_summary(summary, "leave_out")
 
 
 def test_values_that_training_has_not_are_counted(tmp_path):

@@ -278,6 +278,10 @@ def test_masks_of_an_evaluation_are_the_same_for_every_order(directory):
     assert len(one) == len(split)
     assert eligible(split.items, schema)[one.rows, one.positions].all()
     assert len(set(one.positions.tolist())) > 3
+    with pytest.raises(
+        UserError, match="masking is 'last', which sequences of items alone have"
+    ):
+        query_tokens(split, schema, "last")
 
 
 def test_a_task_that_does_not_fit_the_data_is_refused(directory, schema):

@@ -93,6 +93,12 @@ class Overview:
         """Items, or tokens, of each record, `uint64 [M]`."""
         return np.array(self._lengths)
 
+    def beyond_training(self) -> tuple[int, int]:
+        """The longest training example, and how many of the other splits are longer."""
+        lengths, training = self.lengths(), np.array(self._splits) == SPLITS.index(TRAIN)
+        longest = int(lengths[training].max(initial=0))
+        return longest, int((lengths[~training] > longest).sum())
+
     def set_lengths(self, lengths: np.ndarray) -> None:
         """Takes the tokens of each record, `int64 [M]`, which only a tokeniser can count."""
         self._lengths = array.array("Q", lengths.tolist())

@@ -50,6 +50,7 @@ def summarize(
             "mean": float(lengths.mean()),
             "max": int(lengths.max()),
         },
+        **_beyond_training(overview, schema.kind),
         "longer": longer,
         **({"repeats": repeats} if repeats else {}),
         "max_items": schema.max_items,
@@ -60,6 +61,14 @@ def summarize(
         **({"weights": weights} if (weights := overview.weights()) else {}),
         **({"target": _of_target(schema.target, tokens)} if tokens and schema.target else {}),
     }
+
+
+def _beyond_training(overview: Overview, kind: str) -> dict[str, Any]:
+    """Sequences that are longer than those whose positions a model learns."""
+    longest, count = overview.beyond_training()
+    if kind != schema_lib.SEQUENCE or not (longest and count):
+        return {}
+    return {"beyond_training": {"longest": longest, "examples": count}}
 
 
 def _of_feature(feature: Feature, overview: Overview, schema: Schema) -> dict[str, Any]:
@@ -114,6 +123,13 @@ def format_summary(summary: dict[str, Any], longer: str) -> str:
         lines.append(
             f"groups      {summary['groups_across_splits']:,} lie in several splits, by their "
             "records' own 'split': what is known of them in training helps elsewhere"
+        )
+    if "beyond_training" in summary:
+        beyond = summary["beyond_training"]
+        lines.append(
+            f"positions   {beyond['examples']:,} examples of other splits have more items than "
+            f"the longest of training, {beyond['longest']}: a model has not learned the "
+            "positions beyond it"
         )
     if "weights" in summary:
         least, largest = summary["weights"]

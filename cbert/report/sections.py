@@ -81,6 +81,7 @@ def _setting(data: ReportData) -> str:
     asked, reason = {
         "each": (f"each {token} is masked once", skipped),
         "one": (f"one {token} of each example is masked", skipped),
+        "last": ("the last item of each sequence is masked", skipped),
         "": ("one an example", "their target is missing or was not seen in training"),
     }[settings["masking"]]
     return (

@@ -21,11 +21,20 @@ from cbert.model.config import ModelConfig
 from cbert.model.contextual_bert import ContextualBert
 from cbert.model.look_up import look_up
 from cbert.model.scoring import score
-from cbert.schema import MASK_ITEM, TEXT, Schema
+from cbert.schema import MASK_ITEM, SEQUENCE, TEXT, Schema
 from cbert.tasks import ranking
 from cbert.tasks.base import Array, Batch, Examples, Metrics, Scored, Task, dropped_context
 from cbert.tasks.losses import masked_cross_entropy, weighted
-from cbert.tasks.masked_queries import ItemQueries, query_each, query_one, read_queries
+from cbert.tasks.masked_queries import (
+    EACH,
+    LAST,
+    OTHERS,
+    ItemQueries,
+    query_each,
+    query_last,
+    query_one,
+    read_queries,
+)
 from cbert.tasks.metric import Metric
 
 
@@ -203,12 +212,14 @@ class MaskedItem(Task):
         return total / batch["divisor"], {"loss": (total, weights.sum())}
 
     def queries(self, split: Split, masking: str) -> ItemQueries:
-        """Every item of an example in turn (`each`) or one of them (`one`).
+        """Every item of an example in turn (`each`), one of them (`one`), or the `last`.
 
         Raises:
-          UserError: no item of the split is in the vocabulary.
+          UserError: no such item of the split is in the vocabulary, or a set has no last one.
         """
-        queries = query_one(split) if masking == ONE else query_each(split)
+        if masking == LAST and self.schema.kind != SEQUENCE:
+            raise UserError(f"masking is {LAST!r}, and sets have no order; {OTHERS}")
+        queries = {EACH: query_each, ONE: query_one, LAST: query_last}[masking](split)
         if not len(queries):
             raise UserError(
                 "no item of the split is in the vocabulary of the model; take other data"

@@ -16,7 +16,8 @@ from cbert.errors import UserError
 from cbert.schema import Schema
 from cbert.schema.tokenizer import CLS, PAD, SEP
 
-EACH = "each"
+EACH, LAST = "each", "last"
+OTHERS = f"take {EACH!r} or {ONE!r}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +92,12 @@ def query_one(split: Split) -> ItemQueries:
     return _query(split, split.items >= 0, ONE)
 
 
+def query_last(split: Split) -> ItemQueries:
+    """The last item of every sequence, if it is in the vocabulary."""
+    is_last = np.arange(split.items.shape[1]) == split.lengths[:, None] - 1
+    return _query(split, is_last & (split.items >= 0), EACH)
+
+
 def eligible(codes: Any, schema: Schema) -> Any:
     """Which tokens may be masked: no padding, no [CLS], no [SEP]; for NumPy and JAX alike."""
     chosen = codes >= 0
@@ -103,8 +110,10 @@ def query_tokens(split: Split, schema: Schema, masking: str) -> ItemQueries:
     """The masked tokens of an evaluation, the same for every method.
 
     Raises:
-      UserError: no text of the split has a token.
+      UserError: no text of the split has a token, or the last one is asked for.
     """
+    if masking == LAST:
+        raise UserError(f"masking is {LAST!r}, which sequences of items alone have; {OTHERS}")
     queries = _query(split, eligible(split.items, schema), masking)
     if not len(queries):
         raise UserError("no text of the split has a token; take another split")

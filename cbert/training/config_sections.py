@@ -11,10 +11,10 @@ from cbert.model import conditioning
 from cbert.model.config import ModelConfig
 from cbert.tasks import TASKS, config_sections
 from cbert.tasks.masked_item import MaskedItem
-from cbert.tasks.masked_queries import EACH, ONE
+from cbert.tasks.masked_queries import EACH, LAST, ONE
 from cbert.training.schedule import SCHEDULES
 
-EVAL_MASKINGS = (EACH, ONE)
+EVAL_MASKINGS = (EACH, ONE, LAST)
 STOP, SKIP = "stop", "skip"
 MEMORY, STREAM = "memory", "stream"
 
@@ -132,8 +132,9 @@ class Train:
     )
     eval_every: int = field(
         1000,
-        "steps between validations, which mask one item an example whatever `eval.masking` "
-        "says; the best value of the task's first metric makes the *best* checkpoint",
+        "steps between validations, which mask one item an example (the last one if "
+        "`eval.masking` says so); the best value of the task's first metric makes the *best* "
+        "checkpoint",
         at_least=1,
     )
     eval_examples: int = field(
@@ -201,7 +202,8 @@ class Eval:
 
     masking: str = field(
         "each",
-        "`each` masks every item of an example in turn, `one` masks one",
+        "`each` masks every item of an example in turn, `one` masks one, and `last` the last "
+        "one of a sequence",
         choices=EVAL_MASKINGS,
     )
     batch_size: int = field(256, "masked examples scored at once", at_least=1)

@@ -174,7 +174,10 @@ def assemble(
         key=_stacked([jax.random.fold_in(key, 1) for key in keys], where),
         learning_rate=constants["learning_rate"],
         validation=Validation(
-            evenly_spaced(validation, config.train.eval_examples), task, config.eval.batch_size
+            evenly_spaced(validation, config.train.eval_examples),
+            task,
+            config.eval.batch_size,
+            config.eval.masking,
         ),
     )
 

@@ -7,26 +7,28 @@ from cbert.data.columns import Split
 from cbert.errors import UserError
 from cbert.tasks import prediction
 from cbert.tasks.base import Task
-from cbert.tasks.masked_queries import ONE
+from cbert.tasks.masked_queries import LAST, ONE
 
 
 class Validation:
     """The task's metrics on the validation split, with the same queries every time."""
 
-    def __init__(self, split: Split, task: Task, batch_size: int) -> None:
+    def __init__(self, split: Split, task: Task, batch_size: int, masking: str) -> None:
         """Draws the queries, and puts the split on every device.
 
         Args:
           split: The examples, M of them; its columns are `[M, ...]`.
           task: What is measured.
           batch_size: Queries at a time, over all devices.
+          masking: The masking of the evaluation. One query an example is enough here, so that
+            `each` masks one item.
 
         Raises:
           UserError: the split has nothing to predict.
         """
         self._split, self._batch_size = split, batch_size
         try:
-            self._queries = task.queries(split, ONE)
+            self._queries = task.queries(split, LAST if masking == LAST else ONE)
         except UserError as error:
             raise UserError(f"validation: {error}") from None
         self._task, self._data = task, parallel.replicate(split.columns)

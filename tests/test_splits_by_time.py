@@ -1,0 +1,87 @@
+"""The examples of docs/data.md that split orders and histories by time."""
+
+import re
+
+import pandas
+import pytest
+
+import cbert
+from cbert.data import prepared as prepared_lib
+from tests.conftest import ROOT
+
+
+def run_example(title: str) -> None:
+    """Runs the block of Python below a title of the page, in the current directory."""
+    page = (ROOT / "docs" / "data.md").read_text()
+    (block,) = re.findall(rf"\*\*{title}\*\*.*?```python\n(.*?)```", page, re.DOTALL)
+    exec(block, {})
+
+
+def test_the_last_tenth_of_the_time_is_for_testing(tmp_path, monkeypatch):
+    """Two orders a day for 200 days, and so many on the last day that shares would differ."""
+    days = pandas.date_range("2023-01-01", periods=201)
+    times = [*(day for day in days for _ in range(2)), *[days[-1]] * 98]
+    rows = [
+        {"id": f"{n}", "time": time, "items": "tea|egg" if n % 2 else "tea|jam"}
+        for n, time in enumerate(times)
+    ]
+    frame = pandas.DataFrame(rows).sample(frac=1, random_state=0)
+    frame.to_csv(tmp_path / "orders.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    run_example("A split by time")
+    schema = prepared_lib.load_schema("data", "orders")
+    assert [feature.name for feature in schema.features] == ["month", "weekday"]
+    when = {row["id"]: row["time"] for row in rows}
+    spans = {}
+    for name in ("train", "validation", "test"):
+        split = prepared_lib.load("data", "orders", name, schema)
+        own = [when[one] for one in split.ids]
+        spans[name] = min(own), max(own), len(own)
+    assert spans == {
+        "train": (days[0], days[160], 2 * 161),
+        "validation": (days[161], days[180], 2 * 20),
+        "test": (days[181], days[200], 2 * 20 + 98),
+    }
+
+
+def test_the_last_items_of_histories_are_left_out(tmp_path, monkeypatch):
+    """The longest history of training has four items, so that the others have at most four."""
+    events = {"u": "abc", "v": "abcabc", "w": "ab", "x": "abcacb"}
+    rows = [
+        {"user": user, "item": item, "time": time, "country": "de" if user == "u" else "at"}
+        for user, items in events.items()
+        for time, item in enumerate(items)
+    ]
+    frame = pandas.DataFrame(rows).sample(frac=1, random_state=0)
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    run_example("Histories whose last items are left out")
+    schema = prepared_lib.load_schema("data", "histories")
+    assert (schema.kind, schema.max_items) == ("sequence", 4)
+    left = {}
+    for name in ("train", "validation", "test"):
+        split = prepared_lib.load("data", "histories", name, schema)
+        items = [
+            "".join(schema.items[code] for code in row if code >= 0) for row in split.items
+        ]
+        left[name] = dict(zip(split.groups, items, strict=True))
+    assert left == {
+        "train": {"u": "a", "v": "abca", "x": "abca"},
+        "validation": {"u": "ab", "v": "bcab", "x": "bcac"},
+        "test": {"u": "abc", "v": "cabc", "x": "cacb"},
+    }
+    config = cbert.read_config(
+        "data/histories/config.py:none",
+        {
+            "eval.masking": "last",
+            "train.steps": 2,
+            "train.batch_size": 3,
+            "train.eval_every": 2,
+        },
+    )
+    trained = cbert.train(config, "runs/none")
+    evaluation = cbert.evaluate("runs/none", split="validation")
+    assert evaluation.metrics.loc["model", "cross_entropy"] == pytest.approx(
+        trained.best, rel=1e-6
+    )
+    assert evaluation.queries["position"].tolist() == [1, 3, 3]
