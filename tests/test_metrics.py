@@ -28,7 +28,7 @@ from cbert.schema import (
     Vector,
 )
 from cbert.tasks import ranking
-from cbert.tasks.masked_queries import query_each, query_last, query_one
+from cbert.tasks.masked_queries import query_each, query_one
 from cbert.tasks.metric import CorpusMetrics
 
 
@@ -178,15 +178,6 @@ def test_queries_skip_unknown_items_and_count_them():
     assert one.rows.tolist() == [0, 1]
     assert one.skipped == 1
     assert UNKNOWN_ITEM not in one.items
-
-
-def test_the_last_item_is_asked_for_or_skipped():
-    """The last one is unknown in the second example, whose item before it is not asked."""
-    last = query_last(split([["a", "b", "a"], ["b", "x"], ["c"]], [None] * 3))
-    assert last.rows.tolist() == [0, 2]
-    assert last.positions.tolist() == [2, 0]
-    assert last.items.tolist() == [0, 2]
-    assert last.skipped == 1
 
 
 def test_one_query_depends_on_the_id_alone():

@@ -14,7 +14,7 @@ from cbert.data.masking import Masking, mask
 from cbert.errors import UserError
 from cbert.evaluation import compare, evaluation_files
 from cbert.evaluation import evaluate as evaluate_lib
-from cbert.evaluation.text_baselines import Bigram
+from cbert.evaluation.bigram import Bigram
 from cbert.model import conditioning
 from cbert.schema import PAD_ITEM
 from cbert.tasks.base import Examples
@@ -251,9 +251,9 @@ def test_the_bigram_baseline_is_a_distribution_and_right_by_hand(directory):
     split, schema = load(directory, "label")
     queries = query_tokens(split, schema, "one")
     counts = np.bincount(query_tokens(split, schema, "each").items, minlength=len(schema.items))
-    bigram = Bigram(split, counts)
+    bigram = Bigram(split.items, counts)
     bigram.interpolation = 0.7
-    log_probability, rank = bigram.predict(split, queries)
+    log_probability, rank = bigram.predict(split.items, queries)
     row, position = int(queries.rows[0]), int(queries.positions[0])
     left, right = split.items[row, position - 1], split.items[row, position + 1]
     unigram = (counts + 0.5) / (counts + 0.5).sum()

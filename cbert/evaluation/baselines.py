@@ -10,9 +10,10 @@ import numpy as np
 from cbert.data import prepared
 from cbert.data.columns import Split
 from cbert.data.records import TRAIN, VALIDATION
+from cbert.evaluation import bigram
 from cbert.evaluation.co_occurrence import CoOccurrence
 from cbert.evaluation.given_context import GivenContext
-from cbert.schema import Schema
+from cbert.schema import SEQUENCE, Schema
 from cbert.tasks.masked_queries import ItemQueries
 from cbert.tasks.prediction import Predictions
 from cbert.tasks.ranking import log_fractions
@@ -48,7 +49,7 @@ def loader(data_dir: str, name: str, schema: Schema) -> Load:
 def of_items(
     load: Load, schema: Schema, split: Split, queries: ItemQueries
 ) -> dict[str, Predictions]:
-    """Popularity, the same given the context, co-occurrence, and what is possible at best."""
+    """Popularity, alone and given the context, neighbours, and what is possible at best."""
     ranked = {POPULARITY: predict_popularity(schema, queries)}
     train, validation = load(TRAIN), load(VALIDATION)
     if train is not None:
@@ -57,6 +58,10 @@ def of_items(
             ranked[GIVEN_CONTEXT] = given.predict(split, queries)
         beside = CoOccurrence(train, validation, popularity(schema))
         ranked[CO_OCCURRENCE] = beside.predict(split, queries)
+        if schema.kind == SEQUENCE:
+            ranked[bigram.BIGRAM] = bigram.of_sequences(
+                train, validation, split, queries, len(schema.items)
+            )
     return by_column(ranked) | optima(split, queries)
 
 

@@ -14,7 +14,7 @@ from cbert.evaluation.baselines import OPTIMA, loader
 from cbert.evaluation.evaluation import Evaluation
 from cbert.evaluation.metrics import estimate
 from cbert.tasks import prediction
-from cbert.tasks.masked_queries import ONE
+from cbert.tasks.masked_queries import one_an_example
 from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
 from cbert.training import schedule, writer
@@ -48,7 +48,7 @@ def diagnose(workdir: str | pathlib.Path) -> str:
     assert whole is not None
     # Training asks the same queries after every validation.
     validation = evenly_spaced(whole, config.train.eval_examples)
-    queries = task.queries(validation, ONE)
+    queries = task.queries(validation, one_an_example(config.eval.masking))
     others = {}
     for name, predictions in task_baselines.predictions(
         task, load, schema, validation, queries

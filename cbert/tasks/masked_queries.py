@@ -92,6 +92,11 @@ def query_one(split: Split) -> ItemQueries:
     return _query(split, split.items >= 0, ONE)
 
 
+def one_an_example(masking: str) -> str:
+    """What validations mask, which ask one query an example: `last` if evaluations do."""
+    return LAST if masking == LAST else ONE
+
+
 def query_last(split: Split) -> ItemQueries:
     """The last item of every sequence, if it is in the vocabulary."""
     is_last = np.arange(split.items.shape[1]) == split.lengths[:, None] - 1

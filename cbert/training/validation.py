@@ -7,7 +7,7 @@ from cbert.data.columns import Split
 from cbert.errors import UserError
 from cbert.tasks import prediction
 from cbert.tasks.base import Task
-from cbert.tasks.masked_queries import LAST, ONE
+from cbert.tasks.masked_queries import one_an_example
 
 
 class Validation:
@@ -20,15 +20,14 @@ class Validation:
           split: The examples, M of them; its columns are `[M, ...]`.
           task: What is measured.
           batch_size: Queries at a time, over all devices.
-          masking: The masking of the evaluation. One query an example is enough here, so that
-            `each` masks one item.
+          masking: The masking of evaluations.
 
         Raises:
           UserError: the split has nothing to predict.
         """
         self._split, self._batch_size = split, batch_size
         try:
-            self._queries = task.queries(split, LAST if masking == LAST else ONE)
+            self._queries = task.queries(split, one_an_example(masking))
         except UserError as error:
             raise UserError(f"validation: {error}") from None
         self._task, self._data = task, parallel.replicate(split.columns)
