@@ -57,7 +57,8 @@ def evaluate(
         tables of labels.
       name: Another prepared data set; by default the run's.
       data_dir: Where the data lie now; by default where the run found them.
-      masking: `each` item of an example in turn, or `one`; by default as the run's config says.
+      masking: `each` item of an example in turn, `one`, or the `last` of a sequence; by default
+        as the run's config says.
 
     Raises:
       UserError: the run, its data or the checkpoint are not what they must be, or pandas is
