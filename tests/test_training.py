@@ -20,7 +20,7 @@ from cbert.model import parameter_tree
 from cbert.model.conditioning import NAMES
 from cbert.report import report_data
 from cbert.schema import schema_file
-from cbert.training import checkpoint, console, loop
+from cbert.training import checkpoint, console, loop, schedule
 from cbert.training import config as config_lib
 from cbert.training import run as run_lib
 from cbert.training import state as state_lib
@@ -60,7 +60,11 @@ def test_every_config_builds_a_step(data_dir, schema, module, monkeypatch):
     made = run_lib.set_up(config, schema)
     fed, _, length = made.source.feed(0, 1)
     arguments = (made.state, made.resident, fed, made.indices, made.key)
-    after, metrics = jax.eval_shape(lambda: made.step(*arguments, length))
+    traced = jax.make_jaxpr(lambda: made.step(*arguments, length), return_shape=True)
+    program, (after, metrics) = traced()
+    # Each dropout has a barrier: that of the embeddings, and one for each sub-layer.
+    dropouts = str(program).count("optimization_barrier")
+    assert (dropouts > 2 * config.model.layers) == (config.model.dropout > 0)
     for path, leaf in flat_shapes(after.params).items():
         assert leaf == flat_shapes(made.state.params)[path], path
     assert metrics["loss"].shape == (1,)
@@ -137,7 +141,11 @@ def test_resuming_equals_an_unbroken_run_bit_for_bit(data_dir, tmp_path, monkeyp
     assert metrics == unbroken[2]
     for name, value in unbroken[1].items():
         assert (params[name] == value).all(), name
-    assert json.loads(unbroken[2].splitlines()[-1])["split"] == "validation"
+    rows = [json.loads(line) for line in unbroken[2].splitlines()]
+    assert rows[-1]["split"] == "validation"
+    rate = schedule.build(config)  # A row has that of its last step, and steps count from 0.
+    rates = {row["step"]: row["learning_rate"] for row in rows if row["split"] == "train"}
+    assert rates == {step: pytest.approx(float(rate(step - 1))) for step in (4, 8, 9)}
 
 
 def test_the_best_and_the_last_two_are_kept(data_dir, tmp_path):
