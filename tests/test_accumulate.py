@@ -38,6 +38,9 @@ def check_equal(config, schema):
         np.testing.assert_allclose(summed[name], value, rtol=0, atol=1e-6, err_msg=name)
     for name, value in metrics.items():
         np.testing.assert_allclose(summed_metrics[name], value, rtol=1e-5, err_msg=name)
+    norm = sum((value**2).sum() for value in whole.values()) ** 0.5
+    clipped = min(config.optimizer.clip_norm, metrics["gradient_norm"])
+    assert norm == pytest.approx(clipped, rel=1e-4)
     return undivided, divided
 
 

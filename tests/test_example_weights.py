@@ -83,7 +83,9 @@ def test_a_weight_is_how_often_an_example_counts(task, accumulate, data_dir, tmp
             np.testing.assert_allclose(weighted[name], value, atol=1e-6, err_msg=name)
         for name, value in metrics.items():
             assert weighted_metrics[name] == pytest.approx(value, rel=1e-5), name
-    assert metrics["gradient_norm"] > 1e-3
+    norm = sum((value**2).sum() for value in gradient.values()) ** 0.5
+    assert metrics["gradient_norm"] == pytest.approx(norm, rel=1e-4)
+    assert norm > 1e-3
 
 
 def test_the_logged_loss_is_a_mean_where_weights_are_small():

@@ -1,10 +1,12 @@
 """Parts of a model that are not trained, or at rates of their own."""
 
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from cbert.errors import UserError
-from cbert.training import loop
+from cbert.training import loop, optimizer, packing
 from cbert.training import run as run_lib
 from tests import steps
 from tests.text_data import load, prepare_texts, small_text
@@ -28,6 +30,24 @@ def test_frozen_parts_stay_and_others_move(directory, kernels):
     for name, values in after.items():
         frozen = name.split("/")[0] in ("embedding", "blocks_0")
         assert np.array_equal(values, before[name]) == frozen, name
+
+
+@pytest.mark.parametrize("packs", [True, False])
+def test_frozen_parts_add_nothing_to_the_clipped_norm(packs):
+    """Adam's first moment is a tenth of the gradient, which is not clipped."""
+    adam = optimizer.make_optimizer(0.0, 1.0, 0.9, 0.999, packs)
+    made = optimizer.freeze(adam, ["a/kernel", "b"])
+    names = {"a": ("kernel", "bias"), "b": ("kernel",)}
+    params = {part: {name: jnp.ones(1) for name in own} for part, own in names.items()}
+    gradients = {"a": {"kernel": 1e3, "bias": 0.5}, "b": {"kernel": -1e3}}
+    gradients = {
+        part: {n: jnp.array([g]) for n, g in own.items()} for part, own in gradients.items()
+    }
+    updates, state = made.update(gradients, made.init(params), params)
+    moment = optax.tree.get(packing.per_leaf(state, params), "mu")
+    assert moment["a"]["bias"] == pytest.approx(0.05)
+    moved = {path for path, update in steps.flat(updates).items() if update.any()}
+    assert moved == {"a/bias"}
 
 
 def test_frozen_names_must_exist(directory):
@@ -69,6 +89,9 @@ def test_rates_of_layers_and_of_the_context_by_hand(directory):
         "classifier": 1.0,
     }
     assert {name.split("/")[0] for name in before} == set(factors)
+    # The first of two steps of warm-up has half of the learning rate, 0.01.
+    moved = [np.abs(plain[name] - values).max() for name, values in before.items()]
+    assert max(moved) == pytest.approx(0.005, rel=1e-3)
     for name, values in before.items():
         expected = factors[name.split("/")[0]] * (plain[name] - values)
         np.testing.assert_allclose(own[name] - values, expected, atol=1e-6, err_msg=name)
