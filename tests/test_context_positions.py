@@ -87,7 +87,8 @@ def test_untied_logits_are_gates(schema, train_split):
     gates = np.array([0.1, 0.5, 2.0, 9.0], np.float32)  # One a head.
     gated, params = made(schema, "np", PLAIN)
     own = dict(params["conditioning"])
-    own["gates"] = jnp.tile(gates, (SMALL.layers, 1))
+    # The sign of a gate does not count.
+    own["gates"] = jnp.tile(gates * [1, -1, 1, -1], (SMALL.layers, 1))
     expected = encode(gated, with_own(params, own), codes, context)
     logits = jnp.log(gates)[:, None, None]
     untied = {"project": own["project"], "to_tokens": -logits, "to_context": logits}

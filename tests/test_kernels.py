@@ -82,7 +82,7 @@ def test_layer_normalisation(scale, bias):
     named = [name for name, on in (("scale", scale), ("bias", bias)) if on]
     params = {"params": {name: drawn[name].astype(np.float32) for name in named}}
     results = []
-    for config in forms():
+    for config in forms(dataclasses.replace(SMALL, norm_epsilon=0.3)):
         module = norm(config, scale, bias)
 
         def loss(params, x, module=module):
@@ -90,6 +90,11 @@ def test_layer_normalisation(scale, bias):
 
         results.append((module.apply(params, x), jax.grad(loss, (0, 1))(params, x)))
     assert_equal(*results)
+    expected = (x - x.mean(axis=-1, keepdims=True)) / np.sqrt(
+        x.var(axis=-1, keepdims=True) + 0.3
+    )
+    expected = expected * (drawn["scale"] if scale else 1) + (drawn["bias"] if bias else 0)
+    assert_equal(results[0][0], expected)
 
 
 def test_layer_normalisation_in_bfloat16_rounds_the_result_alone():

@@ -1,9 +1,13 @@
 """Masking and context dropout: which items and features training does not show."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+from cbert import tasks
 from cbert.data.context_dropout import drop_features
 from cbert.data.masking import Masking, expected_count, mask
 from cbert.schema import (
@@ -15,6 +19,11 @@ from cbert.schema import (
     UNKNOWN_VALUE,
     TokenFeature,
 )
+from cbert.tasks.base import Examples
+from cbert.training import config as config_lib
+from tests import text_predictors
+from tests.conftest import small
+from tests.text_data import small_text
 
 KEY = jax.random.key(3)
 
@@ -107,3 +116,21 @@ def test_a_dropped_feature_is_missing_or_unknown_at_its_rate(schema, train_split
         else:
             assert (one[rows_changed] == 0).all()
     assert 0.4 < np.mean(changed) < 0.55
+
+
+@pytest.mark.parametrize("kind", ["sets", "texts"])
+def test_tasks_drop_features_and_divide_by_their_constant(kind, schema):
+    constant, config = {"expected_count": 0.25}, small(train__context_dropout=0.5)
+    if kind == "texts":
+        schema, constant = text_predictors.schema("tagging"), {"mean_weight": 0.25}
+        config = small_text("tagging", "", train__context_dropout=0.5)
+    task = tasks.create(config, config_lib.build_model(config, schema), schema)
+    context = schema.encode_contexts([{"age": 30}] * 64)
+    examples = Examples({"items": sets(64), "context": context}, {}, np.arange(64), 64)
+    other = jax.random.key(4)
+    batch = jax.jit(dataclasses.replace(task, **constant).batch)((KEY, other), examples)
+    expected = drop_features(other, context, np.arange(64), 64, 0.5, schema)
+    for name, column in expected.items():
+        np.testing.assert_array_equal(batch["context"][name], column)
+    assert 16 < (np.asarray(expected["age"]) != context["age"]).any(axis=1).sum() < 48
+    assert batch["divisor"] == 16

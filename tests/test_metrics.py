@@ -264,6 +264,19 @@ def test_popularity_given_context_by_hand():
     )
 
 
+def test_popularity_given_context_is_tuned_on_the_validation_split():
+    """A context that decides counts most, and one that misleads as little as it can."""
+    items, days = [["a"], ["b"]] * 50, ["mon", "tue"] * 50
+    train = split(items, days)
+    for validation, tuned in (
+        (train, (1.0, 1.0)),
+        (split(items, days[::-1]), (100.0, 0.25)),
+        (None, (10.0, 0.5)),
+    ):
+        baseline = given_context.GivenContext(train, validation, SCHEMA)
+        assert (baseline.smoothing, baseline.exponent) == tuned
+
+
 def test_an_optimum_is_a_baseline_where_it_is_known_for_every_query():
     """Data that were prepared earlier do not know what is optimal without the context."""
     plain = split([["a", "b"], ["c", "a"]], ["mon"] * 2)

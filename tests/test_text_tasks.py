@@ -270,6 +270,8 @@ def test_the_bigram_baseline_is_a_distribution_and_right_by_hand(directory):
     own = joint[queries.items[0]]
     assert log_probability[0] == pytest.approx(np.log(own / joint.sum()), rel=1e-4)
     assert rank[0] == (joint >= own * (1 - 1e-6)).sum()
+    bigram.tune(split, queries)  # Of pairs that it has counted it needs no unigram.
+    assert bigram.interpolation == 0.9
 
 
 def test_masks_of_an_evaluation_are_the_same_for_every_order(directory):
