@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow.parquet
 import pytest
+import scipy.special
 
 from cbert import parallel
 from cbert.data import prepared
@@ -185,22 +186,34 @@ def test_what_is_no_directory_of_features_is_left_alone(texts, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"mine", "new"}
 
 
-def test_the_probe_is_the_regression_of_scikit_learn():
-    linear_model = pytest.importorskip("sklearn.linear_model")
+def test_the_probe_is_where_the_gradient_is_zero():
+    """The objective is convex, so that this is the only optimum."""
     random = np.random.default_rng(0)
-    x = random.normal(size=(300, 5)).astype(np.float32) * [1, 2, 3, 1, 1] + 4
+    x = (random.normal(size=(300, 5)) * [1, 2, 3, 1, 1] + 4).astype(np.float32)
     x[:, 4] = 1  # It does not vary.
     labels = (x[:, :3] + random.normal(size=(300, 3))).argmax(axis=1)
     strength = 0.03
-    fitted = probe.fit(x.astype(np.float32), labels, strength, 3)
+    fitted = probe.fit(x, labels, strength, 3)
     standardised = (x - x.mean(axis=0)) / np.where(x.std(axis=0) > 0, x.std(axis=0), 1)
-    expected = linear_model.LogisticRegression(C=1 / (300 * strength), tol=1e-8)
-    expected.fit(standardised, labels)
-    np.testing.assert_allclose(
-        fitted.log_probabilities(x.astype(np.float32)),
-        expected.predict_log_proba(standardised),
-        atol=2e-3,
-    )
+    logits = standardised @ fitted.weights[:-1] + fitted.weights[-1]
+    own = fitted.log_probabilities(x)
+    np.testing.assert_allclose(own, scipy.special.log_softmax(logits, axis=1), atol=1e-4)
+    residuals = np.exp(own) - np.eye(3)[labels]
+    of_weights = standardised.T @ residuals / 300 + strength * fitted.weights[:-1]
+    np.testing.assert_allclose(of_weights, 0, atol=1e-4)
+    np.testing.assert_allclose(residuals.mean(axis=0), 0, atol=1e-4)  # Those of the biases.
+    assert np.abs(fitted.weights[:3]).max() > 0.1
+
+
+def test_the_strength_is_the_best_on_the_validation_split(monkeypatch):
+    """What was learned needs the weakest penalty, and what misleads the strongest one."""
+    monkeypatch.setattr(probe, "STRENGTHS", (1.0, 1e-2))
+    x = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    labels = (x[:, 0] > 0).astype(np.int32)
+    for other, expected in ((labels, 1e-2), (1 - labels, 1.0)):
+        split = {"train": labels, "validation": other}
+        _, strength = probe._tuned(dict.fromkeys(split, x), split, 2)
+        assert strength == expected
 
 
 def test_a_strength_at_the_end_of_those_tried_is_pointed_out():

@@ -10,6 +10,7 @@ import pytest
 
 from cbert.model.config import ModelConfig
 from cbert.model.context import NumericalProjection
+from cbert.model.layers import embedding_init, kernel_init
 from cbert.schema import PAD_ITEM
 from cbert.training import config as config_lib
 from tests.conftest import small, some
@@ -130,6 +131,19 @@ def test_concat_as_one_network_of_item_and_context(schema, train_split):
     hidden = jnp.maximum(both @ kernel + own["context"]["bias"], 0)
     expected = hidden @ own["out"]["kernel"] + own["out"]["bias"]
     np.testing.assert_allclose(output, expected, atol=1e-5)
+
+
+def test_kernels_and_tables_begin_as_those_of_bert_or_by_their_size():
+    """A normal that is cut off at two deviations has 0.88 of its deviation."""
+    bert, scaled = (ModelConfig(initializer=name) for name in ("bert", "scaled"))
+
+    def drawn(init):
+        return np.asarray(init(jax.random.key(0), (400, 300)))
+
+    for values in map(drawn, (kernel_init(bert), embedding_init(bert, 300))):
+        assert 0.0399 < np.abs(values).max() <= 0.04
+        assert values.std() == pytest.approx(0.88 * 0.02, rel=0.01)
+    assert drawn(kernel_init(scaled)).std() == pytest.approx(400**-0.5, rel=0.01)
 
 
 def test_a_long_vector_begins_as_large_as_an_embedding():

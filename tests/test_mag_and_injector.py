@@ -1,5 +1,7 @@
 """MAG and the injector by hand, and where their gates and factors are zero."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 from cbert.model.conditioning.method import FEED_FORWARD
 from cbert.schema import PAD_ITEM
 from tests.conftest import some
-from tests.models import SMALL, batch, build, encode, made
+from tests.models import SMALL, batch, build, encode, initialized, made
 from tests.test_modulation import embedded, without
 
 
@@ -79,6 +81,26 @@ def test_an_injector_by_hand(schema):
         up = own["up_1"]["kernel"] @ np.diag(1 + up) @ own["out_1"]["kernel"]
         adapted = np.maximum(y[row] @ down + bias, 0) @ up + own["out_1"]["bias"]
         np.testing.assert_allclose(got[row], x[row] + y[row] + adapted, atol=1e-5)
+
+
+@pytest.mark.soak
+def test_what_they_add_begins_neither_huge_nor_tiny(schema):
+    """The gate of MAG begins near 1, and the inner factors of an injector keep lengths."""
+    config = dataclasses.replace(SMALL, initializer="bert")
+    model = build(schema, "mag", config)
+    gate = initialized(model, 0)["conditioning"]["gate_context"]
+    np.testing.assert_array_equal(gate["bias"], 1)
+    model = build(schema, "injector", config)
+    params = initialized(model, 0)
+    y = np.random.default_rng(0).standard_normal((6, 4, 16), np.float32)
+
+    def added(encoder):
+        state = np.zeros((6, 16), np.float32)
+        return encoder.conditioning.residual(0, FEED_FORWARD, y, y, state, lambda x, y: y)
+
+    adapted = model.encoder.apply({"params": params}, method=added) - y
+    last = params["conditioning"]["out_0"]["kernel"].std() * 16**0.5
+    assert 0.3 < adapted.std() / y.std() / last < 1.5
 
 
 @pytest.mark.soak

@@ -16,6 +16,7 @@ import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
 from cbert.errors import UserError
+from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
 from cbert.training import loop
 from cbert.training import run as run_lib
@@ -269,3 +270,13 @@ def test_seeds_that_were_killed_apart_go_on_together(data_dir, tmp_path):
         resumed, params = (restored(config, where)[1] for where in (path, other))
         for name, value in resumed.items():
             np.testing.assert_array_equal(value, params[name], err_msg=name)
+
+
+@pytest.mark.parametrize(("best", "sign"), [("min", 1), ("max", -1)])
+def test_evaluations_since_the_best_are_counted(best, sign):
+    """A value that equals the best is no better, and a better one begins to count anew."""
+    metric, progress = Metric("own", best, "own"), Progress()
+    values = [sign * value for value in (3.0, 3.5, 2.0, 2.0, 4.0)]
+    noted = [progress.note(metric, value, 10 + n) for n, value in enumerate(values)]
+    assert noted == [True, False, True, False, False]
+    assert (progress.best, progress.best_step, progress.waited) == (sign * 2.0, 12, 2)
