@@ -34,6 +34,14 @@ def test_two_levels_by_hand():
     assert (low, high) == pytest.approx((4 - reach, 4 + reach))
 
 
+def test_an_error_is_no_less_than_that_over_seeds():
+    """Groups that differ by seed alone leave less than nothing once that is taken away."""
+    table = np.array([[2.0, 0.0, 1.0], [2.0, 4.0, 3.0]])
+    by_seed = table.mean(axis=1)
+    estimate = intervals.two_level(by_seed, (table - by_seed[:, None]) / 3, EQUAL)
+    assert estimate.error == pytest.approx(by_seed.std(ddof=1) / np.sqrt(2))
+
+
 def test_one_seed_carries_groups_and_one_group_carries_nothing():
     values = np.array([[1.0, 2.0, 6.0]])
     estimate = intervals.two_level(values.mean(axis=1), (values - 3) / 3, EQUAL)

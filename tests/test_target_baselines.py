@@ -55,6 +55,7 @@ def test_tags_are_known_by_their_word_and_by_what_was_asked_for(directory):
     assert 1 - alone["accuracy"] == pytest.approx(0.5 * texts / words, abs=0.15 * texts / words)
     assert alone["cross_entropy"] == pytest.approx(np.log(2) * texts / words, rel=0.2)
     assert given["accuracy"] > 0.98
+    assert 0 < given["cross_entropy"] < 0.3 * alone["cross_entropy"]
     for predictions in baselines.values():
         assert ((predictions["tags"] >= 0) == (queries.targets["word_starts"] >= 0)).all()
 
@@ -73,6 +74,24 @@ def test_the_tag_of_a_word_by_hand(directory):
     np.testing.assert_allclose(known, expected, rtol=1e-5)
     np.testing.assert_allclose(new, prior, rtol=1e-5)
     assert counts[names.index("O")] == 0
+    # A context that makes all tags likelier alike makes none of them likelier.
+    queries = Tagging(None, schema).queries(train, "")
+    plain, same = (
+        tags.predict(train, queries, ratios)["log_probability"]
+        for ratios in (None, np.full((len(queries), len(names)), 3.0))
+    )
+    np.testing.assert_allclose(same, plain, rtol=1e-5)
+    # Where the tokenizer lowers capital letters they make no other words.
+    texts = [text.replace('"please"', '"Please"') for text in train.texts]
+    assert texts != list(train.texts)
+    assert FrequentTags(dataclasses.replace(train, texts=texts), schema)._codes == tags._codes
+
+
+def test_the_most_frequent_label_given_the_context(directory):
+    """Half of the labels are blue, and the mood is the label of the others."""
+    alone, given = predicted(Classification, directory, "label")[3].values()
+    assert alone["cross_entropy"] == pytest.approx(1.5 * np.log(2), abs=0.1)
+    assert given["cross_entropy"] == pytest.approx(np.log(2), abs=0.1)
 
 
 def test_no_answer_and_the_first_tokens(directory):

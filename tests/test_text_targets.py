@@ -79,7 +79,7 @@ def test_what_does_not_vary_has_no_correlation():
 def test_runs_whose_lists_have_many_lengths_are_compared():
     table = {"tags": [["O"], ["O", "B-town"]], "n": np.arange(2)}
     evaluation = types.SimpleNamespace(
-        queries=types.SimpleNamespace(rows=np.arange(2), weights=np.ones(2)),
+        queries=types.SimpleNamespace(rows=np.arange(2), weights=np.array([1.0, 3.0])),
         split=types.SimpleNamespace(ids=["a", "b"]),
         task=types.SimpleNamespace(
             table=lambda split, queries: table,
@@ -93,6 +93,10 @@ def test_runs_whose_lists_have_many_lengths_are_compared():
         },
     )
     assert compare.paired(evaluation, evaluation)["mean"] == 0
+    # The second query has three times the weight, and is worse by 2, the first one by 1.
+    worse = {"model": types.SimpleNamespace(values={"cross_entropy": np.array([2.0, 4.0])})}
+    other = types.SimpleNamespace(**{**vars(evaluation), "measured": worse})
+    assert compare.paired(evaluation, other)["mean"] == (1 + 3 * 2) / 4
 
 
 def test_the_best_span_is_that_of_all_pairs():
