@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -15,7 +16,7 @@ from cbert.evaluation import evaluate, evaluation_files
 from cbert.model import cost
 from cbert.model.config import ModelConfig
 from cbert.model.embeddings import ItemEmbedding
-from cbert.schema import MASK_ITEM, UNKNOWN_ITEM
+from cbert.schema import MASK_ITEM, PAD_ITEM, UNKNOWN_ITEM
 from cbert.training import config as config_lib
 from cbert.training import item_vectors, loop
 from cbert.training import optimizer as optimizer_lib
@@ -23,6 +24,7 @@ from cbert.training import run as run_lib
 from tests.conftest import small
 from tests.steps import flat
 from tests.test_initialize import best_params
+from tests.test_modulation import normed
 
 WIDTH = 5
 
@@ -91,6 +93,28 @@ def test_items_of_another_width_are_mapped_for_input_and_output():
     for one, other in zip(made, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
     assert made[0].shape == (1, 4, 4)
+
+
+def test_embedded_items_by_hand():
+    """Padding, unknown and masked items have rows of their own; a norm follows positions."""
+    config = ModelConfig(dimension=4, positions=True, embedding_norm=True)
+    random = np.random.default_rng(0)
+    shapes = {"items": (6, 4), "special": (3, 4), "bias": (6,), "positions": (3, 4)}
+    own = {name: random.normal(size=shape) for name, shape in shapes.items()}
+    own["norm"] = {name: random.normal(size=4) for name in ("scale", "bias")}
+    codes = np.array([[0, 5, MASK_ITEM], [3, UNKNOWN_ITEM, PAD_ITEM]])
+    x, _ = ItemEmbedding(config, 6, 3).apply({"params": own}, codes)
+    rows = np.concatenate([own["items"], own["special"]])[[[0, 5, 8], [3, 7, 6]]]
+    expected = normed(rows + own["positions"]) * own["norm"]["scale"] + own["norm"]["bias"]
+    np.testing.assert_allclose(x, expected, atol=1e-5)
+
+
+@pytest.mark.soak
+def test_the_map_of_items_keeps_lengths_at_first():
+    config = ModelConfig(dimension=300, item_dimension=50)
+    made = ItemEmbedding(config, 3, 4).init(jax.random.key(0), np.zeros((1, 1), int))
+    projection = made["params"]["projection"]
+    assert np.square(projection).sum(axis=1).mean() == pytest.approx(1, rel=0.05)
 
 
 def test_the_map_is_counted_as_cost(schema):
