@@ -32,7 +32,7 @@ def dropouts(function, *arguments):
 
 
 @pytest.mark.parametrize("plain_start", some([False, True], False))
-@pytest.mark.parametrize("method", some(NAMES, "gs", "film"))
+@pytest.mark.parametrize("method", some(NAMES, "gs"))
 def test_each_method_drops_what_it_says(schema, train_split, method, plain_start):
     config = dataclasses.replace(DROPPING, start_as_plain=plain_start)
     model, (codes, context) = build(schema, method, config), batch(train_split, rows=2)

@@ -62,9 +62,8 @@ def test_every_config_builds_a_step(data_dir, schema, module, monkeypatch):
     arguments = (made.state, made.resident, fed, made.indices, made.key)
     traced = jax.make_jaxpr(lambda: made.step(*arguments, length), return_shape=True)
     program, (after, metrics) = traced()
-    # Each dropout has a barrier: that of the embeddings, and one for each sub-layer.
-    dropouts = str(program).count("optimization_barrier")
-    assert (dropouts > 2 * config.model.layers) == (config.model.dropout > 0)
+    if module is base:  # Each dropout has a barrier: of the embeddings, and of each sub-layer.
+        assert str(program).count("optimization_barrier") > 2 * config.model.layers
     for path, leaf in flat_shapes(after.params).items():
         assert leaf == flat_shapes(made.state.params)[path], path
     assert metrics["loss"].shape == (1,)
