@@ -60,7 +60,6 @@ def test_gsu_with_an_identity_update_is_gs(schema, train_split):
     np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-@pytest.mark.soak
 def test_gsu_with_an_empty_update_and_its_residual_is_gs(schema, train_split):
     codes, context = batch(train_split)
     model, params = made(schema, "gsu", update_norm="none", update_residual=True)

@@ -80,7 +80,6 @@ def test_a_prefix_of_missing_features_alone_is_no_prefix(schema, train_split):
     assert np.abs(encode(model, params, codes, context) - expected).max() > 0.01
 
 
-@pytest.mark.soak
 def test_untied_logits_are_gates(schema, train_split):
     """A gate w of [NP] is theta_2 = log w, and theta_1 = -log w in the context's own row."""
     codes, context = batch(train_split)

@@ -111,7 +111,6 @@ def read_by(model, params, context):
     return fnn(params["conditioning"]["state"], context_vector(model, params, context))
 
 
-@pytest.mark.soak
 def test_the_deep_state_by_hand_is_a_state_of_gs(schema, train_split):
     """[GS] with a state network that gives the deep state equals it."""
     codes, context = batch(train_split)

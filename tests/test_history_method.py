@@ -73,7 +73,6 @@ def test_tokens_are_items_and_features_or_nothing():
     np.testing.assert_array_equal(tokens[:, 4], np.broadcast_to(own["empty"][0], (4, 16)))
 
 
-@pytest.mark.soak
 def test_a_block_over_one_token_by_hand():
     """Attention to one token is its value and output projections."""
     schema = schema_of(DAY)

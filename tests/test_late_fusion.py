@@ -65,8 +65,7 @@ def test_what_is_zero_keeps_the_context_out(schema, train_split, method):
     assert np.abs(encode(model, params, codes, context) - expected).max() > 0.01
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("where", ["all", "cls"])
+@pytest.mark.parametrize("where", some(["all", "cls"], "all"))
 def test_label_add_is_a_product_on_the_embeddings(schema, train_split, where):
     codes, context = batch(train_split)
     model, params = made(schema, "label_add", SEQUENCE, where=where)
@@ -87,7 +86,6 @@ def test_a_set_has_no_first_item(schema):
         parameter_tree.shapes(build(schema, "label_add", where="cls"))
 
 
-@pytest.mark.soak
 def test_late_concat_is_a_product_on_the_output(schema, train_split):
     codes, context = batch(train_split)
     model, params = made(schema, "late_concat")
@@ -101,8 +99,7 @@ def test_late_concat_is_a_product_on_the_output(schema, train_split):
     np.testing.assert_allclose(encode(model, params, codes, context), hidden, atol=1e-5)
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("form", ["mix", "pure"])
+@pytest.mark.parametrize("form", some(["mix", "pure"], "mix"))
 def test_late_gate_is_a_weighted_mean(schema, train_split, form):
     codes, context = batch(train_split)
     model, params = made(schema, "late_gate", form=form)

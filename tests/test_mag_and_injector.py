@@ -26,7 +26,6 @@ def shifted(own, x, vector, beta):
     return x + np.minimum(beta * lengths[0] / lengths[1], 1) * h
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("beta", some([0.1, 100.0], 0.1))
 def test_mag_by_hand(schema, train_split, beta):
     """With a beta of 0.1 every shift is cut, with one of 100 none is."""
@@ -61,7 +60,6 @@ def test_mag_with_a_closed_gate_is_none(schema, train_split, where):
     np.testing.assert_allclose(encode(model, params, codes, context), expected, atol=1e-5)
 
 
-@pytest.mark.soak
 def test_an_injector_by_hand(schema):
     """The context's matrices, made for each example."""
     model, params = made(schema, "injector", rank=3, bottleneck=5)

@@ -101,7 +101,6 @@ def test_film_that_only_shifts_is_gs(schema, train_split):
     np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("shift", some([True, False], True))
 def test_film_scales_and_shifts_the_output_of_a_block(schema, train_split, shift):
     codes, context = batch(train_split)
@@ -138,7 +137,6 @@ def test_at_its_start_adaln_zero_is_the_norm_of_the_embeddings(schema, train_spl
     np.testing.assert_allclose(encode(model, params, codes, context), normed(x), atol=1e-5)
 
 
-@pytest.mark.soak
 def test_adaln_zero_by_hand(schema, train_split):
     """One block, from the equations."""
     config = dataclasses.replace(SMALL, layers=1)

@@ -60,7 +60,8 @@ def test_a_baseline_of_the_sweep_is_read_without_the_file(swept):
     ("text", "changed"),
     [
         ("bound", "limit"),  # Its name is another one,
-        ("above=0)", "above=2)"),  # or its bounds and its default.
+        # or its bounds and its default.
+        pytest.param("above=0)", "above=2)", marks=pytest.mark.soak),
     ],
 )
 def test_a_baseline_goes_on_where_an_option_has_changed(data_dir, swept, text, changed):
