@@ -59,7 +59,7 @@ def main() -> None:
                 f"{name} is {value!r}, and a config is written for what comes with cbert only; "
                 "use experiments.sweep with --set"
             )
-    sizes, trials = halving.rung_sizes(_TRIALS.value), list(range(_TRIALS.value))
+    sizes = halving.rung_sizes(_TRIALS.value)
     schema = prepared.load_schema(config.data.dir, config.data.name)
     metric = tasks.create(config, config_lib.build_model(config, schema), schema).metrics[0]
     rungs: list[halving.Scores] = []
@@ -70,8 +70,8 @@ def main() -> None:
     files.check_writable(workdir)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, job_commands.interrupt)
-    for rung, size in enumerate(sizes):
-        trials = halving.best(rungs[-1], metric, size) if rungs else trials
+    for rung in range(len(sizes)):
+        trials = halving.following(sizes, rungs, metric)
         points = halving.points(config, rung, len(sizes), trials)
         for point in points:
             workdir_lib.check(point.apply(config), schema, workdir / point.name)
@@ -83,13 +83,14 @@ def main() -> None:
         rungs.append(dict(zip(trials, values, strict=True)))
         page = halving.page(config, _TRIALS.value, rungs, metric)
         files.write_text(workdir / halving.PAGE, page)
-        if not halving.best(rungs[-1], metric, 1):
+        if not halving.following(sizes, rungs, metric):
             raise UserError(
                 f"every trial of rung {rung} failed, for the reasons above; where losses are "
                 "not finite, lower the learning rate"
             )
     print(align(halving.table(config, _TRIALS.value, rungs, metric)))
-    _write(config, schema.kind, workdir, halving.best(rungs[-1], metric, 1)[0])
+    (chosen,) = halving.following(sizes, rungs, metric)
+    _write(config, schema.kind, workdir, chosen)
 
 
 def _run(points: list[Point], workdir: pathlib.Path) -> bool:

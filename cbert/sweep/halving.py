@@ -131,6 +131,19 @@ def score(workdir: pathlib.Path, metric: Metric) -> float | None:
 Scores = Mapping[int, float | None]
 
 
+def following(sizes: Sequence[int], rungs: Sequence[Scores], metric: Metric) -> list[int]:
+    """The trials of the next rung, best first, or the chosen one where no rung is left.
+
+    Args:
+      sizes: From `rung_sizes`.
+      rungs: For each rung that has been run, trial to score.
+      metric: What the scores are of.
+    """
+    if not rungs:
+        return list(range(sizes[0]))
+    return best(rungs[-1], metric, [*sizes, 1][len(rungs)])
+
+
 def table(
     config: ml_collections.ConfigDict, trials: int, rungs: Sequence[Scores], metric: Metric
 ) -> list[list[str]]:
@@ -145,9 +158,7 @@ def table(
     names, sizes = short_names(draw(config, 0)), rung_sizes(trials)
     rows = [["trial", *names.values(), *(f"rung {rung}" for rung in range(len(rungs)))]]
     rows[0] += ["outcome"] * bool(rungs)
-    kept = [best(scores, metric, size) for scores, size in zip(rungs, sizes[1:], strict=False)]
-    if len(rungs) == len(sizes):
-        kept.append(best(rungs[-1], metric, 1))
+    kept = [following(sizes, rungs[:count], metric) for count in range(1, len(rungs) + 1)]
     for trial in range(trials):
         drawn = draw(config, trial)
         scores = [one[trial] for one in rungs if trial in one]
