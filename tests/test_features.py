@@ -12,9 +12,10 @@ from cbert.data.infer_schema import SchemaAccumulator
 from cbert.data.validator import Validator
 from cbert.errors import UserError
 from cbert.model.context import NumericalProjection, feature_embedding
-from cbert.schema import KINDS, History, Numerical, Vector, schema_file
+from cbert.schema import KINDS, History, MultiValued, Numerical, Vector, schema_file
 from cbert.schema.numerical import NumberList
 from cbert.schema.slices import by_range
+from cbert.schema.tokens import default_width
 from cbert.schema.vector import BLOCK
 from tests.conftest import infer
 
@@ -52,6 +53,22 @@ def test_a_number_far_from_the_others_is_pointed_out(capsys):
         near.observe(value)
     near.finish()
     assert not capsys.readouterr().err
+
+
+def test_bins_by_hand():
+    """A number on an edge is in the bin above it; the least one is no edge."""
+    feature = inferred(range(17))
+    assert feature.edges == tuple(map(float, range(1, 16)))
+    levels, count = feature.levels(feature.encode([None, 0, 1, 14.9, 15, 99], {}), most=3)
+    assert (levels.ravel().tolist(), count) == ([0, 1, 2, 15, 16, 16], 16)
+    assert inferred([0] * 8 + [3] * 8).edges == (1.5, 3.0)
+
+
+def inferred(values):
+    numbers = NumberList("n", 8)
+    for value in values:
+        numbers.observe(value)
+    return numbers.finish()
 
 
 def test_a_flat_schema_loads_and_its_other_fields_are_checked():
@@ -114,11 +131,25 @@ def test_a_feature_that_training_lacks_is_refused():
 
 
 def test_a_sliders_range_holds_negative_values_that_are_often_equal():
-    values = NumberList("n", 8)
-    for number in [-300_000.0, 1.0, 2.5] * 30:
-        values.observe(number)
-    slider = values.finish().slider()
+    slider = inferred([-300_000.0, 1.0, 2.5] * 30).slider()
     assert slider["low"] <= -300_000 < 2.5 <= slider["high"]
+
+
+def test_default_widths_by_hand():
+    """1.6 n^0.56 is 5.8, 8.1, 21.1 and 76.6 for the last four."""
+    assert [default_width(n) for n in (0, 10, 18, 100, 1000)] == [8, 8, 16, 24, 64]
+
+
+def test_several_unknown_strings_of_a_list_are_one_value():
+    tags = MultiValued("tags", 8, ("x", "y"), max_values=2)
+    assert tags.encode([["u", "v", "y"], ["y", "y", "x"]], {}).tolist() == [[2, 4], [4, 3]]
+    assert tags.validate(["u", "v", "y"], {}) == ["u", "v"]
+    with pytest.raises(UserError, match="'tags' holds 3 values; give at most 2"):
+        tags.validate(["u", "x", "y"], {})
+    counter = MultiValued.accumulator("tags", None, min_count=2)
+    for value in (["x", "x"], ["y"], ["y", "x", "z", "z"]):
+        counter.observe(value)
+    assert counter.finish().values == ("x", "y")
 
 
 def test_a_vectors_moments_are_those_of_all_its_blocks():
