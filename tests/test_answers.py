@@ -15,27 +15,30 @@ from tests.test_text_prepare import by_id, make_prepared, rows
 
 def test_answers_become_tokens_and_cut_ones_are_counted(tmp_path):
     pair = {"text": "who", "text_b": "a in Romex b"}
-    examples = rows(6, **pair)
+    examples = rows(7, **pair)
     examples[1]["answer"] = {"text": "Romex b", "start": 5}
     examples[2] = {**examples[2], "text": "a b rome", "answer": {"text": "rome", "start": 4}}
     del examples[2]["text_b"]
     examples[3]["answer"] = {"text": "in", "start": 2}
     examples[4] |= {"text_b": "a " * 20 + "rome", "answer": {"text": "rome", "start": 40}}
+    # Of this one the model reads the beginning.
+    examples[6] |= {"text_b": "a " * 20 + "rome", "answer": {"text": "a " * 10, "start": 20}}
     schema, summary, train = make_prepared(tmp_path, examples)
     row = by_id(train)
     spans = np.stack([train.targets["start"], train.targets["end"]], axis=1)
     # [CLS] who [SEP] a in rome ##x b [SEP]
-    assert [spans[row[name]].tolist() for name in "12345"] == [
+    assert [spans[row[name]].tolist() for name in "123456"] == [
         [5, 7],
         [3, 3],
         [4, 4],
         [-1, -1],
         [0, 0],
+        [-1, -1],
     ]
     assert train.token_columns["segments"][row["1"], :9].tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 1]
-    assert (summary["longer"], schema.target.values, schema.target.pairs) == (1, (), "some")
+    assert (summary["longer"], schema.target.values, schema.target.pairs) == (2, (), "some")
     printed = format_summary(summary, "leave_out")
-    assert "target      answer; examples without one: 2\ncut off     1 answers" in printed
+    assert "target      answer; examples without one: 2\ncut off     2 answers" in printed
 
 
 @pytest.mark.parametrize(

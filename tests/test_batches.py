@@ -74,6 +74,25 @@ def test_steps_of_one_length_follow_each_other():
         np.testing.assert_array_equal(rows[-1], batches(step + len(rows) - 1)[0])
 
 
+def test_every_epoch_is_shuffled_anew():
+    batches, steps = Batches(LENGTHS, 8, seed=0), 125
+    drawn = [[batches(first + step) for step in range(steps)] for first in (0, steps)]
+    one, other = (np.stack([rows for rows, _ in epoch]) for epoch in drawn)
+    padded = [[length for _, length in epoch] for epoch in drawn]
+    assert padded[0] != padded[1]
+    assert all(lengths != sorted(lengths) for lengths in padded)
+    # Three of 1003 are left out, and others take their turn.
+    assert set(one.ravel()) != set(other.ravel()) != set(range(1000))
+    # Few that share a batch share one again.
+    where = np.full(len(LENGTHS), -1)
+    where[other] = np.arange(steps)[:, None]
+    assert (where[one[:, 1:]] == where[one[:, :-1]]).mean() < 0.2
+    # Nor do steps of one padded length follow each other from short to long.
+    shuffled = Batches(LENGTHS, 8, seed=0, buckets=1)
+    longest = [LENGTHS[shuffled(step)[0]].max() for step in range(batching.BLOCK)]
+    assert longest != sorted(longest)
+
+
 def same(one, other):
     for name in ("ids", "groups", "contexts"):
         assert getattr(one, name) == getattr(other, name)

@@ -35,14 +35,15 @@ def test_inputs_that_wait_share_a_call_and_dropped_ones_cost_nothing():
     assert batcher.waiting == 7
     with pytest.raises(BusyError):
         batcher.submit(gate, [9, 10])
+    (last,) = batcher.submit(gate, [9])
     several[1].cancel()
     gate.open.set()
     assert [first.result(20), several[0].result(20), several[2].result(20)] == [1, 4, 16]
     assert alone.result(20) == 5
-    assert [future.result(20) for future in others] == [36, 49, 64]
+    assert [future.result(20) for future in (*others, last)] == [36, 49, 64, 81]
     batcher.close()
-    assert gate.calls == [[1], [2, 4, 6], [7, 8]]
-    assert (batcher.completed, batcher.dropped) == (7, 1)
+    assert gate.calls == [[1], [2, 4, 6], [7, 8, 9]]
+    assert (batcher.completed, batcher.dropped) == (8, 1)
     with pytest.raises(BusyError):
         batcher.submit(gate, [1])
 

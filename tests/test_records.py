@@ -1,5 +1,6 @@
 """Reading, validating, splitting and encoding records."""
 
+import dataclasses
 import gzip
 import json
 
@@ -8,8 +9,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from cbert.data import prepare, prepared, readers, splits, tables
+from cbert.data import prepare, prepared, readers, record_parts, splits, tables
 from cbert.data.infer_schema import SchemaAccumulator
+from cbert.data.records import SPLITS
 from cbert.data.validator import Validator
 from cbert.errors import UserError
 from cbert.schema import MultiValued, schema_file
@@ -124,6 +126,10 @@ def test_splits_depend_on_the_group_alone(tmp_path):
     assert all(by_group[record.group] == one[record.id] for record in parsed)
     points = [splits.uniform(str(n)) for n in range(20_000)]
     np.testing.assert_allclose(np.histogram(points, 10, (0, 1))[0] / 20_000, 0.1, atol=0.01)
+    parts = np.searchsorted([0.6, 0.9], points[:500], side="right")
+    groups = [dataclasses.replace(parsed[0], group=str(n)) for n in range(500)]
+    found = [splits.split_of(record, (60, 30, 10)) for record in groups]
+    assert found == [SPLITS[part] for part in parts]
 
 
 def test_a_records_own_split_wins(tmp_path):
@@ -172,8 +178,10 @@ def test_a_sequence_keeps_a_window(tmp_path):
     schema = prepared.load_schema(tmp_path / "data", "own")
     loaded = prepared.load(tmp_path / "data", "own", "train", schema)
     words = {"".join(schema.items[c] for c in row[row >= 0]) for row in loaded.items}
-    assert words <= {"abca", "bcab", "cabc"}
-    assert len(words) > 1
+    assert words == {"abca", "bcab", "cabc"}
+    reference = {"log_probability": [-1.0] * 6, "rank": [1] * 6}
+    known = dataclasses.replace(parsed[0], reference=reference)
+    assert record_parts.subsampled(known, 4, "sequence").reference is None
 
 
 def test_widths_and_unknown_names_are_refused():

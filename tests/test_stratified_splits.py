@@ -7,7 +7,7 @@ import pytest
 from cbert.data import prepare, prepared, readers
 from cbert.data.prepare_options import TextOptions
 from cbert.data.records import SPLITS
-from cbert.data.splits import WEIGHTS
+from cbert.data.splits import WEIGHTS, uniform
 from cbert.data.stratified_splits import stratified
 from cbert.errors import UserError
 from tests.test_text_records import write
@@ -28,6 +28,11 @@ def test_the_shares_of_a_label_by_hand(size, expected):
     splits = stratified(rare | often, WEIGHTS)
     assert counts(splits, rare) == expected
     assert counts(splits, often) == [160, 20, 20]
+    # Hashes decide who goes where: with ten, the fourth and the seventh are held out.
+    order = sorted(rare, key=uniform)
+    if size == 10:
+        held_out = {order[3]: "validation", order[6]: "test"}
+        assert splits.items() >= held_out.items()
     # The order of the records is no part of it.
     assert stratified(dict(reversed((often | rare).items())), WEIGHTS) == splits
 

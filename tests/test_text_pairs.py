@@ -56,11 +56,12 @@ def test_pairs_are_counted_exactly(tmp_path):
         make_prepared(tmp_path, short, pairs="next", overwrite=True)
 
 
-def test_packing_joins_sentences_of_a_document_and_a_context(tmp_path):
+def test_packing_joins_sentences_of_a_document_a_context_and_a_weight(tmp_path):
     """Fourteen tokens fit; a sentence has four, then eight, with its number unknown six."""
     examples = documents(2, 5) + documents(2, 1, "validation")
     for example in examples[:10]:
         example["context"] = {"party": "x" if example["id"] < "train1-3" else "y"}
+        example["weight"] = 2.0 if "train0-3" <= example["id"] < "train1" else 1.0
     schema, summary, train = make_prepared(tmp_path, examples, pack=True)
     packed = {
         name: json.loads(text)["text"]
@@ -68,12 +69,14 @@ def test_packing_joins_sentences_of_a_document_and_a_context(tmp_path):
     }
     assert packed == {
         "train0-0": "a b c. 0 0 a b c. 0 1",
-        "train0-2": "a b c. 0 2 a b c. 0 3",
-        "train0-4": "a b c. 0 4",
+        "train0-2": "a b c. 0 2",
+        "train0-3": "a b c. 0 3 a b c. 0 4",
         "train1-0": "a b c. 1 0 a b c. 1 1",
         "train1-2": "a b c. 1 2",
         "train1-3": "a b c. 1 3 a b c. 1 4",
     }
+    weights = dict(zip(train.ids, train.weights.tolist(), strict=True))
+    assert weights == {name: 1 + (name == "train0-3") for name in packed}
     assert (summary["longer"], schema.max_items) == (0, 16)
     with pytest.raises(UserError, match="record '0' has 'label'; pack and pairs take records"):
         make_prepared(tmp_path, rows(label="x"), pack=True, overwrite=True)
