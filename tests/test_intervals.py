@@ -29,6 +29,9 @@ def test_two_levels_by_hand():
     assert estimate.error**2 == pytest.approx((6 + 8 - 2) / 6)
     satterthwaite = 12**2 / (6**2 / 1 + 8**2 / 2 + 2**2 / 2)
     assert estimate.freedom == pytest.approx(2 / (1 / satterthwaite + 1 / 1))
+    # What all groups add alike is no error over groups.
+    shifted = intervals.two_level(by_seed, table / 3, EQUAL)
+    assert (shifted.error, shifted.freedom) == pytest.approx((estimate.error, estimate.freedom))
     low, high = estimate.interval()
     reach = scipy.stats.t.ppf(0.975, estimate.freedom) * np.sqrt(2)
     assert (low, high) == pytest.approx((4 - reach, 4 + reach))

@@ -12,8 +12,13 @@ RATE = "optimizer__learning_rate"
 
 
 def validate(path, value):
-    """Gives a run this validation value at its best step, the last one."""
-    rows = [{"step": STEPS[-1], "split": "validation", "cross_entropy": value}]
+    """Gives a run this validation value at its best step, neither the first nor the last."""
+    curve = {STEPS[0]: value + 1, STEPS[-1]: value, STEPS[-1] + 1: value + 0.5}
+    rows = [
+        {"step": step, "split": "validation", "cross_entropy": value}
+        for step, value in curve.items()
+    ]
+    rows += [{"step": step, "split": "train", "loss": 9.0 - step} for step in STEPS]
     (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
@@ -93,6 +98,9 @@ def test_the_report_shows_all_settings_that_were_tried(tmp_path):
     assert [row[0] for row in table.rows] == [one.label for one in data.candidates]
     assert [row[-1] for row in table.rows] == ["chosen", "chosen", ""]
     assert [row[1] for row in table.rows] == ["3.0000", "1.5000", "2.0000"]
+    chosen = data.variants["gs learning_rate=0.001"]
+    assert statistics.validation(chosen).mean == 1.5
+    assert statistics.training_loss(chosen).mean == 9.0 - STEPS[-1]
     assert "looks better than it is" not in by_title["Choice of settings"].text[0]
     writers.write(data)
     markdown = (tmp_path / "report-best_settings" / "report.md").read_text()

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from cbert.errors import UserError
-from cbert.report import query_table, report_data, run_directory, slices, statistics, variants
+from cbert.report import query_table, report_data, run_directory, statistics, variants
 from cbert.schema import Schema
 from tests.conftest import small
-from tests.report_runs import SCHEMA, TIME, importance, queries, write_run
+from tests.report_runs import SCHEMA, importance, queries, write_run
 
 
 def labels(*configs):
@@ -103,10 +103,12 @@ def test_directories_without_runs_are_refused(tmp_path):
 
 
 OTHER_ITEMS = dataclasses.replace(SCHEMA, items=("x", "y", "z", *SCHEMA.items[3:]))
+OTHER_COUNTS = dataclasses.replace(SCHEMA, counts=(8, *SCHEMA.counts[1:]))
 OTHER_FEATURES = Schema(SCHEMA.kind, 4, SCHEMA.items, SCHEMA.counts, SCHEMA.features[:1])
 INCOMPARABLE = {
     "data": ({"data__name": "large"}, "trained on different data, small and large"),
     "vocabulary": ({"schema": OTHER_ITEMS}, "have different vocabularies"),
+    "counts": ({"schema": OTHER_COUNTS}, "have different vocabularies"),
     "features": ({"schema": OTHER_FEATURES}, "have different features"),
     "prepared data": ({"settings": {"data": "new"}}, "data is small and new"),
     "split": ({"settings": {"split": "train"}}, "split is test and train"),
@@ -230,26 +232,11 @@ def test_identical_predictions_are_level_and_seeds_decide_what_is_better(tmp_pat
     assert ahead.p_holm == pytest.approx(3 * ahead.p)
     assert -0.5 * 1.3 < ahead.low < -0.5 < ahead.high < -0.5 * 0.7
     wide = report_data.load(tmp_path, "test", "none", margin=1.0)
-    verdicts = [one.verdict for one in statistics.pairs(wide) if one.metric == wide.metric]
-    assert verdicts == ["level"] * 3
-
-
-def test_slices_by_hand(tmp_path):
-    write_run(tmp_path, "none", 0)
-    assert slices.by_features(report_data.load(tmp_path, "test", "none")) == {}
-    write_run(tmp_path, "gs", 0, gain=0.5)
-    data = report_data.load(tmp_path, "test", "none")
-    gain = statistics.gain(data, "gs")
-    visible = slices.by_visible_items(data)
-    assert visible.queries == {"1": 106, "2": 54}
-    inside = np.array(queries()["visible_items"]) == 2
-    assert visible.gains["gs"]["2"].mean == pytest.approx(gain[inside].mean())
-    assert "none" not in visible.gains
-    features = slices.by_features(data)
-    assert features[TIME].queries == dict.fromkeys(SCHEMA.features[0].values, 80)
-    # The age of twelve examples is missing: 24 queries are too few for a mean.
-    assert list(features["age"].queries) == ["20 to 29", "30 to 39", "40 to 49", "50 to 59"]
-    assert sum(features["age"].queries.values()) == 2 * (80 - 12)
+    level = [one for one in statistics.pairs(wide) if one.metric == wide.metric]
+    assert [one.verdict for one in level] == ["level"] * 3
+    corrected = [0.0, 2 * level[1].p_level, 2 * level[2].p_level]
+    assert [one.p_level_holm for one in level] == pytest.approx(corrected)
+    assert 0 < level[1].p_level < 1e-3
 
 
 def test_options_of_other_methods_make_no_variant(tmp_path):
