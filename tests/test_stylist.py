@@ -111,6 +111,16 @@ def test_without_the_context_the_joint_distribution_is_averaged_over_customers()
     assert np.isnan(predicted.error)
 
 
+def test_the_jackknife_by_hand():
+    """Two blocks say 1/2 and 3/4, and together 4/6; a probability above 1 becomes 1."""
+    numerators, denominators = (np.array(n).reshape(2, 1, 1) for n in ([1.0, 3], [2.0, 4]))
+    every, without_one = without_context._estimates(numerators, denominators)
+    np.testing.assert_allclose(without_one.ravel(), np.log([3 / 4, 1 / 2]))
+    np.testing.assert_allclose(every, 2 * np.log(4 / 6) - np.log([3 / 4, 1 / 2]).mean())
+    certain, _ = without_context._estimates(np.array([[[1.0]], [[0.01]]]), np.ones((2, 1, 1)))
+    assert certain == 0
+
+
 def test_few_customers_leave_the_error_that_is_stated():
     random = np.random.default_rng(0)
     outfits = [OUTFITS[number] for number in SHORT]

@@ -5,13 +5,35 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cbert.data import prepared
+from cbert.data import prepare, prepared, readers
+from cbert.data.prepare_options import TextOptions
 from cbert.errors import UserError
 from cbert.evaluation import data_warnings
 from cbert.tasks.classification import Classification
 from cbert.tasks.span import Span
 from cbert.tasks.tagging import Tagging
 from tests.test_text_prepare import by_id, make_prepared, rows
+from tests.test_text_records import write
+
+
+def test_a_schema_learns_from_training_alone(tmp_path):
+    """Neither its pieces nor its values are those of other splits, however frequent."""
+    known = {"text": "ab ba", "label": ["x", "y"], "context": {"day": "mon", "mood": "a"}}
+    other = {"text": "zz zz", "label": ["z"], "context": {"day": "sun", "mood": "b"}}
+    examples = [{**known, "split": "train"}] * 4 + [{**other, "split": "validation"}] * 9
+    examples[0] = {**examples[0], "context": {"day": None, "mood": "c"}}
+    examples[1] = {**examples[1], "context": {"day": "mon", "mood": "c"}}
+    examples += [{**other, "split": "test"}] * 9
+    text = TextOptions(vocabulary_size=100)
+    options = prepare.Options(kind="text", text=text)
+    records = readers.read(write(tmp_path / "in.jsonl", *examples), "text")
+    _, summary = prepare.prepare(records, tmp_path, "own", options)
+    schema = prepared.load_schema(str(tmp_path), "own")
+    assert not any("z" in piece for piece in schema.items)
+    assert schema.counts[schema.codes["ab"]] == 4
+    assert [feature.values for feature in schema.features] == [("mon",), ("a", "c")]
+    assert (schema.target.values, schema.target.counts) == (("x", "y"), (4, 4))
+    assert summary["unknown_occurrences"] == 36
 
 
 def test_training_leaves_out_an_answer_that_was_cut_off(tmp_path):

@@ -80,3 +80,20 @@ def test_packing_joins_sentences_of_a_document_a_context_and_a_weight(tmp_path):
     assert (summary["longer"], schema.max_items) == (0, 16)
     with pytest.raises(UserError, match="record '0' has 'label'; pack and pairs take records"):
         make_prepared(tmp_path, rows(label="x"), pack=True, overwrite=True)
+
+
+def test_packed_texts_fill_what_a_model_reads(tmp_path):
+    """Three tokens and four are seven; a pair of seven and seven needs 17 tokens."""
+    examples = [
+        {**example, "text": ["a b c", "d e f g"][int(example["id"][-1]) % 2]}
+        for split in ("train", "validation")
+        for example in documents(6, 4, split)
+    ]
+    for max_length, options, count in (
+        (8, {}, 24),
+        (9, {}, 12),
+        (16, {"pairs": "next"}, 18),
+    ):
+        options |= {"max_length": max_length, "pack": True, "overwrite": True}
+        _, summary, _ = make_prepared(tmp_path, examples, **options)
+        assert (summary["examples"]["train"], summary["longer"]) == (count, 0)
