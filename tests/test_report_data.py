@@ -226,6 +226,11 @@ def test_identical_predictions_are_level_and_seeds_decide_what_is_better(tmp_pat
     same = differences["none", "c", "cross_entropy"]
     assert (same.mean, same.low, same.high, same.p, same.verdict) == (0, 0, 0, 1.0, "level")
     assert differences["none", "c", "recall@1"].verdict == "undecided"
+    runs, name = statistics._measured(data), data.metric.name
+    for seed in range(5):  # A difference in the last bit is one of rounding.
+        runs["c", seed][0][name] = np.nextafter(runs["none", seed][0][name], 9)
+    rounded = statistics._difference(data, data.metric, ("none", "c", [*range(5)]), runs)
+    assert (rounded.mean, rounded.p) == (0, 1.0)
     ahead = differences["none", "gs", "cross_entropy"]
     assert ahead.better == "gs"
     # Holm's correction: two pairs have equal p values, and the third one has 1.
