@@ -118,6 +118,14 @@ def test_windows_by_hand():
     assert windows.bounds(one_word, 4, 2) == [(0, 4), (4, 8), (8, 9)]
 
 
+def test_a_long_question_takes_no_token_of_a_window():
+    """Beside three special tokens seven are left, of which the longer question keeps four."""
+    reader, question, passage = tokenizer(max_length=10), "b b b b b", "a " * 13
+    parts = [passage[slice(*part)] for part in windows.divide(question, passage, reader, 2)]
+    assert shown(reader.encode(question, parts[0])) == "[CLS] b b b b [SEP] a a a [SEP]"
+    assert all(reader.encode(question, part).cut == 1 for part in parts)
+
+
 def test_windows_leave_no_token_out():
     source = random.Random(0)
     for _ in range(500):
