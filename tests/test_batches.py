@@ -93,6 +93,16 @@ def test_every_epoch_is_shuffled_anew():
     assert longest != sorted(longest)
 
 
+def test_steps_of_two_lengths_are_not_taken_as_one():
+    """Ten steps an epoch make blocks of one or two, so that a length soon comes again."""
+    batches, found = Batches(LENGTHS, 100, seed=0), 0
+    for step in range(100):
+        lengths = [batches(number)[1] for number in range(step, step + 3)]
+        found += lengths[0] == lengths[2] != lengths[1]
+        assert len(batches.several(step, 3)[0]) == (3 if len(set(lengths)) == 1 else 1)
+    assert found
+
+
 def same(one, other):
     for name in ("ids", "groups", "contexts"):
         assert getattr(one, name) == getattr(other, name)

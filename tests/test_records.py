@@ -75,14 +75,14 @@ def test_every_kind_is_recognised_and_encoded(tmp_path):
 
 def test_rare_items_and_values_become_unknown(tmp_path):
     rows = [{"items": ["a", "b"], "context": {"c": "x"}}] * 3 + [
-        {"items": ["a", "rare"], "context": {"c": "odd"}}
+        {"items": ["b", "rare"], "context": {"c": "odd"}}
     ]
     parsed = read(write(tmp_path / "in.jsonl", rows))
     accumulator = SchemaAccumulator(min_count=2, value_min_count=2)
     schema = infer(parsed, accumulator)
-    assert schema.items == ("a", "b")
+    assert schema.items == ("b", "a")
     assert schema.counts == (4, 3)
-    assert schema.encode_items([["rare", "b"]]).tolist() == [[-2, 1]]
+    assert schema.encode_items([["rare", "a"]]).tolist() == [[-2, 1]]
     assert schema.encode_feature("c", ["odd"]).tolist() == [[2]]
 
 
@@ -157,6 +157,7 @@ def test_prepared_data_read_back(tmp_path):
                 expected = schema.encode_feature(feature.name, [record.context[feature.name]])
                 assert (loaded.context[feature.name][row] == expected).all()
     assert total == 60 == sum(summary["examples"].values())
+    assert summary["features"]["note"]["missing"] == 0.75
     assert schema_file.load(tmp_path / "data/own/1.0.0/schema.json") == schema
 
 

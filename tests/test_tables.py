@@ -96,6 +96,15 @@ def test_held_out_vectors_are_not_counted():
     assert overview.extremes["image"] == [(0.5, record.id), (1.5, record.id)]
 
 
+@pytest.mark.parametrize(("kind", "equal"), [("set", 2), ("sequence", 1)])
+def test_the_order_of_a_set_makes_no_other_example(kind, equal):
+    overview, validator = Overview(kind), Validator(kind)
+    for number, items in enumerate(("ab", "ba", "ab", "ac")):
+        record = validator({"items": list(items)}, number)
+        overview.add(record, "test" if number else "train")
+    assert overview.duplicates() == equal
+
+
 def test_numbers_that_no_model_could_read_are_refused_by_their_record(tmp_path):
     def prepared(*, age, target_split):
         rows = [
