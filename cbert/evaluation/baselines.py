@@ -14,7 +14,7 @@ from cbert.evaluation import bigram
 from cbert.evaluation.co_occurrence import CoOccurrence
 from cbert.evaluation.given_context import GivenContext
 from cbert.schema import SEQUENCE, Schema
-from cbert.tasks.masked_queries import ItemQueries
+from cbert.tasks.masked_queries import ItemQueries, query_last, query_one
 from cbert.tasks.prediction import Predictions
 from cbert.tasks.ranking import log_fractions
 
@@ -53,16 +53,23 @@ def of_items(
     ranked = {POPULARITY: predict_popularity(schema, queries)}
     train, validation = load(TRAIN), load(VALIDATION)
     if train is not None:
+        tuned = query_last if _asks_last(schema, split, queries) else query_one
         if schema.features:
-            given = GivenContext(train, validation, schema)
+            given = GivenContext(train, validation, schema, tuned=tuned)
             ranked[GIVEN_CONTEXT] = given.predict(split, queries)
-        beside = CoOccurrence(train, validation, popularity(schema))
+        beside = CoOccurrence(train, validation, popularity(schema), tuned)
         ranked[CO_OCCURRENCE] = beside.predict(split, queries)
         if schema.kind == SEQUENCE:
             ranked[bigram.BIGRAM] = bigram.of_sequences(
-                train, validation, split, queries, len(schema.items)
+                train, validation, split, queries, len(schema.items), tuned
             )
     return by_column(ranked) | optima(split, queries)
+
+
+def _asks_last(schema: Schema, split: Split, queries: ItemQueries) -> bool:
+    """Whether all queries are about the last items of sequences."""
+    ends = split.lengths[queries.rows] - 1
+    return schema.kind == SEQUENCE and bool((queries.positions == ends).all())
 
 
 def by_column(ranked: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, Predictions]:

@@ -10,7 +10,7 @@ import scipy.sparse
 
 from cbert.data.columns import Split, evenly_spaced
 from cbert.evaluation.co_occurrence import MOST_PAIRS
-from cbert.evaluation.given_context import TUNING_EXAMPLES
+from cbert.evaluation.given_context import TUNING_EXAMPLES, Observed
 from cbert.schema import PAD_ITEM, UNKNOWN_ITEM
 from cbert.tasks.masked_queries import ItemQueries, query_one
 from cbert.tasks.ranking import log_fractions
@@ -21,9 +21,16 @@ _MOST_PROBABILITIES = 2**23  # Those of all tokens that are in memory at once.
 
 
 def of_sequences(
-    train: Split, validation: Split | None, split: Split, queries: ItemQueries, vocabulary: int
+    train: Split,
+    validation: Split | None,
+    split: Split,
+    queries: ItemQueries,
+    vocabulary: int,
+    tuned: Observed = query_one,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The bigram's predictions of items of sequences, whose ends count as items.
+    """The bigram's predictions of items of sequences, whose beginning counts as an item.
+
+    The end says nothing of the item before it: where histories are cut, it is anywhere.
 
     Args:
       train: The training split, of which as many examples count as have `MOST_PAIRS` pairs.
@@ -31,6 +38,7 @@ def of_sequences(
       split: The split that is evaluated.
       queries: The queries about it.
       vocabulary: V, real items.
+      tuned: The queries about the validation split that it is tuned on.
 
     Returns:
       Log-probability (nats) `float32 [Q]` and rank `int32 [Q]`.
@@ -38,9 +46,9 @@ def of_sequences(
     counted = evenly_spaced(train, max(MOST_PAIRS // (train.items.shape[1] + 1), 1))
     tokens = _with_ends(counted, vocabulary)
     counts = np.bincount(tokens[tokens != PAD_ITEM], minlength=vocabulary + 3)
-    bigram = Bigram(tokens, counts, candidates=vocabulary)
-    if validation is not None and len(tuned := query_one(validation)):
-        bigram.tune(_with_ends(validation, vocabulary), _after_beginning(tuned))
+    bigram = Bigram(tokens, counts, candidates=vocabulary, silent=vocabulary + 2)
+    if validation is not None and len(asked := tuned(validation)):
+        bigram.tune(_with_ends(validation, vocabulary), _after_beginning(asked))
     return bigram.predict(_with_ends(split, vocabulary), _after_beginning(queries))
 
 
@@ -66,7 +74,11 @@ class Bigram:
     """
 
     def __init__(
-        self, train: np.ndarray, counts: np.ndarray, candidates: int | None = None
+        self,
+        train: np.ndarray,
+        counts: np.ndarray,
+        candidates: int | None = None,
+        silent: int | None = None,
     ) -> None:
         """Counts the pairs of the training split.
 
@@ -74,9 +86,11 @@ class Bigram:
           train: `int32 [M, L]`, tokens of each example, its beginning and its end among them.
           counts: `[V]`, how often each token occurs, for the unigram.
           candidates: How many tokens, the first ones, may be masked; None for all.
+          silent: A token that says nothing of the one before it; None where there is none.
         """
         vocabulary = len(counts)
         self._candidates = vocabulary if candidates is None else candidates
+        self._silent = silent
         self._unigram = np.exp(log_fractions(counts)).astype(np.float32)
         left, right = train[:, :-1], train[:, 1:]
         inside = right != PAD_ITEM
@@ -127,6 +141,8 @@ class Bigram:
         own = x * self._followed
         backward = own * self._backward[after].toarray()
         backward += (1 - own) * self._unigram[after][:, None]
+        if self._silent is not None:
+            backward[after == self._silent] = 1
         joint = (forward * backward)[:, : self._candidates]
         target = np.take_along_axis(joint, queries.items[some][:, None], axis=1)
         rank = (joint >= target).sum(axis=1)

@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse
 
 from cbert.data.columns import Split, evenly_spaced
+from cbert.evaluation.given_context import Observed
 from cbert.tasks.masked_queries import ItemQueries, query_one
 
 # How many imagined neighbours, distributed as popularity is, an item's own are smoothed with.
@@ -26,9 +27,16 @@ class CoOccurrence:
     """
 
     def __init__(
-        self, train: Split, validation: Split | None, log_popularity: np.ndarray
+        self,
+        train: Split,
+        validation: Split | None,
+        log_popularity: np.ndarray,
+        tuned: Observed = query_one,
     ) -> None:
-        """Counts, and tunes where there is a validation split; log_popularity is `[V]`."""
+        """Counts, and tunes on `tuned` where there is a validation split.
+
+        log_popularity is `[V]`.
+        """
         self._popularity = np.exp(log_popularity.astype(np.float64))
         pairs = np.square(train.lengths.astype(np.float64)).mean()
         counted = evenly_spaced(train, max(int(MOST_PAIRS / max(pairs, 1)), 1))
@@ -39,7 +47,7 @@ class CoOccurrence:
         self.smoothing = SMOOTHINGS[len(SMOOTHINGS) // 2]
         if validation is not None:
             few = evenly_spaced(validation, TUNING_EXAMPLES)
-            if len(queries := query_one(few)):
+            if len(queries := tuned(few)):
                 self.smoothing = max(
                     SMOOTHINGS, key=lambda s: self.predict(few, queries, s)[0].mean()
                 )

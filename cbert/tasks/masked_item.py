@@ -22,6 +22,7 @@ from cbert.model.contextual_bert import ContextualBert
 from cbert.model.look_up import look_up
 from cbert.model.scoring import score
 from cbert.schema import MASK_ITEM, SEQUENCE, TEXT, Schema
+from cbert.schema.slices import by_range
 from cbert.tasks import ranking
 from cbert.tasks.base import Array, Batch, Examples, Metrics, Scored, Task, dropped_context
 from cbert.tasks.losses import masked_cross_entropy, weighted
@@ -36,6 +37,9 @@ from cbert.tasks.masked_queries import (
     read_queries,
 )
 from cbert.tasks.metric import Metric
+
+# Numbers of visible items that are sliced one by one.
+MOST_COUNTS = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,9 +252,11 @@ class MaskedItem(Task):
         return ranking.metric_values(predictions["log_probability"], predictions.get("rank"))
 
     def slices(self, split: Split) -> dict[str, dict[str, np.ndarray]]:
-        """The examples by their number of visible items, when one item is masked."""
+        """The examples by their number of visible items, or by ranges of many numbers."""
         visible = split.lengths - 1
         counts = sorted(set(visible.tolist()))
+        if len(counts) > MOST_COUNTS:
+            return {"visible_items": by_range(visible.astype(float))}
         return {"visible_items": {str(count): visible == count for count in counts}}
 
     def table(self, split: Split, queries: ItemQueries) -> dict[str, Any]:
