@@ -41,7 +41,10 @@ _MAX_ITEMS = flags.DEFINE_integer(
     "max_items", None, "The most items of an example.", lower_bound=1
 )
 _LONGER = flags.DEFINE_enum(
-    "longer", "leave_out", LONGER, "Leave longer examples out, or subsample them."
+    "longer",
+    LONGER[0],
+    LONGER,
+    "Leave longer examples out, keep a random part, or of sequences the latest items.",
 )
 _REPEATS = flags.DEFINE_enum(
     "repeats", REPEATS[0], REPEATS, "Sets: refuse items that are there twice, or drop them."

@@ -12,6 +12,7 @@ import pytest
 from cbert.data import prepare, prepared, readers, record_parts, splits, tables
 from cbert.data.infer_schema import SchemaAccumulator
 from cbert.data.records import SPLITS
+from cbert.data.summary import format_summary
 from cbert.data.validator import Validator
 from cbert.errors import UserError
 from cbert.schema import MultiValued, schema_file
@@ -183,6 +184,24 @@ def test_a_sequence_keeps_a_window(tmp_path):
     reference = {"log_probability": [-1.0] * 6, "rank": [1] * 6}
     known = dataclasses.replace(parsed[0], reference=reference)
     assert record_parts.subsampled(known, 4, "sequence").reference is None
+
+
+def test_a_sequence_keeps_its_latest_items(tmp_path):
+    rows = [{"id": str(n), "items": list("abcab"[: n + 1]), "split": "train"} for n in range(5)]
+    rows.append({"items": ["a"], "split": "validation"})
+    parsed = read(write(tmp_path / "in.jsonl", rows), kind="sequence")
+    options = prepare.Options(kind="sequence", max_items=3, longer="latest", min_count=1)
+    _, summary = prepare.prepare(parsed, tmp_path / "data", "own", options)
+    schema = prepared.load_schema(tmp_path / "data", "own")
+    loaded = prepared.load(tmp_path / "data", "own", "train", schema)
+    kept = ["".join(schema.items[c] for c in row[row >= 0]) for row in loaded.items]
+    assert sorted(zip(loaded.ids, kept, strict=True)) == [
+        *[("0", "a"), ("1", "ab"), ("2", "abc"), ("3", "bca"), ("4", "cab")]
+    ]
+    cut = "2 examples above max_items, cut to their latest items"
+    assert cut in format_summary(summary, "latest")
+    with pytest.raises(UserError, match="longer=latest is for sequences; the kind is 'set'"):
+        prepare.prepare(parsed, tmp_path / "data", "set", prepare.Options(longer="latest"))
 
 
 def test_widths_and_unknown_names_are_refused():

@@ -22,7 +22,7 @@ from cbert.data import (
     text_examples,
 )
 from cbert.data.collection import Collection
-from cbert.data.prepare_options import Options
+from cbert.data.prepare_options import LATEST, LEAVE_OUT, Options
 from cbert.data.record_store import RecordView
 from cbert.data.records import TRAIN, Record
 from cbert.data.summary import summarize
@@ -136,9 +136,12 @@ def _collect(
             text_examples.check_plain(record)
         if max_items is not None and len(record.items) > max_items:
             longer += 1
-            if options.longer == "leave_out":
+            if options.longer == LEAVE_OUT:
                 continue
-            record = record_parts.subsampled(record, max_items, options.kind)
+            if options.longer == LATEST:
+                record = record_parts.latest(record, max_items)
+            else:
+                record = record_parts.subsampled(record, max_items, options.kind)
         if options.text.stratify and record.split:
             raise UserError(
                 f"stratify decides the splits, and record {shown(record.id)} has a split of "

@@ -34,7 +34,8 @@ def several_items(collection: Collection) -> None:
     if collection.overview.lengths().max(initial=0) == 1:
         warn(
             "every example has one item, so that only the context can tell it; where a CSV "
-            "file has lists of items, separator says what stands between them"
+            "file has lists of items, separator says what stands between them; where a file "
+            "has a row for each item, join the rows of each example"
         )
 
 

@@ -15,7 +15,7 @@ from cbert.schema.values import check_size
 
 TRAINED = "train"  # The vocabulary that is trained on the training split.
 NEXT = "next"  # Pairs for next-sentence prediction.
-LONGER = ("leave_out", "subsample")
+LEAVE_OUT, SUBSAMPLE, LATEST = LONGER = ("leave_out", "subsample", "latest")
 # What a schema that is given decides, and of it what only texts have.
 _OF_SCHEMA = ("min_count", "value_min_count", "max_items", "widths", "kinds")
 OF_VOCABULARY = ("vocabulary", "vocabulary_size", "lowercase", "max_length", "target")
@@ -96,7 +96,7 @@ class Options:
     min_count: int = 2
     value_min_count: int = 2
     max_items: int | None = None
-    longer: str = "leave_out"
+    longer: str = LEAVE_OUT
     split_weights: tuple[int, ...] = splits.WEIGHTS
     widths: dict[str, int] = dataclasses.field(default_factory=dict)
     kinds: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -120,6 +120,8 @@ class Options:
                 f"pack, pairs, stride and stratify are for texts; the kind is {self.kind!r}"
             )
         check_choice("longer", self.longer, LONGER)
+        if self.longer == LATEST and self.kind != schema_lib.SEQUENCE:
+            raise UserError(f"longer={LATEST} is for sequences; the kind is {self.kind!r}")
         check_choice("repeats", self.repeats, REPEATS)
         if self.repeats == DROP and self.kind != schema_lib.SET:
             raise UserError(f"repeats={DROP} is for sets; the kind is {self.kind!r}")

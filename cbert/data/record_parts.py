@@ -22,6 +22,11 @@ def without_repeats(record: Record) -> Record:
     return dataclasses.replace(record, items=items, reference=None)
 
 
+def latest(record: Record, size: int) -> Record:
+    """The end of a sequence, without a reference that knew the rest."""
+    return dataclasses.replace(record, items=record.items[-size:], reference=None)
+
+
 def subsampled(record: Record, size: int, kind: str) -> Record:
     """A random subset of a set, or a random window of a sequence, decided by the id."""
     generator = stream("subsample", hash64(record.id))

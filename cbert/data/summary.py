@@ -5,6 +5,7 @@ from typing import Any
 
 from cbert import schema as schema_lib
 from cbert.data.overview import Overview
+from cbert.data.prepare_options import LATEST, LEAVE_OUT, SUBSAMPLE
 from cbert.data.records import SPLITS, TRAIN
 from cbert.data.token_usage import TokenUsage
 from cbert.errors import printable
@@ -12,6 +13,11 @@ from cbert.schema import Feature, Schema, Target
 from cbert.schema.target import NUMBER
 
 MOST_SHOWN, MOST_UNKNOWN = 5, 3  # Values of a target.
+_TREATMENTS = {
+    LEAVE_OUT: "left out",
+    SUBSAMPLE: "subsampled",
+    LATEST: "cut to their latest items",
+}
 
 
 def summarize(
@@ -105,7 +111,7 @@ def format_summary(summary: dict[str, Any], longer: str) -> str:
 
     Args:
       summary: From `summarize`.
-      longer: The treatment of longer examples, `leave_out` or `subsample`.
+      longer: The treatment of longer examples, one of `prepare_options.LONGER`.
     """
     is_text = summary["kind"] == schema_lib.TEXT
     held_out = sum(summary["examples"].values()) - summary["examples"].get(TRAIN, 0)
@@ -155,8 +161,7 @@ def _item_lines(summary: dict[str, Any], longer: str) -> list[str]:
         f"{lengths['min']} to {lengths['max']} an example, mean {lengths['mean']:.2f}",
         f"unknown     {summary['unknown_items']:,} items outside the vocabulary, "
         f"{summary['unknown_occurrences']:,} occurrences",
-        f"longer      {summary['longer']:,} examples above max_items, "
-        + ("left out" if longer == "leave_out" else "subsampled"),
+        f"longer      {summary['longer']:,} examples above max_items, {_TREATMENTS[longer]}",
     ]
     if "repeats" in summary:
         lines.append(
