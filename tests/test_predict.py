@@ -254,7 +254,12 @@ def test_other_refusals(predictor, sequences):
     assert "leave no item" in refusal(predictor.complete, full, only=full)
     assert len(predictor.complete(full, k=1).predictions) == 1
     # A model with learned positions has none after the last.
-    assert "21 positions" in refusal(sequences.complete, ["a"] * 20)
+    latest = "such as the latest ones"
+    long = refusal(sequences.complete, ["a"] * 20)
+    assert long.endswith(f"make 21 positions; the model takes at most 20, give fewer, {latest}")
+    longer = refusal(sequences.complete, ["a"] * 21)
+    assert f"items holds 21 items; give at most 19, {latest}" in longer
+    assert f"give at most 20, {latest}" in refusal(sequences.score, ["a"] * 21)
     # 1e29 divided by a deviation of 1e-12 is finite, but no float32.
     tiny = dataclasses.replace(sequences.schema.feature("year"), scale=1e-12)
     checker = Checker(dataclasses.replace(sequences.schema, features=(tiny,)), True)

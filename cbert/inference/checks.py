@@ -14,7 +14,7 @@ from cbert.errors import UserError, shown
 from cbert.inference import context as context_lib
 from cbert.inference.context import CheckedContext
 from cbert.inference.queries import Query, as_query
-from cbert.schema import MASK_ITEM, SET, UNKNOWN_ITEM, Schema
+from cbert.schema import MASK_ITEM, SEQUENCE, SET, UNKNOWN_ITEM, Schema
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Checker:
         self._schema = schema
         # A set has no order, so one as long as the longest in training can be extended by one.
         self.longest = schema.max_items if positions else schema.max_items + 1
+        self._advice = ", such as the latest ones" if schema.kind == SEQUENCE else ""
 
     def query(self, query: Query | Mapping[str, Any]) -> EncodedQuery:
         """Checks and encodes a query; raises `UserError`."""
@@ -68,7 +69,7 @@ class Checker:
         if len(items) > self.longest:
             raise UserError(
                 f"items and slots make {len(items)} positions; the model takes at most "
-                f"{self.longest}, give fewer"
+                f"{self.longest}, give fewer{self._advice}"
             )
         context = self.context(query.context)
         codes = self._codes(items)
@@ -114,9 +115,10 @@ class Checker:
             seen.add(item)
         visible = sum(item is not None for item in items)
         if visible > self._schema.max_items:
+            most = min(self._schema.max_items, self.longest - may_be_masked)
             raise UserError(
-                f"items holds {visible} items; give at most {self._schema.max_items}, the "
-                "max_items of the model's schema"
+                f"items holds {visible} items; give at most {most}{self._advice}; max_items of "
+                f"the model's schema is {self._schema.max_items}"
             )
         return list(items)
 
