@@ -2,11 +2,13 @@
 
 import re
 
+import numpy as np
 import pandas
 import pytest
 
 import cbert
 from cbert.data import prepared as prepared_lib
+from cbert.evaluation.feature_importance import permutation_between_groups
 from tests.conftest import ROOT
 
 
@@ -71,7 +73,7 @@ def test_the_last_items_of_histories_are_left_out(tmp_path, monkeypatch):
         "test": {"u": "abc", "v": "cabc", "x": "cacb"},
     }
     config = cbert.read_config(
-        "data/histories/config.py:none",
+        "data/histories/config.py:gs",
         {
             "eval.masking": "last",
             "train.steps": 2,
@@ -79,9 +81,23 @@ def test_the_last_items_of_histories_are_left_out(tmp_path, monkeypatch):
             "train.eval_every": 2,
         },
     )
-    trained = cbert.train(config, "runs/none")
-    evaluation = cbert.evaluate("runs/none", split="validation")
+    trained = cbert.train(config, "runs/gs")
+    evaluation = cbert.evaluate("runs/gs", split="validation", feature_importance=True)
     assert evaluation.metrics.loc["model", "cross_entropy"] == pytest.approx(
         trained.best, rel=1e-6
     )
     assert evaluation.queries["position"].tolist() == [1, 3, 3]
+
+    asked = [[*left["validation"][user][:-1], None] for user in evaluation.queries["group"]]
+    moved = permutation_between_groups(list(left["validation"]), schema)
+    countries = [{"country": "de" if user == "u" else "at"} for user in left["validation"]]
+    predictor = cbert.load("runs/gs")
+    losses = []
+    for contexts in (countries, [countries[row] for row in moved]):
+        completions = predictor.complete(asked, contexts, k=len(schema.items))
+        found = [{one.item: one.probability for one in c.predictions[0]} for c in completions]
+        own = zip(found, evaluation.queries["item"], strict=True)
+        losses.append(-np.log([probability[item] for probability, item in own]).mean())
+    rise = evaluation.summary["feature_importance"]["country"]["permuted"]["mean"]
+    assert rise == pytest.approx(losses[1] - losses[0], abs=1e-5)
+    assert abs(rise) > 1e-4

@@ -18,6 +18,7 @@ from cbert.evaluation.evaluation import Evaluation
 from cbert.evaluation.restore import restore
 from cbert.schema import Schema
 from cbert.tasks.base import Queries, Task
+from cbert.tasks.masked_queries import one_an_example
 from cbert.tasks.prediction import Predictions
 from cbert.training import checkpoint
 from cbert.training import config as config_lib
@@ -73,8 +74,9 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
     importance = None
     if permutation is not None:
         drop, reads = config.train.context_dropout > 0, config_lib.reads_context(config)
+        masking = one_an_example(settings["masking"])
         importance = feature_importance.measure(
-            restored, data, split, schema, permutation, drop, reads
+            restored, data, split, schema, permutation, drop, reads, masking
         )
     return Evaluation(
         task=restored.task,

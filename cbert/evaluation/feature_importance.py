@@ -62,6 +62,7 @@ def measure(
     permutation: np.ndarray,
     drop: bool,
     reads_context: bool = True,
+    masking: str = ONE,
 ) -> dict[str, dict[str, Any]]:
     """How much worse predictions are when a feature is perturbed, one query an example.
 
@@ -76,6 +77,7 @@ def measure(
       permutation: The result of `permutation_between_groups`.
       drop: Whether the model was trained with features dropped.
       reads_context: Whether the model does; if not, nothing changes, and nothing is computed.
+      masking: The masking of the queries.
 
     Returns:
       For each feature, `permuted` (its values are exchanged between groups) and `dropped` (all
@@ -87,7 +89,7 @@ def measure(
         of_each = {PERMUTED: level, DROPPED: level if drop else None}
         return {feature.name: of_each for feature in schema.features}
     task = restored.task
-    queries = task.queries(split, ONE)
+    queries = task.queries(split, masking)
     groups = metrics.group_codes(split.groups)[queries.rows]
 
     metric = task.metrics[0]

@@ -93,7 +93,7 @@ def query_one(split: Split) -> ItemQueries:
 
 
 def one_an_example(masking: str) -> str:
-    """What validations mask, which ask one query an example: `last` if evaluations do."""
+    """What is masked where an example has one query: the `last` item if evaluations ask it."""
     return LAST if masking == LAST else ONE
 
 
