@@ -129,6 +129,9 @@ def test_a_config_is_suggested_that_trains(tmp_path, kind, context, argument):
     assert config.train.patience
     assert config.train.steps == 20 * config.train.eval_every
     assert config.model.positions == (kind != "set")
+    masking = ("rate", 0.4) if kind == "sequence" else ("one", 0.15)
+    assert (config.task.masked_item.masking, config.task.masked_item.mask_rate) == masking
+    assert config.eval.masking == ("one" if kind == "text" else "each")
     assert config.model.transform_activation == ("gelu" if kind == "text" else "linear")
     assert config.model.method == ("gs" if context else "none")
     without_paths = data.config.read_text().replace(str(tmp_path), "")

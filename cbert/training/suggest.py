@@ -8,10 +8,12 @@ from typing import Any
 from cbert import files, tasks
 from cbert.data import builder, prepared
 from cbert.data.hashing import hash64
+from cbert.data.masking import RATE
 from cbert.data.records import TRAIN
 from cbert.errors import UserError, warn
 from cbert.model import conditioning
 from cbert.schema import SEQUENCE, TEXT, Schema
+from cbert.tasks.masked_queries import LAST
 
 # Field to its value and, where it helps, why.
 Fields = Mapping[str, tuple[Any, str]]
@@ -21,6 +23,7 @@ LEAST_STEPS, MOST_STEPS = 400, 50_000
 # Training examples up to which a size is suggested: dimension, heads, blocks, feed-forward.
 SIZES = {5_000: (32, 4, 2, 64), 200_000: (64, 4, 2, 128)}
 LARGEST_SIZE = (128, 8, 4, 256)
+MASK_RATE = 0.4  # Of sequences.
 SUGGESTED_METHODS = ("gs", "none")  # With the context, and beside it without.
 
 _SOURCE = '''"""{title}
@@ -70,7 +73,7 @@ def write(
     schema = prepared.load_schema(str(data_dir), name)
     path = builder.directory(data_dir, name).parent / "config.py"
     argument = default_argument(schema)
-    text = _marked(_suggested(path, data_dir, name, schema, summary["examples"][TRAIN]))
+    text = _marked(_suggested(path, data_dir, name, schema, summary))
     before = _read(path)
     if path.exists() and before != _marked("".join(before.splitlines(keepends=True)[:-1])):
         if text.splitlines()[-1] not in before:
@@ -84,9 +87,14 @@ def write(
 
 
 def _suggested(
-    path: pathlib.Path, data_dir: str | pathlib.Path, name: str, schema: Schema, examples: int
+    path: pathlib.Path,
+    data_dir: str | pathlib.Path,
+    name: str,
+    schema: Schema,
+    summary: Mapping[str, Any],
 ) -> str:
-    """The text of a config file for data of a schema and a number of training examples."""
+    """The text of a config file for data of a schema and a summary."""
+    examples = summary["examples"][TRAIN]
     kinds = "tokens" if schema.kind == TEXT else "items"
     title = (
         f"{name}: a config to start from, made for {examples:,} {schema.kind}s of at most "
@@ -96,6 +104,7 @@ def _suggested(
         "data.name": (name, ""),
         "data.dir": (str(data_dir), ""),
         **(_of_text(schema, examples) if schema.kind == TEXT else _of_items(schema, examples)),
+        **(_of_sequences(summary) if schema.kind == SEQUENCE else {}),
     }
     what = "a task and a size" if schema.kind == TEXT else "the conditioning method"
     note = f"The argument is {what}. `experiments.tune` searches for better values."
@@ -191,6 +200,16 @@ def _of_items(schema: Schema, examples: int) -> Fields:
         "model.transform_activation": ("linear", "better than relu, the paper's"),
         "optimizer.learning_rate": (1e-3 if sizes == LARGEST_SIZE else 3e-3, ""),
         **_schedule(examples, min(batch_size, examples), min(4, schema.max_items)),
+    }
+
+
+def _of_sequences(summary: Mapping[str, Any]) -> Fields:
+    """What sequences need beside the fields of items."""
+    last = {"eval.masking": (LAST, "training may have the other items, as it has the groups")}
+    return {
+        "task.masked_item.masking": (RATE, "a step learns more than with one item"),
+        "task.masked_item.mask_rate": (MASK_RATE, ""),
+        **(last if summary["groups_across_splits"] else {}),
     }
 
 
