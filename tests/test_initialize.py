@@ -116,7 +116,11 @@ def test_longer_texts_have_the_known_positions_and_new_ones_after_them(directory
         other = dataclasses.replace(schema, max_items=len(known) + more)
         task = create(config, config_lib.build_model(config, other), other)
         params = drawn(task.model)
-        began = steps.flat(from_source(str(pretrained), task.model, other)(params))
+        source = from_source(str(pretrained), task.model, other)
+        began = steps.flat(source(params))
+        line = f"  positions: {len(known)} of {len(known) + more} known, {more} new"
+        assert (line in source.lines) == (more > 0)
+        assert source.known["embedding/positions"] == (more <= 0)
         fresh = steps.flat(params)["embedding/positions"]
         expected = np.concatenate([known, fresh[len(known) :]])[: len(fresh)]
         np.testing.assert_array_equal(began["embedding/positions"], expected)

@@ -90,6 +90,12 @@ class FromRun:
             if name in self.known:
                 lines.append(rows.line())
                 self.known[name] = rows.are_all_known
+        positions = "/".join(POSITIONS)
+        if positions in self.known:
+            count, there = len(joined["embedding"]["positions"]), len(self._known[POSITIONS])
+            if count > there:
+                lines.append(f"  positions: {there} of {count} known, {count - there} new")
+                self.known[positions] = False
         self.lines = described(self._source, joined, not_found, unused, lines)
         return jax.tree.map(np.asarray, joined)
 
