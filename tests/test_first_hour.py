@@ -129,6 +129,7 @@ def test_a_config_is_suggested_that_trains(tmp_path, kind, context, argument):
     assert config.train.patience
     assert config.train.steps == 20 * config.train.eval_every
     assert config.model.positions == (kind != "set")
+    assert config.model.output_bias == ("popularity" if kind == "sequence" else "zero")
     masking = ("rate", 0.4) if kind == "sequence" else ("one", 0.15)
     assert (config.task.masked_item.masking, config.task.masked_item.mask_rate) == masking
     assert config.eval.masking == ("one" if kind == "text" else "each")

@@ -12,6 +12,7 @@ from cbert.data.masking import RATE
 from cbert.data.records import TRAIN
 from cbert.errors import UserError, warn
 from cbert.model import conditioning
+from cbert.model.config import POPULARITY
 from cbert.schema import SEQUENCE, TEXT, Schema
 from cbert.tasks.masked_queries import LAST
 
@@ -207,6 +208,8 @@ def _of_sequences(summary: Mapping[str, Any]) -> Fields:
     """What sequences need beside the fields of items."""
     last = {"eval.masking": (LAST, "training may have the other items, as it has the groups")}
     return {
+        "model.embedding_norm": (True, "learns sooner what the neighbours say"),
+        "model.output_bias": (POPULARITY, ""),
         "task.masked_item.masking": (RATE, "a step learns more than with one item"),
         "task.masked_item.mask_rate": (MASK_RATE, ""),
         **(last if summary["groups_across_splits"] else {}),
