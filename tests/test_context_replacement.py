@@ -53,6 +53,7 @@ def test_the_fraction_and_the_distribution_of_what_is_replaced():
     ages = shown["age"][changed["age"]]
     assert (ages[:, 0] == 1).all()
     counts = np.bincount(ages[:, 1].astype(int), minlength=100)
+    assert counts.min() > 0
     expected = len(ages) / 100  # Chi-squared of 99 degrees has mean 99, deviation 14.
     assert ((counts - expected) ** 2 / expected).sum() < 99 + 5 * 14
     both = changed["day"] & changed["age"]

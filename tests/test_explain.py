@@ -15,7 +15,8 @@ from cbert.errors import UserError
 from cbert.evaluation import attention, gates, model_state, sown
 from cbert.evaluation.restore import Restored
 from cbert.model import conditioning
-from cbert.model.attention import Attention
+from cbert.model.attention import WEIGHTS, Attention
+from cbert.model.conditioning.method import GATES
 from cbert.model.config import ModelConfig
 from cbert.report import plot_helpers, report_data, sections
 from cbert.schema import Categorical, History
@@ -151,6 +152,36 @@ def test_gates_fall_into_ranges(schema, train_split):
     fractions = dict(zip(gates.RANGES, measured["fractions"], strict=True))
     assert fractions["0.7 to 0.8"] == pytest.approx(0.75)
     assert sum(fractions.values()) == pytest.approx(1)
+
+
+def test_ranges_of_gates_by_hand():
+    """One position of two is padding; a gate of one is in the last tenth."""
+    gate = jnp.array([[[0.0625, 1.0, 1.5, 0.5], [9.0] * 4]])
+    kept = {"conditioning": {GATES: ({"gate": gate},)}}
+    found = gates.distributions(None, kept, jnp.array([[True, False]]))["gate"][0].tolist()
+    fractions = [0.25, 0, 0, 0, 0, 0.25, 0, 0, 0, 0.25, 0.25]
+    assert found == [3.0625 / 4, *fractions]
+
+
+@pytest.mark.parametrize("method", ["np", "cross_attention"])
+def test_attention_is_summed_by_name_in_each_block(schema, method):
+    """Three tokens, the last of which is padding; the last block computes one position."""
+    model, names = build(schema, method, TWO), 2 if method == "np" else len(schema.features) + 1
+    keys = 4 if method == "np" else names
+    drawn = [np.random.default_rng(rows).random((1, 4, rows, keys)) for rows in (3, 1)]
+    sown_by = [{WEIGHTS: (jnp.asarray(weights),)} for weights in drawn]
+    if method == "np":
+        kept = {f"blocks_{layer}": {"attention": own} for layer, own in enumerate(sown_by)}
+    else:
+        own = {f"attention_{layer}": own for layer, own in enumerate(sown_by)}
+        kept = {"conditioning": own}
+    mask = jnp.array([[True, True, False]])
+    found = attention.means(model, kept, mask)["weights"][0]
+    for layer, weights in enumerate((drawn[0][0, :, :2], drawn[1][0])):
+        expected = weights.mean(axis=(0, 1))
+        if method == "np":
+            expected = [expected[:3].sum(), expected[3]]
+        np.testing.assert_allclose(found[layer], expected, rtol=1e-5)
 
 
 def test_a_method_without_attention_is_refused():

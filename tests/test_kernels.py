@@ -116,6 +116,29 @@ def test_layer_normalisation_in_bfloat16_rounds_the_result_alone():
     assert_equal(gradients[1:], expected[1:])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_short_attention_of_large_logits_and_long_sums(dtype):
+    """Logits of some hundreds; sums of 32 terms are not rounded term by term."""
+    numbers = np.random.default_rng(0)
+    query = jnp.asarray(20 * numbers.normal(size=(1, 32, 2, 3)), dtype)
+    key_value = jnp.asarray(1 + numbers.random(size=(2, 1, 32, 32, 3)), dtype)
+    found = short_attention.attend(query, key_value, np.ones((1, 1, 1), bool))
+    exact, (key, value) = (np.asarray(x, np.float64) for x in (query, key_value))
+    logits = np.einsum("heqb,hekb->hqkb", exact, key) / 32**0.5
+    weights = np.exp(logits - logits.max(axis=2, keepdims=True))
+    weights = weights / weights.sum(axis=2, keepdims=True)
+    expected = np.einsum("hqkb,hekb->heqb", weights, value)
+    rtol = 1e-4 if dtype == "float32" else 2**-7
+    np.testing.assert_allclose(np.asarray(found, np.float64), expected, rtol=rtol)
+
+
+def test_the_normalisation_of_equal_entries_is_finite():
+    """The mean of their squares may be a little less than the square of their mean."""
+    x = np.repeat(np.linspace(1, 1e4, 200, dtype=np.float32)[:, None], 48, axis=1)
+    y = normalise(x, np.ones(48, np.float32), np.zeros(48, np.float32), 1e-6, "float32")
+    assert np.isfinite(y).all()
+
+
 def test_cross_entropy_with_chunks_that_overlap():
     numbers = np.random.default_rng(0)
     hidden, table = (numbers.normal(size=(n, 8)).astype(np.float32) for n in (6, 50))

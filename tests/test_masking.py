@@ -17,6 +17,8 @@ from cbert.schema import (
     PAD_VALUE,
     UNKNOWN_ITEM,
     UNKNOWN_VALUE,
+    Categorical,
+    Schema,
     TokenFeature,
 )
 from cbert.tasks.base import Examples
@@ -116,6 +118,27 @@ def test_a_dropped_feature_is_missing_or_unknown_at_its_rate(schema, train_split
         else:
             assert (one[rows_changed] == 0).all()
     assert 0.4 < np.mean(changed) < 0.55
+
+
+def test_each_feature_is_dropped_for_itself_and_by_the_index():
+    rows, known = 20_000, UNKNOWN_VALUE + 1
+    features = Categorical("day", 4, ("mon",)), Categorical("mood", 4, ("hot",))
+    schema = Schema("set", 1, ("a",), (1,), features)
+
+    def dropped(indices):
+        context = {name: np.full((len(indices), 1), known) for name in ("day", "mood")}
+        shown = drop_features(KEY, context, indices, rows, 0.3, schema)
+        return np.concatenate([shown["day"], shown["mood"]], axis=1)
+
+    def assert_fraction(are, fraction):
+        error = np.sqrt(fraction * (1 - fraction) / rows)
+        assert (np.abs(are.mean(axis=0) - fraction) < 4 * error).all()
+
+    shown = dropped(np.arange(rows))
+    for value, fraction in ((known, 0.7), (MISSING_VALUE, 0.15), (UNKNOWN_VALUE, 0.15)):
+        assert_fraction(shown == value, fraction)
+    assert_fraction((shown != known).all(axis=1), 0.09)
+    np.testing.assert_array_equal(dropped(np.arange(60, 90)), shown[60:90])
 
 
 @pytest.mark.parametrize("kind", ["sets", "texts"])

@@ -8,7 +8,7 @@ import pytest
 import cbert
 from cbert import parallel
 from cbert.data.columns import evenly_spaced
-from cbert.evaluation import model_state
+from cbert.evaluation import model_state, sown
 from cbert.evaluation.restore import Restored
 from cbert.model.conditioning.method import READ
 from cbert.model.layers import UNITS
@@ -39,6 +39,20 @@ def test_reads_and_dead_units_by_hand():
     assert measured["rms"] == [pytest.approx(((12.5 + 13) / 2) ** 0.5), 2]
     assert measured["effective_rank"] == [pytest.approx(1), pytest.approx(1)]
     assert measured["dead_units"] == [0.25]
+
+
+def test_means_are_over_the_tokens_whose_positions_a_block_computes():
+    """A method adds a position after two, and the last block computes what the head reads."""
+    mask = jnp.array([[False, True], [True, True]])
+    all_three = jnp.array([[9.0, 1.0, 50.0], [2.0, 4.0, 70.0]])
+    assert sown.over_positions(all_three, mask).tolist() == [1, 3]
+    assert sown.over_positions(jnp.array([[5.0], [7.0]]), mask).tolist() == [5, 7]
+
+
+def test_the_part_of_the_model_that_a_parameter_is_of():
+    names = "embedding", "blocks_1", "context_encoder", "conditioning", "transform"
+    parts = ["embeddings", "encoder", "context", "context", "head"]
+    assert [model_state.part_of(name) for name in names] == parts
 
 
 @pytest.mark.soak

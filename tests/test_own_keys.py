@@ -52,6 +52,10 @@ def test_names_of_keys_follow_the_options(schema, train_split):
     assert [*measured["weights"]] == names
     totals = [sum(of_block) for of_block in zip(*measured["weights"].values(), strict=True)]
     assert totals == pytest.approx([1, 1], abs=1e-5)
+    assert measured["present"]["(nothing)"] == 1
+    for feature in schema.features:
+        there = (split.context[feature.name] != feature.missing()).any(axis=1).mean()
+        assert measured["present"][feature.name] == pytest.approx(there)
 
 
 def test_another_number_of_names_than_keys_is_refused(schema, train_split):
