@@ -122,7 +122,8 @@ def test_short_attention_of_large_logits_and_long_sums(dtype):
     numbers = np.random.default_rng(0)
     query = jnp.asarray(20 * numbers.normal(size=(1, 32, 2, 3)), dtype)
     key_value = jnp.asarray(1 + numbers.random(size=(2, 1, 32, 32, 3)), dtype)
-    found = short_attention.attend(query, key_value, np.ones((1, 1, 1), bool))
+    bias = np.full((1, 1, 1), 200, np.float32)  # It changes no weight.
+    found = short_attention.attend(query, key_value, np.ones((1, 1, 1), bool), bias)
     exact, (key, value) = (np.asarray(x, np.float64) for x in (query, key_value))
     logits = np.einsum("heqb,hekb->hqkb", exact, key) / 32**0.5
     weights = np.exp(logits - logits.max(axis=2, keepdims=True))

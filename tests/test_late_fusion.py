@@ -65,7 +65,8 @@ def test_what_is_zero_keeps_the_context_out(schema, train_split, method):
     assert np.abs(encode(model, params, codes, context) - expected).max() > 0.01
 
 
-@pytest.mark.parametrize("where", some(["all", "cls"], "all"))
+@pytest.mark.soak
+@pytest.mark.parametrize("where", ["all", "cls"])
 def test_label_add_is_a_product_on_the_embeddings(schema, train_split, where):
     codes, context = batch(train_split)
     model, params = made(schema, "label_add", SEQUENCE, where=where)

@@ -101,7 +101,8 @@ def test_film_that_only_shifts_is_gs(schema, train_split):
     np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("shift", some([True, False], True))
+@pytest.mark.soak
+@pytest.mark.parametrize("shift", [True, False])
 def test_film_scales_and_shifts_the_output_of_a_block(schema, train_split, shift):
     codes, context = batch(train_split)
     plain = dataclasses.replace(SMALL, start_as_plain=True)

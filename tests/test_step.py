@@ -163,5 +163,6 @@ def test_each_seed_of_a_program_has_what_it_has_alone(data_dir, schema, monkeypa
         np.testing.assert_array_equal(*params)
         keys = [jax.random.key_data(key) for key in (both.key[number], alone.key)]
         np.testing.assert_array_equal(*keys)
+        assert (keys[1] != jax.random.key_data(jax.random.key(seed))).any()
         seeds.append((rows[1], keys[1], params[1]))
     assert all((one != other).any() for one, other in zip(*seeds, strict=True))
