@@ -39,7 +39,7 @@ def test_it_is_concat_with_a_matrix_of_two_blocks(schema, train_split):
 
 
 @pytest.mark.parametrize(
-    ("fraction", "width"), [(0.5, 8), (0.26, 4), (0.01, 1), (0.99, 15), (0.9, 14)]
+    ("fraction", "width"), [(0.5, 8), (0.26, 4), (0.3, 5), (0.01, 1), (0.99, 15), (0.9, 14)]
 )
 def test_the_context_fills_its_fraction_and_leaves_the_item_some(fraction, width):
     assert context_width(16, UserConcatConfig(fraction)) == width
