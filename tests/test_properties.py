@@ -224,10 +224,10 @@ IN_PROCESS = fuzz.TARGETS.keys() - {"requests"}
 
 @pytest.mark.parametrize("target", some(fuzz.TARGETS, *IN_PROCESS))
 def test_the_fuzzer_finds_nothing(target):
-    report = fuzz.fuzz(target, {"queries": 500, "texts": 600}.get(target, 1000), huge=1e-3)
+    report = fuzz.fuzz(target, {"queries": 250, "texts": 300}.get(target, 500), huge=1e-3)
     assert report.failures == []
-    assert report.accepted > 50
-    assert report.refused > 400
+    assert report.accepted > 25
+    assert report.refused > 200
     before, after = report.memory
     assert after - before < 200 * 2**20
 

@@ -103,6 +103,7 @@ def test_runs_at_a_time_fit_into_a_container(monkeypatch, gibibytes):
     assert len(launchers.slots(4)) == 4
 
 
+@pytest.mark.soak
 def test_a_dry_run_shows_what_failed_until_it_is_run_again(data_dir, tmp_path):
     made = [points.Point(f"gs-seed{n}", "gs", {points.SEED: n}) for n in range(2)]
     log = tmp_path / "gs-seed0" / "log.txt"
