@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 
 from cbert.data.columns import Split, evenly_spaced
-from cbert.evaluation.co_occurrence import MOST_PAIRS
+from cbert.evaluation.co_occurrence import MOST_PAIRS, MOST_SCORES
 from cbert.evaluation.given_context import TUNING_EXAMPLES, Observed
 from cbert.schema import PAD_ITEM, UNKNOWN_ITEM
 from cbert.tasks.masked_queries import ItemQueries, query_one
@@ -17,7 +17,6 @@ from cbert.tasks.ranking import log_fractions
 
 BIGRAM = "bigram interpolated"
 INTERPOLATIONS = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
-_MOST_PROBABILITIES = 2**23  # Those of all tokens that are in memory at once.
 
 
 def of_sequences(
@@ -123,7 +122,7 @@ class Bigram:
         queries are those of `tokens [M, L]`.
         """
         x = self.interpolation if interpolation is None else interpolation
-        size = max(_MOST_PROBABILITIES // len(self._unigram), 1)
+        size = max(MOST_SCORES // len(self._unigram), 1)
         parts = [
             self._predict(tokens, queries, slice(start, start + size), x)
             for start in range(0, len(queries), size)
