@@ -1,8 +1,12 @@
 """A classifier of several labels begins with the log-odds of each as its bias."""
 
+import dataclasses
+
 import numpy as np
 
-from cbert import experiment
+from cbert import experiment, tasks
+from cbert.data import columns
+from cbert.training import config as config_lib
 from cbert.training import loop
 from tests import steps
 from tests.test_initialize import best_params
@@ -32,3 +36,20 @@ def test_the_bias_begins_at_the_log_odds_of_the_training_split(tmp_path):
     again, learned = began(config), best_params(tmp_path / "run")
     np.testing.assert_array_equal(again["classifier/bias"], learned["classifier/bias"])
     assert (again["classifier/bias"] != bias).all()
+
+
+def test_an_example_counts_as_often_as_its_weight_is_to_their_mean(tmp_path):
+    prepare_texts(tmp_path, "labels")
+    split, schema = load(tmp_path, "labels")
+    config = small_text("multi_label", tmp_path, "labels")
+    task = tasks.create(config, config_lib.build_model(config, schema), schema, split)
+    weights = {"weight": np.array([4, 0, 2, 2], np.float32)}
+    weighted = dataclasses.replace(
+        columns.selected(split, [0, 3, 1, 2]), example_columns=weights
+    )
+    repeated = columns.selected(split, [0, 0, 1, 2])
+    bias, expected = (
+        task.first_parameters(one)["classifier"]["bias"] for one in (weighted, repeated)
+    )
+    np.testing.assert_array_equal(bias, expected)
+    assert len(set(expected.tolist())) > 1

@@ -54,11 +54,17 @@ class MultiLabel(TextTask):
         return ClassificationHead(config, len(schema.known_target.values))
 
     def first_parameters(self, train: Split) -> dict[str, dict[str, np.ndarray]]:
-        """The bias of the last layer: the log-odds of each label in the training split."""
+        """The bias of the last layer: the log-odds of each label in the training split.
+
+        An example counts as often as its weight is to their mean.
+        """
         labels = train.targets["labels"]
-        known = labels[labels[:, 0] >= 0]
-        present = known.sum(axis=0, dtype=np.float64)
-        log_odds = np.log((present + 0.5) / (len(known) - present + 0.5))
+        known = labels[:, 0] >= 0
+        weights = np.ones(len(labels)) if train.weights is None else train.weights
+        counts = weights[known].astype(np.float64)
+        counts *= len(counts) / max(counts.sum(), np.finfo(np.float64).tiny)
+        present = counts @ labels[known]
+        log_odds = np.log((present + 0.5) / (counts.sum() - present + 0.5))
         return {"classifier": {"bias": log_odds.astype(np.float32)}}
 
     def _cross_entropy(self, logits: Array, labels: Array) -> Array:
