@@ -149,7 +149,7 @@ def test_a_method_of_any_name_keeps_the_configs_width(monkeypatch, data_dir, sch
     assert point.overrides == {"model.method": f"{NAME}_wide", "seed": config.seed}
 
 
-def test_every_command_knows_it_by_its_file(data_dir, tmp_path):
+def test_a_sweep_and_its_report_know_it_by_its_file(data_dir, tmp_path):
     block = (ROOT / "README.md").read_text().split("This is a whole one")[1]
     file = tmp_path / "mine.py"
     file.write_text(block.split("```python\n")[1].split("```")[0])

@@ -12,8 +12,12 @@ from cbert.evaluation.feature_importance import permutation_between_groups
 from tests.conftest import ROOT
 
 
-def run_example(title: str) -> None:
-    """Runs the block of Python below a title of the page, in the current directory."""
+def run_example(title: str, rows: list[dict], file: str) -> None:
+    """Writes the rows in random order to a file of the current directory, and runs an example.
+
+    It is the block of Python below a title of the page.
+    """
+    pandas.DataFrame(rows).sample(frac=1, random_state=0).to_csv(file, index=False)
     page = (ROOT / "docs" / "data.md").read_text()
     (block,) = re.findall(rf"\*\*{title}\*\*.*?```python\n(.*?)```", page, re.DOTALL)
     exec(block, {})
@@ -27,10 +31,8 @@ def test_the_last_tenth_of_the_time_is_for_testing(tmp_path, monkeypatch):
         {"id": f"{n}", "time": time, "items": "tea|egg" if n % 2 else "tea|jam"}
         for n, time in enumerate(times)
     ]
-    frame = pandas.DataFrame(rows).sample(frac=1, random_state=0)
-    frame.to_csv(tmp_path / "orders.csv", index=False)
     monkeypatch.chdir(tmp_path)
-    run_example("A split by time")
+    run_example("A split by time", rows, "orders.csv")
     schema = prepared_lib.load_schema("data", "orders")
     assert [feature.name for feature in schema.features] == ["month", "weekday"]
     when = {row["id"]: row["time"] for row in rows}
@@ -54,10 +56,8 @@ def test_the_last_items_of_histories_are_left_out(tmp_path, monkeypatch):
         for user, items in events.items()
         for time, item in enumerate(items)
     ]
-    frame = pandas.DataFrame(rows).sample(frac=1, random_state=0)
-    frame.to_csv(tmp_path / "log.csv", index=False)
     monkeypatch.chdir(tmp_path)
-    run_example("Histories whose last items are left out")
+    run_example("Histories whose last items are left out", rows, "log.csv")
     schema = prepared_lib.load_schema("data", "histories")
     assert (schema.kind, schema.max_items) == ("sequence", 4)
     left = {}
