@@ -24,6 +24,7 @@ from cbert.inference import (
 )
 from cbert.inference.queries import Query
 from cbert.model import parameter_tree
+from cbert.model.attention import LONG
 from cbert.model.conditioning import NAMES
 from tests.conftest import ROOT, some
 from tests.models import SMALL, batch, build, made
@@ -107,14 +108,16 @@ def test_every_method_takes_rows_that_are_a_symbol(method, schema, train_split):
     model = build(schema, method)
     (rows,) = jax.export.symbolic_shape("rows")
     codes, context = batch(train_split)
-    arguments = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct((rows, *x.shape[1:]), x.dtype),
-        (codes, context, codes[:, :1]),
-    )
-    vectors, *_ = jax.eval_shape(
-        model.apply, {"params": parameter_tree.shapes(model)}, *arguments
-    )
-    assert vectors.shape == (rows, 1, 16)
+    for length in (codes.shape[1], LONG):
+        longer = np.resize(codes, (len(codes), length))
+        arguments = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct((rows, *x.shape[1:]), x.dtype),
+            (longer, context, codes[:, :1]),
+        )
+        vectors, *_ = jax.eval_shape(
+            model.apply, {"params": parameter_tree.shapes(model)}, *arguments
+        )
+        assert vectors.shape == (rows, 1, 16)
 
 
 def test_a_model_of_bfloat16_is_exported_without_layouts(schema, train_split):

@@ -1,6 +1,7 @@
 """The fast kernels equal the libraries' plain ones, gradients included."""
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
@@ -214,8 +215,12 @@ def test_long_texts_are_read_by_turns_where_nothing_is_learnt(positions, monkeyp
     assert "scan" not in traced({"dropout": jax.random.key(2)})
     whole = Attention(dataclasses.replace(config, kernels="plain"))
     expected = whole.apply(params, queries, x, mask)
-    for at_once in (1, 2 * positions * 256 * 2, 2**30):  # One head, two, and all four.
+    head = positions * 256
+    # What is read at once: one head of one example, one of both, two of both, and all four.
+    for at_once, part in ((1, "1,1"), (2 * head, "2,1"), (4 * head, "2,2"), (2**30, "2,4")):
         monkeypatch.setattr(attention, "WEIGHTS_AT_ONCE", at_once)
+        shapes = set(re.findall(rf"f32\[(\d,\d),{positions},256\]", traced({})))
+        assert shapes == {part}
         np.testing.assert_allclose(
             module.apply(params, queries, x, mask), expected, rtol=1e-5, atol=1e-6
         )

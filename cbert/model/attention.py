@@ -18,8 +18,8 @@ from cbert.model.short_attention import TransposedDense, attend
 
 # `auto` takes the fast form up to this length.
 SHORT = 8
-# From this length on the heads take turns where nothing is learnt, so many weights at once that
-# they stay in the cache.
+# From this length on examples and heads take turns where nothing is learnt, so many weights at
+# once that they stay in the cache.
 LONG, WEIGHTS_AT_ONCE = 256, 2**21
 # What each position gives each key, `[B, H, P, L]`: an `Attention` keeps it under this name
 # where the caller makes the collection `intermediates` mutable.
@@ -71,11 +71,12 @@ class Attention(nn.Module):
             part.reshape(*part.shape[:2], heads, size // heads) for part in (query, key, value)
         )
         learns, fast = self.has_rng("dropout"), uses_fast_kernels(self.config)
+        counted = isinstance(x.shape[0], int)  # An exported program takes any number of rows.
         rate = self.config.attention_dropout if learns else 0.0
         if rate:
             drop = Dropout(self.config, rate)
             read = softmax_read(query, key, value, mask, bias, drop)
-        elif fast and bias is None and x.shape[1] >= LONG and not learns:
+        elif fast and counted and bias is None and x.shape[1] >= LONG and not learns:
             read = read_by_turns(query, key, value, mask)
         elif fast or products.are_fast(query.dtype):
             read = softmax_read(query, key, value, mask, bias)
@@ -173,10 +174,17 @@ def softmax_read(
 
 
 def read_by_turns(query: Array, key: Array, value: Array, mask: Array) -> Array:
-    """`softmax_read` of some heads after the others, so that never all weights exist."""
+    """`softmax_read` of some examples and heads at a time, so that never all weights exist."""
     examples, positions, heads, _ = query.shape
-    most = WEIGHTS_AT_ONCE // (examples * positions * key.shape[1])
-    at_once = max(n for n in range(1, heads + 1) if heads % n == 0 and n <= max(1, most))
+    most = WEIGHTS_AT_ONCE // (positions * key.shape[1])  # Heads, one of each example.
+    if (some := _part_of(examples, most)) < examples:
+        mask = jnp.broadcast_to(mask, (examples, *mask.shape[1:]))
+        read = lax.map(
+            lambda parts: read_by_turns(*parts),
+            [part.reshape(-1, some, *part.shape[1:]) for part in (query, key, value, mask)],
+        )
+        return read.reshape(query.shape)
+    at_once = _part_of(heads, most // examples)
 
     def split(part: Array) -> Array:
         parts = part.reshape(*part.shape[:2], -1, at_once, part.shape[-1])
@@ -187,6 +195,11 @@ def read_by_turns(query: Array, key: Array, value: Array, mask: Array) -> Array:
         (split(query), split(key), split(value)),
     )
     return jnp.moveaxis(read, 0, 2).reshape(query.shape)
+
+
+def _part_of(number: int, most: int) -> int:
+    """The largest divisor of a number that is at most so many, or 1."""
+    return max(n for n in range(1, number + 1) if number % n == 0 and n <= max(1, most))
 
 
 def _read(weights: Array, value: Array) -> Array:
