@@ -89,6 +89,10 @@ def test_whatever_is_largest_counts_beside_the_state(schema):
     evaluated = largest(eval__batch_size=10_000_000)
     assert evaluated.fields[0] == "eval.batch_size"
     assert evaluated.size == 4 * 10 * 16 * -(-10_000_000 // parallel.local_device_count())
+    long = small(train__batch_size=8, eval__batch_size=8, model__heads=4, model__layers=2)
+    read = memory.estimate(long, schema, 512, 1)[-1]
+    assert read.part == "the weights of a block's attention"
+    assert read.size == 4 * (8 // parallel.device_count()) * 4 * 512 * 512
     sampled = largest(task__masked_item__sampled_items=10_000_000)
     assert sampled.fields == ("train.batch_size", "task.masked_item.sampled_items")
     assert sampled.size == 4 * (8 // parallel.device_count()) * 10_000_000

@@ -96,6 +96,7 @@ def estimate(
     beside = [
         Need("gradients", parameters, sizes),
         _activations(config, train_batch * seeds, longest, masked, "train.batch_size"),
+        _attention(config, train_batch * seeds, longest, masked),
         _logits(train_batch * masked, candidates, "train.batch_size", shards, sampled, seeds),
         _activations(config, eval_batch, longest, 1, "eval.batch_size"),
         _logits(eval_batch, candidates, "eval.batch_size", shards, whole=0),
@@ -137,6 +138,17 @@ def _activations(
     return Need(
         "the largest activation", size, (field, "model.dimension", "model.feed_forward")
     )
+
+
+def _attention(config: ml_collections.ConfigDict, batch: int, length: int, masked: int) -> Need:
+    """The float32 weights of a block's attention, which training keeps for its gradients.
+
+    An evaluation makes them by turns on a CPU, however many they are.
+    """
+    model = config.model
+    wide = length if model.layers > 1 else masked
+    size = _FLOAT * batch * model.heads * wide * length
+    return Need("the weights of a block's attention", size, ("train.batch_size", "model.heads"))
 
 
 def _logits(
