@@ -46,6 +46,10 @@ def test_a_forgotten_separator_is_pointed_out(tmp_path, capsys):
     assert "every example has one item, so that only the" in capsys.readouterr().err
     cbert.prepare([{"items": row["items"][0].split(",")} for row in rows], "apart", tmp_path)
     assert "one item" not in capsys.readouterr().err
+    proteins = [{"items": [f"MKV{number:b}"]} for number in range(60)]
+    with pytest.raises(UserError, match="the vocabulary has 0 item"):
+        cbert.prepare(proteins, "proteins", tmp_path)
+    assert "put a separator between the letters" in capsys.readouterr().err
 
 
 def test_a_word_among_numbers_is_pointed_out(tmp_path, capsys):

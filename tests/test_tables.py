@@ -62,6 +62,11 @@ def test_fields_that_records_do_not_have_are_named_once(tmp_path, capsys):
     )
     list(in_python.read(examples[1:], "set"))
     assert "warning: record 1: the field 'age' is ignored" in capsys.readouterr().err
+    list(in_python.read([{"items": ["a"], "tags": ["x"], "context": {}}], "sequence"))
+    assert capsys.readouterr().err == (
+        "warning: record 1: the field 'tags' is ignored; only kind=text has it, with a list of "
+        "'words' in place of 'items'\n"
+    )
     read(
         write(tmp_path / "in.jsonl", [{"text": "a", "labels": ["x"]}, {"text": "b"}]),
         kind="text",

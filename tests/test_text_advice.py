@@ -164,3 +164,28 @@ def test_the_commands_that_are_advised_can_be_copied(tmp_path, monkeypatch):
             f"--config={folder}/own/config.py:masked_language",
             *(f"--config.model.method={method}", f"--workdir=runs/own/{method}"),
         ]
+
+
+def test_texts_without_a_known_word_are_pointed_out(tmp_path, capsys):
+    """A word of 101 letters is [UNK], and one of 100 is not."""
+    for count, expected in ((3, True), (2, False)):
+        examples = rows(20)
+        for example in examples[:count]:
+            example["text"] = "c" + 100 * "x"
+        examples[count]["text"] = "c" + 99 * "x"
+        make_prepared(tmp_path, examples, overwrite=True)
+        warned = capsys.readouterr().err
+        assert (f"{count} of 20 texts are [UNK] alone, so that" in warned) == expected
+
+
+def test_a_cut_text_points_to_a_larger_length(tmp_path):
+    reads = "a model reads the first {} tokens of a text"
+    for text, line in (
+        (
+            "a " * 15,
+            f"1 examples were cut; {reads.format(16)}; a larger max_length reads more\n",
+        ),
+        ("a " * 14, f"0 examples were cut; {reads.format(16)}\n"),
+    ):
+        summary = make_prepared(tmp_path, [*rows(), {"text": text}], overwrite=True)[1]
+        assert f"longer      {line}" in format_summary(summary, "leave_out")

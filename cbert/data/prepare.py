@@ -74,8 +74,8 @@ def prepare(
         else:
             assert accumulator is not None
             prepare_checks.validation(collection.by_split())
-            schema = accumulator.finish()
             prepare_checks.several_items(collection)
+            schema = accumulator.finish()
         by_split = {split: view for split, view in collection.by_split().items() if len(view)}
         schema.check_room(max(map(len, by_split.values())))
         if given is None:
@@ -205,6 +205,7 @@ def _text(
         schema = prepare_text.infer(examples, schema, features, text)
     schema = prepare_text.with_stride(schema, text.stride)
     tokens = TokenUsage(examples, schema)
+    prepare_checks.readable_texts(tokens.unread, len(examples))
     examples.overview.set_lengths(tokens.lengths)
     if given is None:
         schema = tokens.counted(schema)

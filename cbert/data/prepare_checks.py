@@ -5,9 +5,13 @@ import collections
 from cbert.data.collection import Collection
 from cbert.data.record_store import RecordView
 from cbert.data.records import VALIDATION, in_blocks
+from cbert.data.text import LONGEST_WORD
 from cbert.errors import UserError, shown, warn
 from cbert.schema import TEXT, MultiValued, NumberFeature, Schema
+from cbert.schema.tokenizer import UNKNOWN
 from cbert.schema.values import check_near
+
+_UNREAD = 0.1  # The fraction of texts without a known word from which on a warning says so.
 
 
 def validation(by_split: dict[str, RecordView]) -> None:
@@ -34,8 +38,20 @@ def several_items(collection: Collection) -> None:
     if collection.overview.lengths().max(initial=0) == 1:
         warn(
             "every example has one item, so that only the context can tell it; where a CSV "
-            "file has lists of items, separator says what stands between them; where a file "
-            "has a row for each item, join the rows of each example"
+            "file has lists of items, separator says what stands between them; where each "
+            "letter is an item, as of a protein, put a separator between the letters; where a "
+            "file has a row for each item, join the rows of each example"
+        )
+
+
+def readable_texts(unread: int, texts: int) -> None:
+    """Warns where many of the texts are [UNK] alone."""
+    if unread > _UNREAD * texts:
+        warn(
+            f"{unread:,} of {texts:,} texts are {UNKNOWN} alone, so that nothing of them is "
+            "read: a vocabulary of capital letters needs lowercase=false, one of other texts "
+            f"lacks their words, and a word above {LONGEST_WORD} characters is {UNKNOWN}; "
+            "where each letter is a word, as of a protein, give a list of them as 'words'"
         )
 
 

@@ -11,6 +11,7 @@ from cbert.data.token_usage import TokenUsage
 from cbert.errors import printable
 from cbert.schema import Feature, Schema, Target
 from cbert.schema.target import NUMBER
+from cbert.schema.tokenizer import MOST_LENGTH
 
 MOST_SHOWN, MOST_UNKNOWN = 5, 3  # Values of a target.
 _TREATMENTS = {
@@ -171,13 +172,16 @@ def _item_lines(summary: dict[str, Any], longer: str) -> list[str]:
 
 
 def _text_lines(summary: dict[str, Any]) -> list[str]:
-    lengths = summary["lengths"]
+    lengths, length = summary["lengths"], summary["max_items"]
+    advice = "; a larger max_length reads more" * (
+        summary["longer"] > 0 and length < MOST_LENGTH
+    )
     lines = [
         f"tokens      {summary['items']:,} of a vocabulary of {summary['vocabulary']:,}; "
         f"{lengths['min']} to {lengths['max']} an example, mean {lengths['mean']:.2f}",
         f"unknown     {summary['unknown_occurrences']:,} words are [UNK]",
         f"longer      {summary['longer']:,} examples were cut; a model reads the first "
-        f"{summary['max_items']} tokens of a text",
+        f"{length} tokens of a text{advice}",
     ]
     if "target" not in summary:
         lines.append("target      none, so that the task is the masked language model's")

@@ -28,6 +28,7 @@ class TokenUsage:
       counts: `int64 [V]`, how often each piece occurs in the training split.
       lengths: `int64 [M]`, the tokens of each example, those that were cut not among them.
       unknown: How many pieces are [UNK].
+      unread: How many examples are [UNK] alone.
       cut: How many examples were cut.
       missing: How many examples have no target.
       unknown_targets: How many examples have a label or a tag that training has not.
@@ -40,7 +41,7 @@ class TokenUsage:
         """Tokenises every record; raises `UserError` where the schema does not fit."""
         self.counts = np.zeros(len(schema.items), np.int64)
         self.lengths = np.zeros(len(collection), np.int64)
-        self.unknown, self.cut, self.missing = 0, 0, 0
+        self.unknown, self.unread, self.cut, self.missing = 0, 0, 0, 0
         self.unknown_targets, self.cut_answers = 0, 0
         self.unknown_values: collections.Counter[str] = collections.Counter()
         self.whole_words = True
@@ -70,9 +71,11 @@ class TokenUsage:
         rows = text_columns.tokenized(texts, schema, tokenizer)
         self.lengths[inside] = [len(row) for row in rows]
         self.cut += sum(row.cut > 0 for row in rows)
-        codes = np.concatenate([row.codes[row.words >= 0] for row in rows])
-        sizes = [(row.words >= 0).sum() for row in rows]
-        self.unknown += int((codes == tokenizer.unknown).sum())
+        pieces = [row.codes[row.words >= 0] for row in rows]
+        codes, sizes = np.concatenate(pieces), [len(row) for row in pieces]
+        unknown_pieces = codes == tokenizer.unknown
+        self.unknown += int(unknown_pieces.sum())
+        self.unread += sum(map(np.all, np.split(unknown_pieces, np.cumsum(sizes)[:-1])))
         counted = codes[np.repeat(training, sizes)]
         self.counts += np.bincount(counted, minlength=len(self.counts))
         if schema.target is not None:

@@ -126,6 +126,8 @@ class Validator:
         for name in sorted({str(name)[:80] for name in extra} - self._unknown)[:room]:
             near = difflib.get_close_matches(name, self._known, 1)
             advice = f"did you mean {near[0]!r}?" if near else "a feature belongs in 'context'"
+            if name in FIELDS_OF_TEXT:
+                advice = "only kind=text has it, with a list of 'words' in place of 'items'"
             place = f"{self._path}:{line}" if self._path else f"record {line}"
             warn(f"{place}: the field {shown(name)} is ignored; {advice}")
             self._unknown.add(name)
