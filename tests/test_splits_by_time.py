@@ -1,4 +1,4 @@
-"""The examples of docs/data.md that split orders and histories by time."""
+"""The examples of docs/data.md that split orders and histories by time, or take letters."""
 
 import re
 
@@ -97,3 +97,29 @@ def test_the_last_items_of_histories_are_left_out(tmp_path, monkeypatch):
     rise = evaluation.summary["feature_importance"]["country"]["permuted"]["mean"]
     assert rise == pytest.approx(losses[1] - losses[0], abs=1e-5)
     assert abs(rise) > 1e-4
+
+
+def test_letters_of_strings_are_items_or_words(tmp_path, monkeypatch):
+    """A text of 511 letters loses one, because two more tokens make 512."""
+    sequences = {"long": "MKVAA" * 102 + "M", "short": "MKV", "other": "MAV"}
+    rows = [
+        {
+            "id": name,
+            "sequence": sequence,
+            "split": "validation" if name == "other" else "train",
+        }
+        | {"family": f"of {name}", "temperature": 37 if name == "short" else None}
+        for name, sequence in sequences.items()
+    ]
+    monkeypatch.chdir(tmp_path)
+    run_example("Strings of letters", rows, "proteins.csv")
+    schema = prepared_lib.load_schema("data", "proteins")
+    assert schema.kind == "sequence"
+    assert (schema.items, schema.max_items) == (("A", "M", "K", "V"), 511)
+    assert [feature.name for feature in schema.features] == ["temperature"]
+    texts = prepared_lib.load_schema("data", "protein_words")
+    assert (texts.kind, texts.items[5:], texts.max_items) == ("text", ("a", "k", "m", "v"), 512)
+    split = prepared_lib.load("data", "protein_words", "train", texts)
+    row = split.ids.index("long")
+    assert [texts.items[code] for code in split.items[row, -3:]] == ["a", "a", "[SEP]"]
+    assert split.groups[row] == "of long"
