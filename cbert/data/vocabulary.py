@@ -12,7 +12,7 @@ from tokenizers import trainers
 from cbert import files
 from cbert.data import text
 from cbert.errors import UserError, shown
-from cbert.schema import SPECIAL_TOKENS, TEXT, TokenizerOptions, schema_file
+from cbert.schema import SEQUENCE, SET, SPECIAL_TOKENS, TEXT, TokenizerOptions, schema_file
 from cbert.schema.tokenizer import PREFIX, UNKNOWN, check_vocabulary
 from cbert.schema.values import check_names
 
@@ -104,6 +104,8 @@ def _from_json(raw: Any) -> tuple[tuple[str, ...], TokenizerOptions]:
         schema = schema_file.from_dict(raw)
         assert schema.tokenizer is not None
         return schema.items, schema.tokenizer
+    if raw.get("kind") in (SET, SEQUENCE):
+        raise UserError(f"a schema of {raw['kind']}s has no tokens; give that of texts")
     model, normalizer = (
         _part(raw, "model", "WordPiece"),
         _part(raw, "normalizer", "BertNormalizer"),
