@@ -10,19 +10,21 @@ import pytest
 
 import cbert
 from cbert import parallel
-from cbert.data.columns import evenly_spaced
+from cbert.data.columns import Split, evenly_spaced
 from cbert.errors import UserError
 from cbert.evaluation import attention, gates, model_state, sown
-from cbert.evaluation.restore import Restored
+from cbert.evaluation.restore import Restored, restore
 from cbert.model import conditioning
 from cbert.model.attention import WEIGHTS, Attention
 from cbert.model.conditioning.method import GATES
 from cbert.model.config import ModelConfig
 from cbert.report import plot_helpers, report_data, sections
-from cbert.schema import Categorical, History
+from cbert.schema import SEQUENCE, Categorical, History, Schema
 from cbert.tasks import prediction
 from cbert.tasks.masked_item import MaskedItem
+from cbert.tasks.masked_queries import LAST
 from cbert.training import loop
+from cbert.training import workdir as workdir_lib
 from tests import report_runs
 from tests.conftest import refused, run, small, some
 from tests.models import SMALL, build, initialized, made
@@ -152,6 +154,19 @@ def test_gates_fall_into_ranges(schema, train_split):
     fractions = dict(zip(gates.RANGES, measured["fractions"], strict=True))
     assert fractions["0.7 to 0.8"] == pytest.approx(0.75)
     assert sum(fractions.values()) == pytest.approx(1)
+
+
+def test_what_is_read_is_asked_as_an_evaluation_asks(trained):
+    """The last item of the second sequence is unknown, so that it is asked nothing."""
+    schema = Schema(SEQUENCE, 3, ("a", "b"), (2, 1), (Categorical("mood", 2, ("hot",)),))
+    items = schema.encode_items([["a", "b"], ["a", "x"], ["b"]])
+    context = schema.encode_recorded([{"mood": "hot"}] * 3)
+    split = Split([*"123"], [*"123"], ["{}"] * 3, items, context, None)
+    given = dataclasses.replace(restored(schema, "late_gate", SMALL), masking=LAST)
+    assert gates.measure(given, split)["examples"] == 2
+    config, schema = workdir_lib.read(trained)
+    config.eval.masking = LAST
+    assert restore(trained, config, schema, "best").masking == LAST
 
 
 def test_ranges_of_gates_by_hand():

@@ -10,6 +10,7 @@ from cbert.model import placement
 from cbert.schema import Schema
 from cbert.tasks import prediction
 from cbert.tasks.base import Queries, Task
+from cbert.tasks.masked_queries import ONE, one_an_example
 from cbert.tasks.prediction import Predictions
 from cbert.training import config as config_lib
 from cbert.training.checkpoint import read_params
@@ -24,12 +25,14 @@ class Restored:
       step: The checkpoint's step.
       params: The parameters, on the devices.
       batch_size: Queries at a time.
+      masking: What is masked where an example has one query, by the run's config.
     """
 
     task: Task
     step: int
     params: Any
     batch_size: int
+    masking: str = ONE
 
     def predict(self, data: dict[str, Any], split: Split, queries: Queries) -> Predictions:
         """The predictions of all queries; `data` are the split's columns, replicated."""
@@ -44,4 +47,5 @@ def restore(workdir: pathlib.Path, config: Any, schema: Schema, which: str) -> R
     where = placement.choose(model)
     step, params = read_params(workdir, which, model, where.to_restore)
     task = tasks.create(config, model, schema)
-    return Restored(task, step, where.to_devices(params), config.eval.batch_size)
+    masking = one_an_example(config.eval.masking)
+    return Restored(task, step, where.to_devices(params), config.eval.batch_size, masking)

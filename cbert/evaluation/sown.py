@@ -22,7 +22,6 @@ from cbert.model.conditioning.method import GATES
 from cbert.schema import PAD_ITEM
 from cbert.tasks import prediction
 from cbert.tasks.base import Queries, Task
-from cbert.tasks.masked_queries import ONE
 from cbert.tasks.prediction import Predictions
 
 Array = jax.Array
@@ -57,9 +56,10 @@ def over_queries(
 ) -> tuple[dict[str, np.ndarray], int]:
     """The values of all queries, `[Q, ...]`, one query an example, and the number of queries.
 
-    The queries are those of an evaluation: tasks that mask mask one token of each example.
+    The queries are those of an evaluation: tasks that mask mask one token of each example, the
+    last item where the run's evaluations ask about it.
     """
-    queries = restored.task.queries(split, ONE)
+    queries = restored.task.queries(split, restored.masking)
     task: Any = _Reading(restored.task, reduce)
     data = parallel.replicate(split.columns)
     size = min(restored.batch_size, BATCH_SIZE)
