@@ -95,6 +95,31 @@ def test_what_an_evaluation_does_not_know_is_said(trained, tmp_path, capsys):
     assert said in capsys.readouterr().err
 
 
+def test_histories_in_several_splits_are_pointed_out(trained, tmp_path, capsys):
+    """Where last items are asked, or each group is in one split, nothing is said."""
+    copy = shutil.copytree(trained, tmp_path / "run")
+    written = json.loads((copy / "schema.json").read_text())
+    (copy / "schema.json").write_text(json.dumps({**written, "kind": "sequence"}))
+    first, second, third = workdir.read(copy)[1].items[:3]
+    records = [
+        {"group": f"g{n}", "split": split, "items": [first, second, third][:length]}
+        for n in range(30)
+        for length, split in ((2, "train"), (3, ("validation", "test")[n % 2]))
+    ]
+    apart = [{**record, "group": str(n)} for n, record in enumerate(records)]
+    for name, given in (("histories", records), ("apart", apart)):
+        cbert.prepare(given, name, tmp_path, cbert.PrepareOptions("sequence"))
+    for name, masking in (("histories", "each"), ("histories", "last"), ("apart", "each")):
+        with pytest.raises(UserError, match="checkpoint is"):
+            cbert.evaluate(copy, name=name, data_dir=tmp_path, masking=masking, checkpoint=99)
+        said = (
+            "warning: 30 groups of 'histories' lie in several splits; where their sequences "
+            "overlap, training has seen items that masking=each asks about: give masking=last\n"
+        )
+        lies = (name, masking) == ("histories", "each")
+        assert capsys.readouterr().err.count(said) == lies
+
+
 def test_a_constant_is_no_better_calibrated_or_correlated():
     """The mean has a correlation of 0, and a share a calibration error of 0, by definition."""
     for task, name in ((Regression, "pearson"), (Classification, "calibration_error")):

@@ -22,6 +22,7 @@ from cbert.schema import TEXT, Schema, schema_file
 VERSION = "1.0.0"
 # Every record can be read alone; the default compression takes three times as long for 8 %.
 _FORM = "group_size:1,snappy"
+GROUPS_ACROSS_SPLITS = "groups_across_splits"  # Its name in TFDS's metadata.json.
 AS_GIVEN = "Records as they were given, split by group."
 
 
@@ -47,6 +48,7 @@ def write(
     schema: Schema,
     overwrite: bool = False,
     is_weighted: bool = False,
+    groups_across_splits: int = 0,
     description: str = AS_GIVEN,
 ) -> pathlib.Path:
     """Writes the splits and `schema.json`, whole or not at all; returns their directory.
@@ -58,6 +60,7 @@ def write(
       schema: The data set's schema.
       overwrite: Whether to replace a data set of that name.
       is_weighted: Whether some record has a weight other than 1.
+      groups_across_splits: The number of groups in several splits, which evaluations read.
       description: What `dataset_info.json` says of the data.
 
     Raises:
@@ -72,6 +75,7 @@ def write(
             shutil.rmtree(left_by_a_kill, ignore_errors=True)
         check_new(data_dir, name, overwrite)
         with files.whole_directory(target) as written:
+            across = {GROUPS_ACROSS_SPLITS: groups_across_splits}
             infos = [_write_split(written, name, *split) for split in splits.items()]
             tfds.folder_dataset.write_metadata(
                 data_dir=written,
@@ -79,6 +83,7 @@ def write(
                 split_infos=infos,
                 version=VERSION,
                 description=description,
+                metadata=tfds.core.MetadataDict(across) if groups_across_splits else None,
                 check_data=False,
             )
             schema_file.save(schema, written / schema_file.FILE)

@@ -90,6 +90,7 @@ def prepare(
             schema,
             overwrite=options.overwrite,
             is_weighted=is_weighted,
+            groups_across_splits=collection.overview.groups()[1],
             description=description,
         )
     return written, summarize(collection.overview, schema, longer, tokens, repeats)

@@ -40,6 +40,12 @@ def split_names(data_dir: str, name: str) -> list[str]:
     return sorted(_opened(_directory(data_dir, name)).info.splits)
 
 
+def groups_across_splits(data_dir: str, name: str) -> int:
+    """The number of groups in several splits of prepared data, as `prepare` counted them."""
+    metadata: Any = _opened(_directory(data_dir, name)).info.metadata
+    return metadata.get(builder.GROUPS_ACROSS_SPLITS, 0)
+
+
 def _opened(path: pathlib.Path) -> tfds.core.DatasetBuilder:
     with _reading(path):
         return tfds.builder_from_directory(path)

@@ -11,9 +11,10 @@ from cbert.data.text_records import Text
 from cbert.errors import printable, shown, warn
 from cbert.evaluation.intervals import effective_groups
 from cbert.evaluation.metrics import group_codes
-from cbert.schema import Schema
+from cbert.schema import SEQUENCE, Schema
 from cbert.schema.target import LABEL
 from cbert.tasks.base import Queries
+from cbert.tasks.masked_queries import LAST
 
 # Unequal groups that count as fewer equal ones than this, and as a smaller fraction of their
 # number, make intervals wide.
@@ -39,6 +40,17 @@ def warn_of_data(data_dir: str, name: str, schema: Schema, own: str) -> None:
         )
     if theirs.kind != schema.kind:
         warn(f"{shown(name)} has {theirs.kind}s, and the model learned from {schema.kind}s")
+
+
+def warn_of_overlap(data_dir: str, name: str, schema: Schema, masking: str) -> None:
+    """Warns where a sequence of the same group may have shown what is asked about."""
+    across = prepared.groups_across_splits(data_dir, name)
+    if schema.kind == SEQUENCE and masking != LAST and across:
+        warn(
+            f"{across:,} groups of {shown(name)} lie in several splits; where their sequences "
+            f"overlap, training has seen items that masking={masking} asks about: give "
+            f"masking={LAST}"
+        )
 
 
 def warn_of_context(split: Split, schema: Schema, title: str) -> None:

@@ -59,6 +59,7 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
     data_dir = options.data_dir or config.data.dir
     data_warnings.warn_of_data(data_dir, settings["data"], schema, config.data.name)
     split, queries, baseline_predictions = _query(task, data_dir, settings, schema)
+    data_warnings.warn_of_overlap(data_dir, settings["data"], schema, settings["masking"])
     title = f"the {options.split} split of {shown(settings['data'])}"
     data_warnings.warn_of_context(split, schema, title)
     if not task.masks:
