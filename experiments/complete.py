@@ -53,7 +53,7 @@ def format_completion(completion: Completion) -> str:
         rows = [[one.item, f"{one.probability:.2%}"] for one in predictions]
         head = "item" if len(completion.predictions) == 1 else f"slot {slot}"
         parts.append(align([[head, "probability"], *rows]))
-    notes = query_flags.item_notes(completion.unknown_items)
+    notes = query_flags.item_notes(completion.unknown_items, completion.cut)
     notes += query_flags.context_notes(completion.unknown_context, completion.missing_context)
     parts.append("\n".join(notes))
     return "\n\n".join(part for part in parts if part)

@@ -75,13 +75,14 @@ def show_attention(config: Any, query: Query | TextQuery, block: int) -> None:
 def _encoded_items(query: Query) -> _Encoded:
     predictor = query_flags.load_for_sets("give --text")
     encoded = predictor.check(query)
-    shown = [*query.items, *[None] * (len(encoded.codes) - len(query.items))]
+    shown = list(query.items[encoded.cut :])
+    shown += [None] * (len(encoded.codes) - len(shown))
     return _Encoded(
         predictor,
         ["(masked)" if item is None else item for item in shown],
         {"items": np.array(encoded.codes, np.int32)},
         encoded.context,
-        query_flags.item_notes(encoded.unknown_items),
+        query_flags.item_notes(encoded.unknown_items, encoded.cut > 0),
     )
 
 
@@ -137,7 +138,7 @@ def format_features(
     """
     notes = query_flags.context_notes(explained.unknown_context, explained.missing_context)
     if isinstance(explained, Explanation):
-        notes = query_flags.item_notes(explained.unknown_items) + notes
+        notes = query_flags.item_notes(explained.unknown_items, explained.cut) + notes
     else:
         notes += query_flags.text_notes(explained.cut)
     if not explained.uses_context:

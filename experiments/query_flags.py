@@ -93,9 +93,12 @@ def parsed(flag: flags.FlagHolder) -> Any:
         raise UserError(f"--{flag.name} is {shown!r}, not JSON ({str(error)[:120]})") from None
 
 
-def item_notes(unknown: list[str]) -> list[str]:
-    """A line that names the items that are unknown, if any are."""
-    return [f"unknown items: {', '.join(map(printable, unknown))}"] if unknown else []
+def item_notes(unknown: list[str], cut: bool) -> list[str]:
+    """Lines that name the items that are unknown, and say so where a sequence was cut."""
+    notes = [f"unknown items: {', '.join(map(printable, unknown))}"] if unknown else []
+    if cut:
+        notes.append("the sequence is longer than the model takes; its latest items were read")
+    return notes
 
 
 def text_notes(cut: bool) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 import cbert
 from cbert.errors import UserError
-from cbert.inference import stablehlo
+from cbert.inference import query_file, stablehlo
 from cbert.inference.checks import Checker
 from cbert.inference.item_functions import functions
 from cbert.inference.predictor import Predictor
@@ -28,7 +28,7 @@ from cbert.schema import (
     Vector,
 )
 from cbert.training import config as config_lib
-from tests.conftest import small
+from tests.conftest import lines, small
 from tests.models import drawn
 
 CONTEXT = {"age": 34.0, "occasion": "work", "colours": ["blue"]}
@@ -184,8 +184,25 @@ def test_masked_positions_of_a_sequence(sequences):
     expected = softmax(logits(sequences, codes, 18, context)).max()
     assert long.predictions[0][0].probability == pytest.approx(expected, rel=1e-4)
     assert sequences.program.lengths == [16, 20]
+    # Of one that is too long the latest 19 are read, and the unknown one is not among them.
+    cut = sequences.complete(["kilt", *"abcabcabcabcabcabc", None, "d"], context, k=1)
+    assert cut == dataclasses.replace(long, cut=True)
+    assert not long.cut
+    named = sequences.explain([*"dddabcabcabcabcabcabc", None, "d"], context, "h")
+    assert named.cut
+    assert not sequences.explain([*"abcabcabcabcabcabc", None, "d"], context, "h").cut
     assert padded_lengths(9) == [9]
     assert padded_lengths(100) == [16, 32, 64, 100]
+
+
+def test_long_sequences_of_a_file_are_counted(sequences, tmp_path):
+    source, target = tmp_path / "queries.jsonl", tmp_path / "completions.jsonl"
+    context = {"author": "x", "tags": [], "year": 1995, "image": [0.5, -1], "heard": []}
+    source.write_text(lines(*({"items": ["a"] * n, "context": context} for n in (20, 19))))
+    count, skipped, notes = query_file.predict(sequences, source, target, Query([], k=1))
+    assert (count, skipped, notes.line()) == (2, [], "cut to their latest items: 1")
+    first, second = map(json.loads, target.read_text().splitlines())
+    assert (first["cut"], second["cut"]) == (True, False)
 
 
 def test_the_context_vector_holds_each_features_embedding(sequences):
@@ -254,11 +271,12 @@ def test_other_refusals(predictor, sequences):
     assert "leave no item" in refusal(predictor.complete, full, only=full)
     assert len(predictor.complete(full, k=1).predictions) == 1
     # A model with learned positions has none after the last.
+    early = refusal(sequences.complete, ["a", None, *"a" * 20])
+    assert early == (
+        "position 1 of 22 is to be predicted; the model takes the latest 20, give fewer items "
+        "after it"
+    )
     latest = "such as the latest ones"
-    long = refusal(sequences.complete, ["a"] * 20)
-    assert long.endswith(f"make 21 positions; the model takes at most 20, give fewer, {latest}")
-    longer = refusal(sequences.complete, ["a"] * 21)
-    assert f"items holds 21 items; give at most 19, {latest}" in longer
     assert f"give at most 20, {latest}" in refusal(sequences.score, ["a"] * 21)
     # 1e29 divided by a deviation of 1e-12 is finite, but no float32.
     tiny = dataclasses.replace(sequences.schema.feature("year"), scale=1e-12)

@@ -54,7 +54,7 @@ def test_the_rows_of_several_blocks_by_hand(tmp_path):
         ([{"line": 1}], [Completion([], [], {}, [])]),
         (
             [{"line": 3, "id": 'a "b",\nc'}],
-            [Completion([[Prediction("é", 0.25, 1)]], ["x, y"], {"f": ["v"]}, ["g"])],
+            [Completion([[Prediction("é", 0.25, 1)]], ["x, y"], {"f": ["v"]}, ["g"], True)],
         ),
     ]
     for ending in (".csv", ".parquet"):
@@ -62,10 +62,10 @@ def test_the_rows_of_several_blocks_by_hand(tmp_path):
             for block in blocks:
                 write(*block)
     assert (tmp_path / "out.csv").read_text() == (
-        "line,id,predictions,unknown_items,unknown_context,missing_context\n"
-        "1,,[],[],{},[]\n"
+        "line,id,predictions,unknown_items,unknown_context,missing_context,cut\n"
+        "1,,[],[],{},[],false\n"
         '3,"a ""b"",\nc","[[{""item"": ""é"", ""probability"": 0.25, ""rank"": 1}]]",'
-        '"[""x, y""]","{""f"": [""v""]}","[""g""]"\n'
+        '"[""x, y""]","{""f"": [""v""]}","[""g""]",true\n'
     )
     first, second = pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pylist()
     assert first == {
@@ -75,6 +75,7 @@ def test_the_rows_of_several_blocks_by_hand(tmp_path):
         "unknown_items": [],
         "unknown_context": [],
         "missing_context": [],
+        "cut": False,
     }
     assert second["predictions"] == [[{"item": "é", "probability": 0.25, "rank": 1}]]
     assert (second["id"], second["unknown_context"]) == ('a "b",\nc', [("f", ["v"])])

@@ -29,6 +29,7 @@ class EncodedQuery:
       restricted: Whether the user has restricted the candidates.
       k: How many items to list.
       unknown_items: Visible and excluded items that are not in the vocabulary.
+      cut: How many items of a sequence were left out before its latest ones.
     """
 
     codes: list[int]
@@ -38,6 +39,7 @@ class EncodedQuery:
     restricted: bool
     k: int
     unknown_items: list[str]
+    cut: int = 0
 
 
 class Checker:
@@ -66,18 +68,34 @@ class Checker:
             items = items + [None] * len(masked)
         if not masked:
             raise UserError("slots is 0 and no item is None: nothing is masked; use slots=1")
-        if len(items) > self.longest:
-            raise UserError(
-                f"items and slots make {len(items)} positions; the model takes at most "
-                f"{self.longest}, give fewer{self._advice}"
-            )
+        cut = self._cut(items, masked)
+        items, masked = items[cut:], [position - cut for position in masked]
         context = self.context(query.context)
         codes = self._codes(items)
         candidates, restricted = self._candidates(query, codes)
         excluded = [name for name in query.exclude if name not in self._schema.codes]
         unknown = list(dict.fromkeys(_unknown(items, codes) + excluded))
         k = int(min(query.k, len(self._schema.items)))
-        return EncodedQuery(codes, masked, context, candidates, restricted, k, unknown)
+        return EncodedQuery(codes, masked, context, candidates, restricted, k, unknown, cut)
+
+    def _cut(self, items: list[str | None], masked: list[int]) -> int:
+        """How many items a sequence has before the latest ones that the model takes.
+
+        Raises:
+          UserError: one of them is to be predicted, or a set has too many.
+        """
+        beyond = max(len(items) - self.longest, 0)
+        if beyond and self._schema.kind == SET:
+            raise UserError(
+                f"items and slots make {len(items)} positions; the model takes at most "
+                f"{self.longest}, give fewer"
+            )
+        if masked[0] < beyond:
+            raise UserError(
+                f"position {masked[0]} of {len(items)} is to be predicted; the model takes the "
+                f"latest {self.longest}, give fewer items after it"
+            )
+        return beyond
 
     def visible(self, items: Any) -> tuple[list[int], list[str]]:
         """Codes of items that are all visible, and the unknown ones.
@@ -113,6 +131,8 @@ class Checker:
             if item in seen and self._schema.kind == SET:
                 raise UserError(f"item {shown(item)} occurs twice in a set; remove one")
             seen.add(item)
+        if may_be_masked and self._schema.kind == SEQUENCE:
+            return list(items)  # Its latest items are taken.
         visible = sum(item is not None for item in items)
         if visible > self._schema.max_items:
             most = min(self._schema.max_items, self.longest - may_be_masked)

@@ -32,7 +32,8 @@ class Predictor(BasePredictor):
 
     All queries are checked before anything is computed; a wrong one raises `UserError`, one
     line that names the value and the fix. Items and values that training never saw are no
-    mistake: the predictions take them as unknown, and name them.
+    mistake: the predictions take them as unknown, and name them. Neither is a sequence that is
+    longer than the model takes, which is cut to its latest items; results say so.
     """
 
     program: Program
@@ -128,7 +129,11 @@ class Predictor(BasePredictor):
             lists[owner].append(self._predictions(queries[owner], values, codes))
         return [
             Completion(
-                predictions, query.unknown_items, query.context.unknown, query.context.missing
+                predictions,
+                query.unknown_items,
+                query.context.unknown,
+                query.context.missing,
+                query.cut > 0,
             )
             for query, predictions in zip(queries, lists, strict=True)
         ]
@@ -201,6 +206,7 @@ class Predictor(BasePredictor):
             unknown_items=query.unknown_items,
             unknown_context=given.unknown,
             missing_context=given.missing,
+            cut=query.cut > 0,
         )
 
     def context_vector(self, context: Mapping[str, Any] | None) -> np.ndarray:

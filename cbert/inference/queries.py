@@ -73,12 +73,15 @@ class Completion(Jsonable):
       unknown_items: Visible and excluded items that are not in the vocabulary.
       unknown_context: Feature name to its values that were never seen in training.
       missing_context: Features that the context does not give.
+      cut: Whether a sequence was cut to its latest items, because it is longer than the model
+        takes.
     """
 
     predictions: list[list[Prediction]]
     unknown_items: list[str]
     unknown_context: dict[str, list[str]]
     missing_context: list[str]
+    cut: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +98,7 @@ class Score(Jsonable):
 
 @dataclasses.dataclass(frozen=True)
 class Scores(Jsonable):
-    """A score for each item, in the order given; the rest as in `Completion`."""
+    """A score for each item, in the order given; the others as in `Completion`."""
 
     scores: list[Score]
     unknown_items: list[str]
@@ -116,7 +119,7 @@ class Explanation(Jsonable):
       outside_training: Whether the model was trained without context dropout: then a context
         with a feature dropped may be unlike any it has seen, and the differences may mislead.
       uses_context: Whether the method conditions on the context; if it does not, all are 0.
-      unknown_items, unknown_context, missing_context: As in `Completion`.
+      unknown_items, unknown_context, missing_context, cut: As in `Completion`.
     """
 
     item: str
@@ -128,6 +131,7 @@ class Explanation(Jsonable):
     unknown_items: list[str]
     unknown_context: dict[str, list[str]]
     missing_context: list[str]
+    cut: bool = False
 
 
 def check_all(check: Callable[[_Given], _Encoded], queries: Sequence[_Given]) -> list[_Encoded]:

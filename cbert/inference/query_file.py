@@ -38,6 +38,7 @@ class Notes:
       unknown: Feature to the queries in which one of its values is unknown.
       missing: Feature to the queries that do not have it.
       cut: The queries whose text was cut.
+      latest: The queries whose sequence was cut to its latest items.
     """
 
     unknown_items: int = 0
@@ -45,6 +46,7 @@ class Notes:
     unknown: Counter[str] = dataclasses.field(default_factory=Counter)
     missing: Counter[str] = dataclasses.field(default_factory=Counter)
     cut: int = 0
+    latest: int = 0
 
     def add(self, query: EncodedQuery | EncodedText, uses_context: bool) -> None:
         """Counts one query; its context only where the model reads it."""
@@ -56,6 +58,7 @@ class Notes:
             self.cut += query.cut
         else:
             self.unknown_items += bool(query.unknown_items)
+            self.latest += bool(query.cut)
 
     def line(self) -> str:
         """Such as `unknown: plan 36; missing: flags 40; cut 3`; empty where all is 0."""
@@ -65,7 +68,9 @@ class Notes:
             for what, counts in (("unknown", self.unknown), ("missing", self.missing))
             if (found := counts.most_common())
         ]
-        return "; ".join([*parts, f"cut {self.cut:,}"] if self.cut else parts)
+        parts += [f"cut {self.cut:,}"] if self.cut else []
+        parts += [f"cut to their latest items: {self.latest:,}"] if self.latest else []
+        return "; ".join(parts)
 
 
 def predict(

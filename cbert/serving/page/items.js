@@ -67,9 +67,11 @@ export function makeItems(schema, changed) {
       const scale = Math.max(...lists.flat().map(({ probability }) => probability));
       lists.forEach((predictions, index) => rankings[index](predictions.map(({ item, probability }) => (
         { name: item, probability, badge: masked.has(item) ? "masked" : undefined })), scale));
+      const notes = completions[0].unknown_items.map((name) => `${name} is not in the vocabulary; it counts as an unknown item.`);
+      if (completions[0].cut) notes.push("The sequence is longer than the model takes; only its latest items were read.");
       return {
         query: describeQuery(schema.kind, masked.size),
-        notes: completions[0].unknown_items.map((name) => `${name} is not in the vocabulary; it counts as an unknown item.`),
+        notes,
         said: `Most probable: ${lists[0].slice(0, 3).map(({ item }) => item).join(", ")}`,
         ...(isSet || masked.size < 2 ? { explain: { item: lists[0][0].item } }
           : { unexplained: "Shown when no more than one card is masked." }),
