@@ -142,6 +142,17 @@ def test_a_config_is_suggested_that_trains(tmp_path, kind, context, argument):
     assert data.config.read_text() == "mine"
 
 
+@pytest.mark.parametrize(("kind", "steps"), [("set", 500), ("sequence", 2000)])
+def test_few_sequences_are_read_more_often(tmp_path, kind, steps):
+    """400 examples in batches of 16 are 25 steps an epoch: 20 epochs, and of sequences 80."""
+    records = [
+        {"items": [f"a{n % 7}", f"b{n % 5}"], "split": "train" if n < 400 else "validation"}
+        for n in range(420)
+    ]
+    data = cbert.prepare(records, "mine", tmp_path, cbert.PrepareOptions(kind=kind))
+    assert cbert.read_config(f"{data.config}:none").train.steps == steps
+
+
 SETS = [{"items": [f"item{n % 7}", f"item{n % 5 + 7}"]} for n in range(90)]
 TEXTS = [{"text": f"word{n % 7} here", "label": "ab"[n % 2]} for n in range(90)]
 

@@ -21,6 +21,9 @@ Fields = Mapping[str, tuple[Any, str]]
 
 EPOCHS, VALIDATIONS, PATIENCE = 20, 20, 5
 LEAST_STEPS, MOST_STEPS = 400, 50_000
+# What the neighbours of an item say is learned after a plateau, longer than 20 epochs of few
+# sequences: training reads so many of them, at most so often.
+LEAST_SEQUENCES, MOST_EPOCHS = 256_000, 80
 # Training examples up to which a size is suggested: dimension, heads, blocks, feed-forward.
 SIZES = {5_000: (32, 4, 2, 64), 200_000: (64, 4, 2, 128)}
 LARGEST_SIZE = (128, 8, 4, 256)
@@ -192,6 +195,9 @@ def _of_items(schema: Schema, examples: int) -> Fields:
     sizes = next((size for most, size in SIZES.items() if examples < most), LARGEST_SIZE)
     dimension, heads, layers, feed_forward = sizes
     batch_size = 256 if examples >= 20_000 else 64 if examples >= 2_000 else 16
+    epochs = EPOCHS
+    if schema.kind == SEQUENCE:
+        epochs = max(EPOCHS, min(MOST_EPOCHS, LEAST_SEQUENCES // examples))
     return {
         "model.dimension": (dimension, ""),
         "model.heads": (heads, ""),
@@ -200,7 +206,7 @@ def _of_items(schema: Schema, examples: int) -> Fields:
         "model.positions": (schema.kind == SEQUENCE, "whether order matters"),
         "model.transform_activation": ("linear", "better than relu, the paper's"),
         "optimizer.learning_rate": (1e-3 if sizes == LARGEST_SIZE else 3e-3, ""),
-        **_schedule(examples, min(batch_size, examples), min(4, schema.max_items)),
+        **_schedule(examples, min(batch_size, examples), min(4, schema.max_items), epochs),
     }
 
 
@@ -227,15 +233,15 @@ def _of_text(schema: Schema, examples: int) -> Fields:
     }
 
 
-def _schedule(examples: int, batch_size: int, buckets: int) -> Fields:
+def _schedule(examples: int, batch_size: int, buckets: int, epochs: int = EPOCHS) -> Fields:
     """Batch, steps, validations and patience."""
-    steps = min(max(EPOCHS * examples // batch_size, LEAST_STEPS), MOST_STEPS)
+    steps = min(max(epochs * examples // batch_size, LEAST_STEPS), MOST_STEPS)
     every = steps // VALIDATIONS
-    epochs = every * VALIDATIONS * batch_size / examples
+    rounded = every * VALIDATIONS * batch_size / examples
     return {
         "optimizer.warmup_steps": (every, "a twentieth of all steps"),
         "train.batch_size": (batch_size, ""),
-        "train.steps": (every * VALIDATIONS, f"{epochs:.0f} epochs"),
+        "train.steps": (every * VALIDATIONS, f"{rounded:.0f} epochs"),
         "train.log_every": (min(every, 100), ""),
         "train.eval_every": (every, f"{VALIDATIONS} validations"),
         "train.checkpoint_every": (every, ""),
