@@ -7,6 +7,7 @@ import glob
 import io
 import os
 import pathlib
+import re
 import socket
 import stat
 import tempfile
@@ -25,6 +26,7 @@ LOCK = "lock"
 WRITING = ".writing-"  # How the directory begins in which another one is written.
 _RENAME_EXCHANGE = 2  # A flag of Linux's renameat2.
 _AT_CURRENT_DIRECTORY = -100
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:")  # Of an address, as in `gs://bucket/run`.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -34,8 +36,9 @@ def check_writable(directory: pathlib.Path) -> None:
     Raises:
       OSError: none can; it names the directory.
       UserError: a file, or a link to nothing, is in the place of the directory, or of one
-        above it.
+        above it; or it is the address of a store, such as `gs://bucket/run`.
     """
+    _refuse_address(directory)
     existing = next(path for path in (directory, *directory.parents) if os.path.lexists(path))
     if not existing.is_dir():
         above = "" if existing == directory else f"{directory} cannot be made: "
@@ -46,6 +49,16 @@ def check_writable(directory: pathlib.Path) -> None:
     except OSError as error:
         error.filename = str(directory)
         raise
+
+
+def _refuse_address(path: pathlib.Path) -> None:
+    """Raises `UserError` where a path would make a directory called `gs:` or the like."""
+    for above in path.parents:
+        if _SCHEME.fullmatch(above.name) and not above.exists():
+            raise UserError(
+                f"{above.name}//{path.relative_to(above)} is an address, and cbert writes to "
+                "file systems alone; give a path, such as one where the store is mounted"
+            )
 
 
 def read_text(path: pathlib.Path) -> str:
@@ -168,6 +181,7 @@ def replace_directory(target: pathlib.Path, written: pathlib.Path) -> None:
 @contextlib.contextmanager
 def whole_directory(target: pathlib.Path) -> Iterator[pathlib.Path]:
     """A directory to write into, which takes the place of `target` once it is whole."""
+    _refuse_address(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(
         prefix=WRITING, dir=target.parent, ignore_cleanup_errors=True

@@ -16,6 +16,7 @@ import pytest
 from cbert import files
 from cbert.config import flat
 from cbert.data import builder, prepare, prepared, readers
+from cbert.errors import UserError
 from cbert.evaluation import evaluate, evaluation_files
 from cbert.training import config as config_lib
 from cbert.training import loop
@@ -209,3 +210,24 @@ def test_a_file_system_without_locks_is_written_to(tmp_path, monkeypatch):
     monkeypatch.setattr(files.fcntl, "flock", refuse)
     files.write_text(tmp_path / "x", "text")
     assert (tmp_path / "x").read_text() == "text"
+
+
+def test_the_address_of_a_store_makes_no_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    address = pathlib.Path("gs://bucket/run")
+    line = (
+        "gs://bucket/run is an address, and cbert writes to file systems alone; give a path, "
+        "such as one where the store is mounted"
+    )
+    for path in (address, address.absolute()):
+        with pytest.raises(UserError) as error:
+            files.check_writable(path)
+        assert str(error.value) == line
+        with pytest.raises(UserError) as error, files.whole_directory(path):
+            pass
+        assert str(error.value) == line
+    assert list(tmp_path.iterdir()) == []
+    for path in (tmp_path / "gs:", tmp_path / "at 12:" / "run", tmp_path / "run:3" / "x"):
+        files.check_writable(path)  # These are names that a directory may have.
+    (tmp_path / "gs:").mkdir()
+    files.check_writable(address)
