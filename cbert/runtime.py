@@ -1,5 +1,6 @@
 """Makes a process fast from its first step on: it keeps memory and compiled programs."""
 
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -36,9 +37,16 @@ def keep_memory() -> None:
 
 
 def keep_programs() -> None:
-    """Turns on JAX's persistent compilation cache, unless the user has set it."""
+    """Turns on JAX's persistent compilation cache, unless the user has set it.
+
+    Without a home that can be written to, as containers may have it, nothing is kept.
+    """
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path("~/.cache").expanduser()
-        jax.config.update("jax_compilation_cache_dir", str(pathlib.Path(home) / "cbert"))
+        with contextlib.suppress(OSError, RuntimeError):  # That is of a user without a home.
+            home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path("~/.cache").expanduser()
+            folder = pathlib.Path(home) / "cbert"
+            folder.mkdir(parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK):
+                jax.config.update("jax_compilation_cache_dir", str(folder))
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -107,3 +107,27 @@ def test_programs_are_kept_between_processes(tmp_path):
         cached.append({path.name for path in kept if path.name.endswith("-cache")})
     assert cached[0]
     assert cached[1] == cached[0]
+
+
+WITHOUT_A_HOME = """
+import os
+import jax
+from cbert import runtime
+runtime.set_up()
+print(jax.jit(lambda x: 2 * x + 1)(3.0))
+if not os.getuid():
+    del os.environ["HOME"]
+    os.setuid(12345)  # Nobody has this number, so it has no home.
+    runtime.set_up()
+print(jax.config.jax_compilation_cache_dir)
+"""
+
+
+def test_without_a_home_programs_are_not_kept():
+    environment = {**os.environ, "HOME": "/proc/none"}
+    for name in ("JAX_COMPILATION_CACHE_DIR", "XDG_CACHE_HOME"):
+        environment.pop(name, None)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_A_HOME], cwd=ROOT, env=environment, capture_output=True
+    )
+    assert (done.stdout, done.stderr) == (b"7.0\nNone\n", b"")
