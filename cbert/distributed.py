@@ -3,6 +3,8 @@
 import contextlib
 import hashlib
 import os
+import re
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +16,10 @@ from cbert.errors import UserError, one_line, shown
 
 # A process that has been silent for so long is taken for dead, and the others end.
 HEARTBEAT_SECONDS = 30
+# gRPC would look for the other processes through what these name.
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
+# How long a process waits for the others to start.
+START_SECONDS = 300
 
 
 def connect(coordinator: str = "", processes: int = 0, process: int | None = None) -> None:
@@ -31,6 +37,11 @@ def connect(coordinator: str = "", processes: int = 0, process: int | None = Non
     given: dict[str, Any] = {}
     origin = ""
     if coordinator:
+        if not re.fullmatch(r".+:\d+", coordinator):
+            raise UserError(
+                f"the coordinator is {shown(coordinator)}; give coordinator=HOST:PORT, a free "
+                "port of the machine of process 0"
+            )
         if process is None:
             raise UserError(
                 f"the coordinator of {processes} processes is {shown(coordinator)}; give each "
@@ -57,13 +68,48 @@ def connect(coordinator: str = "", processes: int = 0, process: int | None = Non
     else:
         tasks = os.environ["SLURM_NTASKS"]
         origin = f"; SLURM_NTASKS is {shown(tasks)}, unset it to train alone"
+    for name in _PROXIES:
+        os.environ.pop(name, None)
+    jax.config.update("jax_check_proxy_envs", False)
     try:
-        jax.distributed.initialize(heartbeat_timeout_seconds=HEARTBEAT_SECONDS, **given)
+        with _end_after(START_SECONDS, origin):
+            jax.distributed.initialize(
+                heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+                initialization_timeout=2 * START_SECONDS,
+                **given,
+            )
     except (RuntimeError, ValueError) as error:
         reason = one_line(error)[:200]
+        if "Failed to start RPC server" in reason:
+            raise UserError(
+                f"process 0 cannot listen at {shown(coordinator)}; give all processes "
+                "coordinator=HOST:PORT with a free port"
+            ) from None
         raise UserError(
             f"the processes of this run did not find each other ({reason}){origin}"
         ) from None
+
+
+@contextlib.contextmanager
+def _end_after(seconds: float, origin: str) -> Iterator[None]:
+    """Ends the process with one line where JAX still waits; JAX would abort it with a stack."""
+
+    def end() -> None:
+        line = (
+            f"error: the processes of this run did not find each other in {seconds:g} s; start "
+            "all of them, with the address of the machine of process 0, which the others must "
+            f"reach{origin}\n"
+        )
+        os.write(2, line.encode())
+        os._exit(2)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def check_same(what: str, described: str) -> None:

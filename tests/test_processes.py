@@ -22,7 +22,8 @@ pytestmark = pytest.mark.soak
 def with_devices(count):
     """The environment of a process that has `count` host devices."""
     flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={count}"
-    return {**os.environ, "XLA_FLAGS": flags}
+    # Nothing listens there: the processes of a run must talk to each other directly.
+    return {**os.environ, "XLA_FLAGS": flags, "http_proxy": "http://127.0.0.1:9"}
 
 
 def start(data_dir, workdir, devices=1, processes=1, steps=12, more=()):
@@ -97,6 +98,32 @@ def test_processes_of_other_configs_do_not_train_together(data_dir, tmp_path):
     message = "the processes 0 and 1 of the run have another config or schema; start all by"
     assert logs(run).count(message) == 2
     assert not run.exists()
+
+
+CONNECT = """
+import sys
+from cbert import distributed
+distributed.START_SECONDS = 1
+distributed.connect(f"127.0.0.1:{sys.argv[1]}", 2, int(sys.argv[2]))
+"""
+
+
+def test_a_process_that_finds_no_other_ends_with_one_line():
+    address = {"family": socket.AF_INET6, "dualstack_ipv6": True}
+    with socket.create_server(("::", 0), **address) as taken:
+        port = str(taken.getsockname()[1])
+        for process, code, said in (
+            ("0", 1, "process 0 cannot listen at '127.0.0.1:"),
+            ("1", 2, "error: the processes of this run did not find each other in 1 s; start"),
+        ):
+            done = subprocess.run(
+                [sys.executable, "-c", CONNECT, port, process],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+            )
+            assert done.returncode == code
+            assert said in done.stderr.splitlines()[-1]
 
 
 def test_one_killed_ends_the_other(data_dir, tmp_path):

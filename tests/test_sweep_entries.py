@@ -54,6 +54,7 @@ def test_a_sweep_may_nest_its_fields_and_be_a_generator(tmp_path):
             "1",
             "is 'host:1'; give each of them its own number, from 0: give proc",
         ),
+        (("host", 2, 0), "1", "is 'host'; give coordinator=HOST:PORT, a free port of the"),
         (("", 2, 1), "1", "process 1 of 2 has no coordinator; give coordinator=HOST:P"),
         (("", 0, 1), "1", "process 1 of 0 has no coordinator"),
         (("host:1", 2, 2), "1", "the process number is 2 of 2"),
