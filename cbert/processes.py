@@ -86,7 +86,9 @@ def devices() -> tuple[str, int]:
     and its children could not use them.
     """
     program = "import jax; print(jax.default_backend(), jax.local_device_count())"
-    backend, count = output((sys.executable, "-c", program), "JAX finds no device").split()
+    wanted = os.environ.get("JAX_PLATFORMS")
+    name = "JAX finds no device" + (f" of JAX_PLATFORMS={wanted}" if wanted else "")
+    backend, count = output((sys.executable, "-c", program), name).split()
     return backend, int(count)
 
 

@@ -5,6 +5,7 @@ import pathlib
 import runpy
 import sys
 
+from cbert import __version__
 from cbert.config import nearest
 
 FOLDER = pathlib.Path(__file__).parent
@@ -28,7 +29,10 @@ def main() -> None:
         print("cbert COMMAND --flag=value, or python -m experiments.COMMAND --flag=value\n")
         for name, line in known.items():
             print(f"  {name:<{width}}  {line}")
-        print("\ncbert COMMAND --help lists a command's flags.")
+        print("\ncbert COMMAND --help lists a command's flags, cbert --version the version.")
+        return
+    if arguments == ["--version"]:
+        print(f"cbert {__version__}")
         return
     name, *rest = arguments
     if name not in known:

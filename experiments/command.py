@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import io
 import itertools
 import os
 import pathlib
@@ -10,6 +11,7 @@ import shlex
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
@@ -61,13 +63,15 @@ def run(main: Callable[[], None]) -> None:
         except UserError as error:
             fail(error)
         except Exception as error:
-            if line := _disk_error(error) or _memory_error(error):
+            if line := _disk_error(error) or _memory_error(error) or _device_error(error):
                 _leave(f"error: {one_line(line)}", 2)
             if not isinstance(error, OSError):
                 raise
             path, reason = error.filename, error.strerror
             fail(f"{path}: {reason}; choose another path" if path else error)
 
+    if isinstance(sys.stdout, io.TextIOWrapper):  # A log that is a file has each line at once.
+        sys.stdout.reconfigure(line_buffering=True)
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # Libraries log an error before they raise it, which would be a second line.
@@ -250,6 +254,19 @@ def _memory_error(error: BaseException) -> str | None:
         if isinstance(cause, MemoryError) or str(cause).startswith("RESOURCE_EXHAUSTED"):
             return f"there is no memory left ({cause}); choose a smaller model or batch"
     return None
+
+
+def _device_error(error: BaseException) -> str | None:
+    """Explains that JAX has none of the devices that are asked for; else None."""
+    wanted = os.environ.get("JAX_PLATFORMS")
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    if not wanted or not frame.f_code.co_filename.endswith("xla_bridge.py"):
+        return None
+    reason = f" ({error})" if str(error) else ""
+    return (
+        f"JAX finds no device of JAX_PLATFORMS={wanted}{reason}; install JAX for it, or unset "
+        "the variable"
+    )
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

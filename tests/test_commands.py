@@ -12,9 +12,10 @@ import sys
 
 import pytest
 
+import cbert
 from cbert import config as config_lib
 from cbert.training.config_sections import sections
-from experiments.__main__ import commands
+from experiments.__main__ import commands, main
 from tests.conftest import ROOT, lines, refused, run
 
 
@@ -54,6 +55,37 @@ def test_an_unknown_flag_names_the_flag_or_field_that_was_meant(command, flag, m
     given = ["--config=configs/base.py"] if command != "prepare" else []
     error = refused(command, *given, f"--{flag}=3")
     assert error.strip() == f"error: there is no flag --{flag}{meant}"
+
+
+def test_the_version(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["cbert", "--version"])
+    main()
+    assert capsys.readouterr().out == f"cbert {cbert.__version__}\n"
+
+
+OUTPUT = """
+import os
+import jax
+from experiments import command
+
+def main():
+    print("begun")
+    os.write(1, b"not waiting\\n")
+    jax.devices()
+
+command.run(main)
+"""
+
+
+def test_a_device_that_is_not_there_is_one_line_and_earlier_lines_are_written_at_once():
+    environment = {**os.environ, "JAX_PLATFORMS": "cuda"}
+    environment.pop("PYTHONUNBUFFERED", None)
+    command = [sys.executable, "-c", OUTPUT]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("begun\nnot waiting\n", 2)
+    assert done.stderr.startswith("error: JAX finds no device of JAX_PLATFORMS=cuda")
+    assert done.stderr.endswith("; install JAX for it, or unset the variable\n")
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_path_without_its_flag_is_named_rather_than_the_flag():

@@ -42,4 +42,5 @@ def test_a_run_on_other_devices_than_it_began_on(data_dir, tmp_path, capsys):
         f"{workdir} began on {began} and goes on with 2 devices (cpu) of 1 core: its numbers "
         "may differ from those of an unbroken run\n"
     )
+    assert ", 2 devices (cpu) of 1 core; the first step of each" in done.stdout
     assert (workdir / hardware.FILE).read_text() == began + "\n"

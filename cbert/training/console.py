@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import ml_collections
 from tqdm import tqdm
 
-from cbert import distributed, parallel, progress
+from cbert import distributed, progress
+from cbert.training import hardware
 from cbert.training.run import Run
 
 
@@ -39,11 +40,10 @@ def bar(config: ml_collections.ConfigDict, seeds: int, first: int) -> tqdm:
 
 def started(config: ml_collections.ConfigDict, run: Run) -> None:
     """One line before the first step, which has to be compiled."""
-    devices = parallel.device_count()
     tqdm.write(
         f"training {config.model.method}: {len(run.ids):,} examples, {config.train.steps:,} "
-        f"steps of {config.train.batch_size}, {devices} device{'s' * (devices > 1)}; the first "
-        "step of each padded length is compiled"
+        f"steps of {config.train.batch_size}, {hardware.describe()}; the first step of each "
+        "padded length is compiled"
     )
 
 
