@@ -139,6 +139,24 @@ def test_an_interrupt_while_libraries_are_imported_prints_nothing(tmp_path):
     assert (done.stdout, done.stderr, done.returncode) == ("", "", -signal.SIGINT)
 
 
+FIRST = """
+import os, signal, sys
+sys.argv[0] = "cbert"
+import experiments
+print(os.getpid(), flush=True)
+os.kill(1, signal.SIGTERM)
+print("it goes on")
+"""
+
+
+def test_sigterm_ends_a_command_that_is_the_first_process_of_a_container():
+    command = ["unshare", "--pid", "--fork", sys.executable, "-c", FIRST]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if "unshare: unshare failed" in done.stderr:
+        pytest.skip("processes cannot be given numbers of their own here")
+    assert (done.stdout, done.returncode) == ("1\n", 128 + signal.SIGTERM)
+
+
 @pytest.mark.soak
 def test_killed_and_told_to_stop_it_goes_on(data_dir, tmp_path, unbroken):
     """The run is killed once, then stopped twice; `tests.soak` kills 25 times."""
