@@ -9,9 +9,11 @@ from tqdm.auto import tqdm
 
 def bar(iterable: Iterable | None = None, **options: Any) -> tqdm:
     """A bar that a file or a pipe never sees."""
-    # A notebook's output is no terminal, and tqdm would take it for a file.
-    disable = False if in_notebook() else None
-    return tqdm(iterable, **{"delay": 2, "disable": disable, **options})
+    if in_notebook():
+        # Its output is no terminal, and tqdm would take it for a file. A notebook that is run
+        # without a page keeps every line that a bar writes.
+        options = {"disable": False, "mininterval": 1, **options}
+    return tqdm(iterable, **{"delay": 2, "disable": None, **options})
 
 
 def in_notebook() -> bool:

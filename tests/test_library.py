@@ -268,4 +268,5 @@ def test_bars_are_shown_in_a_notebook(monkeypatch):
             return cls
 
     monkeypatch.setitem(sys.modules, "IPython", Kernel)
-    assert not progress.bar(range(2)).disable
+    bar = progress.bar(range(2))
+    assert (bar.disable, bar.mininterval) == (False, 1)

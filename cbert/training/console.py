@@ -83,7 +83,7 @@ class Clock:
         if row.get("skipped"):
             shown += f"  skipped {row['skipped']:.0f}"
         if not self._bar.disable:
-            self._bar.set_postfix_str(shown)
+            self._bar.set_postfix_str(shown, refresh=False)
         elif rate:
             left = (self._steps - step) / rate
             speed = f"{rate * self._size:,.0f} examples/s  {left:,.0f} s left"
