@@ -24,6 +24,7 @@ from cbert.training import config_file, loop, suggest
 from cbert.training import workdir as workdir_lib
 from cbert.training.callbacks import Callbacks
 from cbert.training.config_sections import sections
+from cbert.training.preemption import Stop
 
 if TYPE_CHECKING:
     import pandas
@@ -150,13 +151,24 @@ def train(
 ) -> TrainingResult:
     """Trains, or goes on training, in a work directory.
 
+    Args:
+      config: As `read_config` gives it.
+      workdir: The run's directory. Where an earlier call with the same config was cut off, this
+        one goes on; where the run is finished, nothing is done.
+      callbacks: Functions that are called on the way, one of which may end the run.
+
     Raises:
       UserError: the config, the data or the work directory are not what they must be.
+      KeyboardInterrupt: Ctrl-C or a notebook's stop button; the run was saved before.
     """
     config_lib.check(config)
     check_path("workdir", workdir)
     check_kind("callbacks", callbacks, Callbacks | None, "Callbacks(step=...)")
-    progress = loop.train(config, workdir, callbacks)
+    stop = Stop()
+    progress = loop.train(config, workdir, callbacks, stop)
     path = pathlib.Path(workdir).expanduser()
     done = workdir_lib.finished(path) is not None
+    if stop.interrupted:  # Or a loop of the caller's would begin its next training.
+        saved = " and saved" if workdir_lib.has_checkpoints(path) else ""
+        raise KeyboardInterrupt(f"{path}: stopped{saved}; the same call goes on")
     return TrainingResult(path, done, progress.best, progress.best_step)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import signal
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +33,16 @@ def test_what_is_no_step_or_no_parameters_is_refused(data_dir):
             experiment.validate(value)
         expected = f"params, a {kind}, are not those of the model; give state.params"
         assert str(refusal.value) == expected
+
+
+def test_an_interrupted_training_saves_and_interrupts_its_caller(data_dir, tmp_path):
+    config = small("none", data__dir=data_dir, model__layers=1)
+    interrupts = cbert.Callbacks(step=lambda event: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        cbert.train(config, tmp_path / "run", interrupts)
+    expected = f"{tmp_path}/run: stopped and saved; the same call goes on"
+    assert str(interrupt.value) == expected
+    assert restored(config, tmp_path / "run")[0] == 1
 
 
 def test_a_state_is_saved_once(data_dir, tmp_path):

@@ -111,6 +111,22 @@ def test_a_second_interrupt_ends_at_once_and_prints_nothing(capfd):
     assert capfd.readouterr().err == ""
 
 
+def test_an_interrupt_at_a_prompt_waits_in_place_of_ending_the_process():
+    lines = (
+        *("import signal, time", "from cbert.training import preemption"),
+        *("preemption.SECONDS = 0.1", "with preemption.Stop() as stop:"),
+        *("    signal.raise_signal(signal.SIGINT)", "    time.sleep(0.5)", "", ""),
+        "print('alive', stop.interrupted)",
+    )
+    done = subprocess.run(
+        [sys.executable, "-i"], input="\n".join(lines), cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines() == [
+        "the run is saved and ends after what it computes now; interrupt again not to save it",
+        "alive True",
+    ]
+
+
 # Python runs this file first. The process interrupts itself when it begins to import a library,
 # with Python's own handler, which it lacks where a shell runs the tests in the background.
 INTERRUPTS = """

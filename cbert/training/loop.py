@@ -32,13 +32,14 @@ def train(
     config: ml_collections.ConfigDict,
     workdir: str | pathlib.Path,
     callbacks: Callbacks | None = None,
+    stop: Stop | None = None,
 ) -> Progress:
     """Trains, or goes on training, in a work directory.
 
     Raises:
       UserError: the config, the data or the work directory are not what they must be.
     """
-    return train_seeds(config, [config.seed], [workdir], callbacks=callbacks)[0]
+    return train_seeds(config, [config.seed], [workdir], callbacks=callbacks, stop=stop)[0]
 
 
 def train_seeds(
@@ -47,10 +48,12 @@ def train_seeds(
     workdirs: Sequence[str | pathlib.Path],
     wait: bool = False,
     callbacks: Callbacks | None = None,
+    stop: Stop | None = None,
 ) -> list[Progress]:
     """Trains the seeds of one config in one program, each in its own work directory.
 
     With `wait`, a work directory in which another process trains is waited for, not refused.
+    The caller who gives `stop` sees afterwards what signal ended the run.
 
     Raises:
       UserError: as `train`; or seeds and work directories do not match; or there are callbacks
@@ -77,7 +80,7 @@ def train_seeds(
     initializers = [] if resumes else initialize.read(config, schema)
     with contextlib.ExitStack() as stack:
         stack.enter_context(console.only_first_prints())
-        stop = stack.enter_context(Stop())
+        stop = stack.enter_context(stop or Stop())
         run = run_lib.set_up(config, schema, seeds)
         states = [] if resumes else initialize.initialised(config, run, initializers)
         for one, path in zip(configs, paths, strict=True):

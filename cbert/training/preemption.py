@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import threading
 import types
 from typing import Any
@@ -23,6 +24,7 @@ _NOT_SAVED = (
     "stopped without saving, because a step, a validation or compiling took more than "
     f"{SECONDS:g} s; the same command goes on from the last checkpoint\n"
 )
+_WAITS = "the run is saved and ends after what it computes now; interrupt again not to save it"
 
 
 class Stop:
@@ -30,17 +32,19 @@ class Stop:
 
     Python cannot run signal handlers while XLA compiles a program. So a thread watches for
     signals, too. If the loop has not answered within `SECONDS`, the thread ends the process,
-    and the run goes on later from its last checkpoint.
+    and the run goes on later from its last checkpoint. Who interrupts at Python's prompt or in
+    a notebook would lose all variables with the process; there the thread says to wait.
 
     It is a context manager. It does nothing outside the main thread, or if several processes
     train together: those agree on a step through `distributed.should_stop`.
 
     Attributes:
       requested: Whether a signal has arrived.
+      interrupted: Whether it was Ctrl-C.
     """
 
     def __init__(self) -> None:
-        self.requested = False
+        self.requested = self.interrupted = False
         self._answered = threading.Event()
         self._before: dict[int, Any] = {}
 
@@ -68,6 +72,7 @@ class Stop:
         if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.requested = True
+        self.interrupted |= number == signal.SIGINT
 
     def answer(self) -> None:
         """Tells the watching thread that the loop has seen the request and is about to save."""
@@ -77,6 +82,10 @@ class Stop:
         # Python complains of a signal that comes after this end of the pair is closed.
         with contextlib.suppress(OSError), self._ours:
             while received := self._ours.recv(1):
-                if received[0] in SIGNALS and not self._answered.wait(SECONDS):
-                    os.write(2, _NOT_SAVED.encode())
-                    os._exit(0)
+                if received[0] not in SIGNALS or self._answered.wait(SECONDS):
+                    continue
+                if received[0] == signal.SIGINT and hasattr(sys, "ps1"):
+                    print(_WAITS, flush=True)
+                    continue
+                os.write(2, _NOT_SAVED.encode())
+                os._exit(0)
