@@ -55,6 +55,11 @@ class Experiment:
     _run: run_lib.Run = dataclasses.field(repr=False)
     _train: Split = dataclasses.field(repr=False)
 
+    def __repr__(self) -> str:
+        """A line, because a config and a vocabulary would fill pages of a notebook."""
+        what = f"{self.config.model.method}, {self.task.name}, {len(self._train):,} examples"
+        return f"Experiment({what}, {state_lib.counted(self.state.params)})"
+
     def batch(self, step: int) -> Examples:
         """The examples of a step, counted from 0: a function of the seed and the step.
 

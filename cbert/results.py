@@ -33,6 +33,16 @@ class EvaluationResult:
     queries: "pandas.DataFrame"
     summary: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        return f"{self._title()}\n{self.metrics}"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows where this is the value of a cell."""
+        return f"<p>{self._title()}</p>{self.metrics.to_html()}"
+
+    def _title(self) -> str:
+        return f"EvaluationResult: metrics as below, {len(self.queries):,} queries, summary"
+
 
 def evaluate(
     workdir: PathLike,

@@ -45,6 +45,18 @@ def test_an_interrupted_training_saves_and_interrupts_its_caller(data_dir, tmp_p
     assert restored(config, tmp_path / "run")[0] == 1
 
 
+def test_what_a_notebook_shows_of_it_is_a_line(data_dir):
+    experiment = cbert.build(small("none", data__dir=data_dir, model__layers=1))
+    leaves = jax.tree.leaves(experiment.state.params)
+    parameters = f"{sum(leaf.size for leaf in leaves):,} parameters in {len(leaves)} arrays"
+    assert repr(experiment.state) == f"TrainState(step 0, {parameters})"
+    examples = len(experiment._train)
+    assert repr(experiment) == (
+        f"Experiment(none, masked_item, {examples:,} examples, {parameters})"
+    )
+    assert len(repr(experiment.schema)) < 200
+
+
 def test_a_state_is_saved_once(data_dir, tmp_path):
     experiment = cbert.build(small("none", data__dir=data_dir, model__layers=1))
     state = dataclasses.replace(experiment.state, step=experiment.state.step + 3)

@@ -47,6 +47,11 @@ def test_the_page_runs_and_its_loop_equals_training(tmp_path, monkeypatch, capsy
     assert metrics.loc["model", "cross_entropy"] == pytest.approx(expected, abs=1e-6)
     expected = -queries["popularity_log_probability"].mean()
     assert metrics.loc["popularity", "cross_entropy"] == pytest.approx(expected, abs=1e-6)
+    title, header, *_ = repr(names["evaluation"]).splitlines()
+    assert title == f"EvaluationResult: metrics as below, {len(queries)} queries, summary"
+    assert header.split()[0] == "cross_entropy"
+    assert names["evaluation"]._repr_html_().startswith(f"<p>{title}</p><table")
+    assert repr(names["predictor"]) == f"Predictor(gs, masked_item, step {summary['step']})"
     assert "validation cross-entropy" in capsys.readouterr().out
 
 

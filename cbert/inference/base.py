@@ -33,6 +33,9 @@ class BasePredictor:
         self.schema, self.config, self.step = schema, config, step
         self.program, self.uses_context = program, uses_context
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.method}, {self.task}, step {self.step})"
+
     @property
     def method(self) -> str:
         """Short name of the conditioning method."""

@@ -45,6 +45,11 @@ class Schema:
     tokenizer: TokenizerOptions | None = None
     target: Target | None = None
 
+    def __repr__(self) -> str:
+        """A line, because the items and the features' values may be many thousands."""
+        names = ", ".join(feature.name for feature in self.features)
+        return f"Schema({self.kind}, {len(self.items):,} items, features: {names or 'none'})"
+
     @functools.cached_property
     def codes(self) -> dict[str, int]:
         return {name: code for code, name in enumerate(self.items)}

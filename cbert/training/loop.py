@@ -16,6 +16,7 @@ from cbert.config import flat
 from cbert.data import prepared
 from cbert.data.records import TRAIN
 from cbert.errors import UserError
+from cbert.schema import schema_file
 from cbert.training import config as config_lib
 from cbert.training import console, initialize
 from cbert.training import run as run_lib
@@ -70,7 +71,8 @@ def train_seeds(
         workdir_lib.check(one, schema, path)
     if distributed.process_count() > 1:
         values = {**flat(config.to_dict()), "data.dir": "", "seeds": list(seeds)}
-        distributed.check_same("config or schema", f"{sorted(values.items())} {schema}")
+        described = f"{sorted(values.items())} {schema_file.text(schema)}"
+        distributed.check_same("config or schema", described)
     if distributed.is_first():
         for path in paths:
             files.check_writable(path)

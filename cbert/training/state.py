@@ -1,6 +1,7 @@
 """The training state, whole and sufficient, and the progress of a run."""
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -27,6 +28,17 @@ class TrainState:
     step: jax.Array
     params: Any
     opt_state: Any
+
+    def __repr__(self) -> str:
+        """A line, because the arrays would fill pages of a notebook."""
+        return f"TrainState(step {self.step}, {counted(self.params)})"
+
+
+def counted(params: Any) -> str:
+    """How many parameters there are, in words."""
+    leaves = jax.tree.leaves(params)
+    numbers = sum(math.prod(leaf.shape) for leaf in leaves)
+    return f"{numbers:,} parameters in {len(leaves)} arrays"
 
 
 def create(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
