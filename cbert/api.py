@@ -5,6 +5,7 @@ Everything else in the package is private, and may change in any version.
 
 import dataclasses
 import pathlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import ml_collections
 from cbert import config as config_fields
 from cbert.data import in_python, tables
 from cbert.data import prepare as prepare_lib
-from cbert.data.prepare_options import Options, beside_schema
+from cbert.data.prepare_options import Options, TextOptions, beside_schema
 from cbert.data.records import TRAIN
 from cbert.data.row_errors import BadRows
 from cbert.errors import UserError, check_kind, check_path
@@ -87,21 +88,34 @@ def prepare(
         given = schema_file.load(schema)
         options = beside_schema(options, given)
     bad_rows = BadRows(None, skip_bad_rows)
-    read = in_python.read(
-        records,
-        options.kind,
-        options.kinds,
-        options.drop,
-        target=given.target.kind if given and given.target else options.text.target,
-        repeats=options.repeats,
-        of_schema=tables.kinds_of(given) if given else {},
-        bad_rows=bad_rows,
-    )
-    directory, summary = prepare_lib.prepare(read, data_dir, name, options, given)
+    try:
+        read = in_python.read(
+            records,
+            options.kind,
+            options.kinds,
+            options.drop,
+            target=given.target.kind if given and given.target else options.text.target,
+            repeats=options.repeats,
+            of_schema=tables.kinds_of(given) if given else {},
+            bad_rows=bad_rows,
+        )
+        directory, summary = prepare_lib.prepare(read, data_dir, name, options, given)
+    except UserError as error:
+        raise UserError(f"{error}{_where_given(str(error))}") from None
     config = None
     if TRAIN in summary["examples"]:
         config, _, _ = suggest.write(data_dir, name, summary)
     return PreparedData(directory, config, summary, tuple(bad_rows.messages))
+
+
+def _where_given(message: str) -> str:
+    """Says where an option belongs that a message advises to give, as `name=value`."""
+    for name in re.findall(r"\b(?:give|or) (\w+)=", message):
+        if name in Options.__dataclass_fields__:
+            return f"; {name} is of options=cbert.PrepareOptions({name}=...)"
+        if name in TextOptions.__dataclass_fields__:
+            return f"; {name} is of PrepareOptions(text=cbert.TextOptions({name}=...))"
+    return ""
 
 
 def read_config(

@@ -111,6 +111,16 @@ def test_records_that_are_refused(records, message, tmp_path):
     assert not (tmp_path / "mine" / "1.0.0").exists()
 
 
+def test_a_refusal_says_where_the_option_that_it_advises_belongs(tmp_path):
+    splits = ("train", "train", "validation", "test")
+    records = [{"items": ["a"], "context": {"n": 3}, "split": split} for split in splits]
+    with pytest.raises(cbert.UserError) as refusal:
+        cbert.prepare(records, "mine", tmp_path)
+    advice = "context feature 'n' is always 3 in training; give drop=n"
+    where = "; drop is of options=cbert.PrepareOptions(drop=...)"
+    assert str(refusal.value) == advice + where
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
