@@ -95,6 +95,11 @@ def test_numbers_of_a_data_frame_are_names_where_the_kind_says_so(tmp_path):
             pandas.DataFrame({"item": [["a"]]}),
             "the DataFrame: no column 'items', only 'item'; rename one, or of a file",
         ),
+        (
+            pandas.DataFrame({"text": ["a b"], "label": ["x"]}),
+            "no column 'items', only 'text', 'label'; the records hold texts, so give kind=text"
+            r"; kind is of options=cbert\.PrepareOptions\(kind=\.\.\.\)$",
+        ),
         (pandas.DataFrame({"items": [["a"], 3]}), "the DataFrame has mixed types in a column"),
         (pandas.DataFrame({"items": [["a"]], "n": [2**70]}), "the DataFrame is not readable"),
         (

@@ -72,10 +72,12 @@ class Columns:
         """
         needed = ("items",) if "items" in self.fields else ("text", "words")
         if not set(needed) & set(field_of.values()):
-            raise UserError(
-                f"{path}: no column {needed[0]!r}, only {', '.join(map(shown, field_of))}; "
-                f"rename one, or of a file map it with columns={needed[0]}:COLUMN"
-            )
+            advice = f"rename one, or of a file map it with columns={needed[0]}:COLUMN"
+            hold_texts = needed == ("items",) and not {"text", "words"}.isdisjoint(field_of)
+            if hold_texts and not self.of_schema_only:
+                advice = "the records hold texts, so give kind=text"
+            there = ", ".join(map(shown, field_of))
+            raise UserError(f"{path}: no column {needed[0]!r}, only {there}; {advice}")
         if self.of_schema_only:
             self._check_known(field_of, path)
         features = [name for name, field in field_of.items() if field in ("context", "label")]
