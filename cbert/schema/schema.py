@@ -113,7 +113,7 @@ class Schema:
         """
         context = {} if context is None else context
         if not isinstance(context, Mapping):
-            raise UserError(f"context must be an object, not {shown(context)}")
+            raise UserError(f"context must be an object or a dict, not {shown(context)}")
         known = [feature.name for feature in self.features]
         for name in context:
             if name not in known:
