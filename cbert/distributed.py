@@ -16,7 +16,7 @@ from cbert.errors import UserError, one_line, shown
 
 # A process that has been silent for so long is taken for dead, and the others end.
 HEARTBEAT_SECONDS = 30
-# gRPC would look for the other processes through what these name.
+# The connections of a run's processes would go through what these name.
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 # How long a process waits for the others to start.
 START_SECONDS = 300
@@ -68,11 +68,9 @@ def connect(coordinator: str = "", processes: int = 0, process: int | None = Non
     else:
         tasks = os.environ["SLURM_NTASKS"]
         origin = f"; SLURM_NTASKS is {shown(tasks)}, unset it to train alone"
-    for name in _PROXIES:
-        os.environ.pop(name, None)
     jax.config.update("jax_check_proxy_envs", False)
     try:
-        with _end_after(START_SECONDS, origin):
+        with _without_proxies(), _end_after(START_SECONDS, origin):
             jax.distributed.initialize(
                 heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
                 initialization_timeout=2 * START_SECONDS,
@@ -88,6 +86,16 @@ def connect(coordinator: str = "", processes: int = 0, process: int | None = Non
         raise UserError(
             f"the processes of this run did not find each other ({reason}){origin}"
         ) from None
+
+
+@contextlib.contextmanager
+def _without_proxies() -> Iterator[None]:
+    """Connections that are made inside are direct; gRPC keeps them as they were made."""
+    taken = {name: os.environ.pop(name) for name in _PROXIES if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(taken)
 
 
 @contextlib.contextmanager
