@@ -1,0 +1,85 @@
+"""Signals that reach a process while it starts, computes or waits; real ones."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cbert.training.preemption import Stop
+from tests.conftest import ROOT
+
+
+def test_a_second_interrupt_ends_at_once_and_prints_nothing(capfd):
+    with Stop() as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.requested
+        stop.answer()
+        time.sleep(0.2)  # The watching thread has seen the first one.
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert capfd.readouterr().err == ""
+
+
+def test_an_interrupt_at_a_prompt_waits_in_place_of_ending_the_process():
+    lines = (
+        *("import signal, time", "from cbert.training import preemption"),
+        *("preemption.SECONDS = 0.1", "with preemption.Stop() as stop:"),
+        *("    signal.raise_signal(signal.SIGINT)", "    time.sleep(0.5)", "", ""),
+        "print('alive', stop.interrupted)",
+    )
+    done = subprocess.run(
+        [sys.executable, "-i"], input="\n".join(lines), cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines() == [
+        "the run is saved and ends after what it computes now; interrupt again not to save it",
+        "alive True",
+    ]
+
+
+# Python runs this file first. The process interrupts itself when it begins to import a library,
+# with Python's own handler, which it lacks where a shell runs the tests in the background.
+INTERRUPTS = """
+import os, signal, sys
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+class Interrupts:
+    def find_spec(self, name, *_):
+        if name == "absl":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupts())
+"""
+
+
+def test_an_interrupt_while_libraries_are_imported_prints_nothing(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTS)
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments.train"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", -signal.SIGINT)
+
+
+FIRST = """
+import os, signal, sys
+sys.argv[0] = "cbert"
+import experiments
+print(os.getpid(), flush=True)
+os.kill(1, signal.SIGTERM)
+print("it goes on")
+"""
+
+
+def test_sigterm_ends_a_command_that_is_the_first_process_of_a_container():
+    command = ["unshare", "--pid", "--fork", sys.executable, "-c", FIRST]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if "unshare: unshare failed" in done.stderr:
+        pytest.skip("processes cannot be given numbers of their own here")
+    assert (done.stdout, done.returncode) == ("1\n", 128 + signal.SIGTERM)
