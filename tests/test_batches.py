@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 import os
 import shutil
 
@@ -142,6 +143,33 @@ def test_damaged_data_are_refused_or_the_same(data_dir, schema, tmp_path):
                 same(split, expected)
     assert len(refusals) > len(files)
     assert all(refusals)
+
+
+@pytest.mark.parametrize("where", ["a class", "JSON in a string", "the other file"])
+def test_prepared_data_of_a_stranger_run_no_code(data_dir, tmp_path, monkeypatch, where):
+    """TFDS imports the module of a class that it does not know, and modules may lie there."""
+    folder = tmp_path / "small" / builder.VERSION
+    shutil.copytree(builder.directory(data_dir, "small"), folder)
+    (tmp_path / "small" / "stranger.py").write_text("open('it_ran', 'w').close()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    features = json.loads((folder / "features.json").read_text())
+    if where == "JSON in a string":
+        inner = {"type": "small.stranger.Text", "content": {}}
+        del features["featuresDict"]
+        features["jsonFeature"] = {"json": json.dumps({"id": inner})}
+    else:
+        features["featuresDict"]["features"]["id"]["pythonClassName"] = "small.stranger.Text"
+    if where == "the other file":
+        info = json.loads((folder / "dataset_info.json").read_text())
+        (folder / "dataset_info.json").write_text(json.dumps({**info, "features": features}))
+    else:
+        (folder / "features.json").write_text(json.dumps(features))
+    with pytest.raises(UserError) as raised:
+        prepared.split_names(tmp_path, "small")
+    assert not (tmp_path / "it_ran").exists()
+    assert "small.stranger.Text" in str(raised.value)
+    assert "which is no class of TFDS" in str(raised.value)
 
 
 def test_a_split_is_the_same_from_its_cache(data_dir, schema, tmp_path, capsys):

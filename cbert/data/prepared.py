@@ -3,6 +3,7 @@
 import contextlib
 import json
 import pathlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,10 @@ from cbert.data.text_records import Text
 from cbert.errors import UserError, one_line, shown
 from cbert.schema import TEXT, Schema, schema_file
 
+_INFO, _FEATURES = "dataset_info.json", "features.json"  # TFDS reads features from both.
+# The strings of a description of features: classes of TFDS, and words without dots or quotes.
+_FEATURES_TEXT = re.compile(r"tensorflow_datasets\.core\.features\.\w+\.\w+|[\w-]*", re.ASCII)
+
 
 def load_schema(data_dir: str, name: str) -> Schema:
     """The schema of a prepared data set; raises `UserError` where there is none."""
@@ -27,7 +32,7 @@ def load_schema(data_dir: str, name: str) -> Schema:
 
 def _directory(data_dir: str, name: str) -> pathlib.Path:
     path = builder.directory(data_dir, name)
-    if not (path / "dataset_info.json").exists():
+    if not (path / _INFO).exists():
         raise UserError(
             f"{path}: no prepared data; prepare {shown(name)} first, or "
             "give data_dir=DIR, or of a config set data.dir=DIR, where it lies"
@@ -48,7 +53,27 @@ def groups_across_splits(data_dir: str, name: str) -> int:
 
 def _opened(path: pathlib.Path) -> tfds.core.DatasetBuilder:
     with _reading(path):
+        _check_classes(path)
         return tfds.builder_from_directory(path)
+
+
+def _check_classes(path: pathlib.Path) -> None:
+    """Raises `ValueError` for a class that is not TFDS's, whose module TFDS would run."""
+    info, features = (
+        json.loads((path / name).read_text(encoding="utf-8")) for name in (_INFO, _FEATURES)
+    )
+    for text in _strings([info.get("features"), features]):
+        if not _FEATURES_TEXT.fullmatch(text):
+            raise ValueError(f"its features name {shown(text)}, which is no class of TFDS")
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """The strings in parsed JSON, without the names of fields."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _strings(inner)
 
 
 @contextlib.contextmanager
