@@ -233,6 +233,21 @@ def test_files_that_were_changed_are_refused(exported, tmp_path):
     assert "exported for tpu, not for cpu" in refusal("card.json", rewrite(platforms=["tpu"]))
 
 
+def test_a_program_that_calls_the_process_is_refused(tmp_path):
+    """This one made the process end with a segmentation fault when it was called."""
+    target, number = "xla_ffi_python_cpu_callback", jax.ShapeDtypeStruct((1,), np.float32)
+
+    def function(x):
+        return jax.ffi.ffi_call(target, number)(x, index=np.uint64(0x4141414141))
+
+    unsafe = [jax.export.DisabledSafetyCheck.custom_call(target)]
+    program = jax.export.export(jax.jit(function), platforms=["cpu"], disabled_checks=unsafe)
+    path = tmp_path / "logits-9.stablehlo"
+    path.write_bytes(bytes(program(number).serialize()))
+    with pytest.raises(UserError, match="it calls functions that no exported model needs"):
+        exported_functions.Lazy(path)(np.ones(1, np.float32))
+
+
 def test_an_export_is_whole_or_not_there(predictor, tmp_path):
     (tmp_path / "mine").mkdir()
     with pytest.raises(UserError, match="exists; give a new directory"):

@@ -2,6 +2,7 @@
 
 import functools
 import pathlib
+import re
 import urllib.parse
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,10 @@ import numpy as np
 from cbert.errors import UserError
 
 PLATFORMS = ("cpu", "cuda")
+# A program may call functions of the process by name. Ours name checks of shapes, and
+# operations of XLA that StableHLO lacks.
+_CALL = "custom_call"
+_OWN_CALL = re.compile(rf"{_CALL} @(shape_assertion|mhlo\.\w+)\(")
 
 
 def file_name(function: str, length: int | None = None) -> str:
@@ -46,9 +51,14 @@ class Lazy:
     @functools.cached_property
     def _exported(self) -> jax.export.Exported:
         try:
-            return jax.export.deserialize(bytearray(self._path.read_bytes()))
+            program = jax.export.deserialize(bytearray(self._path.read_bytes()))
         except ValueError as error:
             raise UserError(f"{self._path}: {error}; export again with this jax") from None
+        if _CALL in _OWN_CALL.sub("", program.mlir_module()):
+            raise UserError(
+                f"{self._path}: it calls functions that no exported model needs; do not use it"
+            )
+        return program
 
     def __call__(self, *arguments: Any) -> Any:
         return self._exported.call(*arguments)
