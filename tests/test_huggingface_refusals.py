@@ -17,11 +17,18 @@ from tests.huggingface_folders import CONFIG, TENSORS, folder_of, refusal
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "roberta"}, "model_type is 'roberta'; it must be bert"),
+        (
+            {"model_type": "roberta"},
+            "model_type is 'roberta'; it must be bert, the only architecture that is read; "
+            "give another folder",
+        ),
         ({"model_type": None}, "model_type is None; it must be bert"),
-        ({"hidden_act": "gelu_new"}, "hidden_act is 'gelu_new'; it must be one of relu, gelu"),
+        (
+            {"hidden_act": "gelu_new"},
+            "hidden_act is 'gelu_new'; it must be one of relu, gelu; give",
+        ),
         ({"position_embedding_type": "relative_key"}, "it must be absolute"),
-        ({"is_decoder": True}, "is_decoder is True; it must be False"),
+        ({"is_decoder": True}, "is_decoder is True; it must be False; give another folder"),
         ({"hidden_size": "16"}, "hidden_size is '16'; it must be a whole number"),
         ({"hidden_size": True}, "hidden_size is True; it must be a whole number"),
         ({"hidden_size": 18}, "hidden_size is 18, not a multiple of num_attention_heads, 4"),
@@ -83,7 +90,16 @@ def test_tensors_that_are_wrong_are_refused(tmp_path):
             ({first: table.T.copy()}, "has the shape [16, 50]"),
             ({first: table * np.nan}, "has values that are not finite"),
             ({first: table[0]}, "has the shape [16]"),
-            (untied, "decoder.weight differs from embeddings.word_embeddings.weight"),
+            (
+                untied,
+                "decoder.weight differs from embeddings.word_embeddings.weight; they must be "
+                "tied; save the encoder alone, as BertModel, for a task with a head of its own",
+            ),
+            (
+                {"classifier.weight": np.ones((1, 16), np.float32)},
+                "classifier.weight has the shape [1, 16], and by config.json it must have "
+                "[2, 16]; save the encoder alone, as BertModel",
+            ),
             ({"embeddings.word_embeddings.weight": table}, "it has two tensors for"),
             ({first: table.astype(np.complex64)}, "is of the type C64"),
         ]

@@ -1,9 +1,11 @@
 """What `prepare` points out in texts and their labels, and what it advises."""
 
+import json
 import shlex
 import shutil
 
 import pytest
+import tokenizers
 
 import cbert
 from cbert.data import builder
@@ -59,6 +61,33 @@ def test_words_for_what_is_missing_are_pointed_out(tmp_path, capsys):
         f"warning: {word} is a value like any other (records with it: {found}){advice}"
         for word, found in (("'NaN'", "'label' 5, 'text' 1"), ("'<NA>'", "'plan' 1"))
     ]
+
+
+def test_training_texts_with_an_added_token_are_pointed_out(tmp_path, capsys):
+    examples = rows(4)
+    for number, text in enumerate(("a <url>", "a <url> <url>", "<url>x [SEP]", "a <user>")):
+        examples[number]["text"] = text
+    added = [{"content": text} for text in ("[SEP]", "<user>", "<url>", "<no>")]
+    expected = (
+        "the training texts hold tokens that were added to the vocabulary (texts with it: "
+        "'<url>' 2, '<user>' 1); they are cut into pieces like any other text, so that the "
+        "model reads other tokens there than in transformers\n"
+    )
+    config = tmp_path / "tokenizer_config.json"
+    config.write_text(json.dumps({"added_tokens_decoder": dict(enumerate(added))}))
+    make_prepared(tmp_path, examples)
+    assert f"warning: {tmp_path}/vocab.txt: {expected}" in capsys.readouterr().err
+    codes = {piece: code for code, piece in enumerate(PIECES)}
+    inner = tokenizers.Tokenizer(tokenizers.models.WordPiece(codes, unk_token="[UNK]"))
+    inner.normalizer = tokenizers.normalizers.BertNormalizer()
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    inner.add_tokens(["<user>", "<url>", "<no>"])
+    inner.save(f"{tmp_path}/tokenizer.json")
+    options = {"overwrite": True, "vocabulary": f"{tmp_path}/tokenizer.json"}
+    make_prepared(tmp_path, examples, **options)
+    assert f"warning: {tmp_path}/tokenizer.json: {expected}" in capsys.readouterr().err
+    make_prepared(tmp_path, rows(4), **options)
+    assert "added" not in capsys.readouterr().err
 
 
 def test_labels_that_are_numbers_are_pointed_out(tmp_path, capsys):

@@ -237,6 +237,27 @@ def test_the_config_beside_a_vocabulary_says_how_its_texts_are_normalised(tmp_pa
             vocabulary.read(path)
 
 
+def test_a_tokeniser_that_is_not_bert_is_refused_by_its_name(tmp_path):
+    """One such as that of a Japanese BERT has a vocab.txt, and cuts texts into other words."""
+    path, tokens = tmp_path / "vocab.txt", tmp_path / "tokenizer_config.json"
+    path.write_text("\n".join(PIECES) + "\n")
+    named = {name: f'{{"tokenizer_class": "{name}"}}' for name in ("BertTokenizerFast", "Own")}
+    tokens.write_text(named["BertTokenizerFast"])
+    (tmp_path / "config.json").write_text(named["Own"])
+    assert vocabulary.read(path) == (PIECES, TokenizerOptions())
+    tokens.write_text("{}")
+    for config in (tmp_path / "config.json", tokens):
+        config.write_text(named["Own"])
+        for lowercase in (None, False):
+            with pytest.raises(UserError) as error:
+                vocabulary.read(path, lowercase)
+            assert str(error.value) == (
+                f"{config}: tokenizer_class is 'Own', which may cut texts otherwise than "
+                "BertTokenizer; in a copy of the folder write BertTokenizer there, and where "
+                "words differ give those that it cuts, as 'words'"
+            )
+
+
 def test_other_tokenisers_and_damaged_files_are_refused_in_a_line(tmp_path):
     good = json.loads(library_file(tmp_path / "tokenizer.json").read_text())
 

@@ -1,6 +1,8 @@
 """What `prepare` refuses of the records and of a schema that was given."""
 
 import collections
+import os
+from collections.abc import Iterable
 
 from cbert.data.collection import Collection
 from cbert.data.record_store import RecordView
@@ -52,6 +54,22 @@ def readable_texts(unread: int, texts: int) -> None:
             "read: a vocabulary of capital letters needs lowercase=false, one of other texts "
             f"lacks their words, and a word above {LONGEST_WORD} characters is {UNKNOWN}; "
             "where each letter is a word, as of a protein, give a list of them as 'words'"
+        )
+
+
+def added_tokens(
+    source: str | os.PathLike[str], added: tuple[str, ...], texts: Iterable[str]
+) -> None:
+    """Warns where training texts hold a token that was added to a vocabulary."""
+    counts: collections.Counter[str] = collections.Counter()
+    for text in texts if added else ():
+        counts.update(token for token in added if token in text)
+    if counts:
+        found = ", ".join(f"{shown(token)} {count:,}" for token, count in counts.most_common(3))
+        warn(
+            f"{source}: the training texts hold tokens that were added to the vocabulary "
+            f"(texts with it: {found}); they are cut into pieces like any other text, so that "
+            "the model reads other tokens there than in transformers"
         )
 
 

@@ -6,7 +6,7 @@ import itertools
 import pathlib
 from collections.abc import Callable, Iterable, Iterator
 
-from cbert.data import text_examples, vocabulary
+from cbert.data import prepare_checks, text_examples, vocabulary
 from cbert.data.collection import Collection
 from cbert.data.infer_schema import FeatureAccumulator
 from cbert.data.infer_target import TargetAccumulator
@@ -30,6 +30,8 @@ def tokenizing_schema(train: RecordView, options: TextOptions) -> Schema:
         pieces = vocabulary.train(lambda: _texts(train), options.vocabulary_size, normalisation)
     else:
         pieces, normalisation = vocabulary.read(options.vocabulary, options.lowercase)
+        added = vocabulary.added_tokens(options.vocabulary)
+        prepare_checks.added_tokens(options.vocabulary, added, _texts(train))
     length = options.max_length or MOST_BY_DEFAULT
     schema = Schema(TEXT, length, pieces, (0,) * len(pieces), (), normalisation)
     schema_file.check(schema)

@@ -18,6 +18,11 @@ from cbert.schema.values import check_names
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 _OF_FOLDERS = ("vocab.txt", "tokenizer.json")
+# Tokenisers that cut as BERT's; BertJapaneseTokenizer and others have a vocab.txt, too.
+_AS_BERT = (
+    *("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"),
+    *("PreTrainedTokenizer", "TokenizersBackend"),  # These say it in a tokenizer.json alone.
+)
 LEAST_SIZE, MOST_SIZE = 100, 1_000_000  # Of a vocabulary that is trained.
 _MOST_LETTERS = 1000  # Rarer letters than that many are unknown.
 
@@ -38,9 +43,7 @@ def read(
     Raises:
       UserError: the file is no WordPiece vocabulary of BERT, or says otherwise of letters.
     """
-    path = pathlib.Path(path).expanduser()
-    if path.is_dir():
-        path = path / next((n for n in _OF_FOLDERS if (path / n).exists()), _OF_FOLDERS[0])
+    path = file_of(path)
     try:
         content = files.read_text(path)
         if path.suffix == ".json":
@@ -71,11 +74,7 @@ def options_beside(path: pathlib.Path) -> TokenizerOptions | None:
     config = path.parent / TOKENIZER_CONFIG
     if not config.is_file():
         return None
-    try:
-        raw = json.loads(files.read_text(config))
-    except (ValueError, RecursionError, OSError) as error:
-        raise UserError(f"{config}: not readable JSON ({str(error)[:80]})") from None
-    raw = raw if isinstance(raw, dict) else {}
+    raw = _object_in(config)
     lowercase, chinese = raw.get("do_lower_case", True), raw.get("tokenize_chinese_chars", True)
     accents = raw.get("strip_accents")
     accents = lowercase if accents is None else accents
@@ -90,7 +89,56 @@ def options_beside(path: pathlib.Path) -> TokenizerOptions | None:
     return TokenizerOptions(lowercase, accents, chinese)
 
 
+def added_tokens(path: str | pathlib.Path) -> tuple[str, ...]:
+    """Tokens that `transformers` finds in a text before it cuts it, and `read` does not know.
+
+    Args:
+      path: What `read` has read.
+    """
+    path = file_of(path)
+    raw: Any = None
+    if path.suffix == ".json":
+        raw = _object_in(path).get("added_tokens")
+    elif (config := path.parent / TOKENIZER_CONFIG).is_file():
+        raw = _object_in(config).get("added_tokens_decoder")
+    listed = raw.values() if isinstance(raw, dict) else raw if isinstance(raw, list) else ()
+    contents = (token.get("content") for token in listed if isinstance(token, dict))
+    return tuple(one for one in contents if isinstance(one, str) and one not in SPECIAL_TOKENS)
+
+
+def file_of(path: str | pathlib.Path) -> pathlib.Path:
+    """The file of a vocabulary, where a folder was given the one that it has."""
+    path = pathlib.Path(path).expanduser()
+    if path.is_dir():
+        path = path / next((n for n in _OF_FOLDERS if (path / n).exists()), _OF_FOLDERS[0])
+    return path
+
+
+def _object_in(path: pathlib.Path) -> dict[str, Any]:
+    """The object in a file of JSON; raises `UserError` for a damaged one."""
+    try:
+        raw = json.loads(files.read_text(path))
+    except (ValueError, RecursionError, OSError) as error:
+        raise UserError(f"{path}: not readable JSON ({str(error)[:80]})") from None
+    return raw if isinstance(raw, dict) else {}
+
+
+def _check_class_beside(path: pathlib.Path) -> None:
+    """Refuses a `vocab.txt` whose folder names a tokeniser that is not BERT's."""
+    for config in (path.parent / TOKENIZER_CONFIG, path.parent / "config.json"):
+        name = _object_in(config).get("tokenizer_class") if config.is_file() else None
+        if isinstance(name, str):
+            if name.removesuffix("Fast") not in _AS_BERT:
+                raise UserError(
+                    f"{config}: tokenizer_class is {shown(name)}, which may cut texts "
+                    "otherwise than BertTokenizer; in a copy of the folder write BertTokenizer "
+                    "there, and where words differ give those that it cuts, as 'words'"
+                )
+            return
+
+
 def _options_of_text_file(path: pathlib.Path, lowercase: bool | None) -> TokenizerOptions:
+    _check_class_beside(path)
     if lowercase is not None:
         return TokenizerOptions(lowercase, strip_accents=lowercase)
     return options_beside(path) or TokenizerOptions()

@@ -46,6 +46,7 @@ ACTIVATIONS = {"gelu_python": "gelu"}
 # Ours may have fewer rows than theirs: their positions are more, or their vocabulary is padded.
 FIRST_ROWS = (("embedding", "positions"), ("embedding", "tokens"), ("output_bias",))
 SEGMENTS = ("embedding", "segments")
+ENCODER_ALONE = "save the encoder alone, as BertModel, for a task with a head of its own"
 MOST_LABELS = 1_000_000  # A damaged file may claim any number.
 
 
@@ -94,17 +95,25 @@ def _model_config(
     raw: dict[str, Any], path: pathlib.Path
 ) -> tuple[ModelConfig, tuple[int, int, int]]:
     if raw.get("model_type", "bert") != "bert":  # Old files have none.
-        raise UserError(f"{path}: model_type is {shown(raw['model_type'])}; it must be bert")
+        raise UserError(
+            f"{path}: model_type is {shown(raw['model_type'])}; it must be bert, the only "
+            "architecture that is read; give another folder"
+        )
     for name, value in FIXED.items():
         if raw.get(name) not in (None, value):
-            raise UserError(f"{path}: {name} is {shown(raw[name])}; it must be {value}")
+            raise UserError(
+                f"{path}: {name} is {shown(raw[name])}; it must be {value}; give another folder"
+            )
     declared, chosen = section_fields(ModelConfig), {}
     for name, (field, default) in FIELDS.items():
         chosen[field] = raw.get(name, default)
         if field == "activation" and isinstance(chosen[field], str):
             chosen[field] = ACTIVATIONS.get(chosen[field], chosen[field])
         if complaint := declared[field].complaint(chosen[field]):
-            raise UserError(f"{path}: {name} is {shown(chosen[field])}; it must be {complaint}")
+            raise UserError(
+                f"{path}: {name} is {shown(chosen[field])}; it must be {complaint}; give "
+                "another folder"
+            )
     sizes = tuple(raw.get(name, default) for name, default in SIZES.items())
     for name, size in zip(SIZES, sizes, strict=True):
         if type(size) is not int or size < 1:
@@ -141,7 +150,10 @@ def _join(
         if copy in tensors:
             values = tensors.pop(copy)
             if not np.array_equal(values, tensors.setdefault(original, values)):
-                raise UserError(f"{path}: {copy} differs from {original}; they must be tied")
+                raise UserError(
+                    f"{path}: {copy} differs from {original}; they must be tied; "
+                    f"{ENCODER_ALONE}"
+                )
     size_names = dict(zip("VLS", sizes, strict=True))
     size_names |= {"D": config.dimension, "F": config.feed_forward, "2": 2, "N": labels}
     # A config may claim more layers than any file holds.
@@ -157,12 +169,13 @@ def _join(
         if absent:
             continue
         expected = [size_names[letter] for letter in entry.shape]
+        advice = f"; {ENCODER_ALONE}" if entry in HEAD_ENTRIES else ""
         for name in entry.tensors:
             shape = list(tensors[name].shape)
             if shape != expected:
                 raise UserError(
                     f"{path}: {name} has the shape {shape}, and by "
-                    f"{folder_files.CONFIG} it must have {expected}"
+                    f"{folder_files.CONFIG} it must have {expected}{advice}"
                 )
             if not np.isfinite(tensors[name]).all():
                 raise UserError(
