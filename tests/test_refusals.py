@@ -103,7 +103,7 @@ def test_data_that_make_no_schema(tmp_path):
     (tmp_path / "file").touch()
     error = refusal(other_features(), f"--data_dir={tmp_path}/file")
     assert error.strip() == f"error: {tmp_path}/file is not a directory; choose another path"
-    one = [{"items": ["a"], "context": {"day": "mon" if n % 2 else "tue"}} for n in range(30)]
+    one = [{**row, "items": ["a", f"rare {n}"]} for n, row in enumerate(other_features())]
     assert "vocabulary has 1 item" in refusal(one)
     error = refusal(other_features(), "--min_count=100")
     assert "vocabulary has 0 item(s), at least 2 are needed; give --min_count=1, or" in error

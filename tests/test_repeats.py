@@ -36,7 +36,8 @@ def test_the_refusal_names_the_way_out_where_it_is_shown(tmp_path):
     with pytest.raises(cbert.UserError) as refusal:
         cbert.prepare(ROWS, "own", tmp_path)
     assert str(refusal.value) == (
-        "record 1: item 'tea' occurs twice in a set; give repeats=drop " + advice.format("")
+        f"record 1: item 'tea' occurs twice in a set; give repeats=drop {advice.format('')}; "
+        "repeats is of options=cbert.PrepareOptions(repeats=...)"
     )
     path = tmp_path / "in.jsonl"
     path.write_text(lines(*ROWS[:1], *({**row, "items": ["tea", "egg"]} for row in ROWS[1:])))
