@@ -68,6 +68,14 @@ def connect(coordinator: str = "", processes: int = 0, process: int | None = Non
     else:
         tasks = os.environ["SLURM_NTASKS"]
         origin = f"; SLURM_NTASKS is {shown(tasks)}, unset it to train alone"
+    _initialize(given, origin)
+
+
+def _initialize(given: dict[str, Any], origin: str) -> None:
+    """Connects with JAX's arguments, or, without any, with those of Slurm.
+
+    `origin` ends the lines that say that nothing came of it.
+    """
     jax.config.update("jax_check_proxy_envs", False)
     try:
         with _without_proxies(), _end_after(START_SECONDS, origin):
@@ -79,8 +87,9 @@ def connect(coordinator: str = "", processes: int = 0, process: int | None = Non
     except (RuntimeError, ValueError) as error:
         reason = one_line(error)[:200]
         if "Failed to start RPC server" in reason:
+            address = shown(given.get("coordinator_address"))
             raise UserError(
-                f"process 0 cannot listen at {shown(coordinator)}; give all processes "
+                f"process 0 cannot listen at {address}; give all processes "
                 "coordinator=HOST:PORT with a free port"
             ) from None
         raise UserError(

@@ -73,9 +73,7 @@ def prepare(
             schema = _schema(given, collection.by_split(), options)
         else:
             assert accumulator is not None
-            prepare_checks.validation(collection.by_split())
-            prepare_checks.several_items(collection)
-            schema = accumulator.finish()
+            schema = _inferred(accumulator, collection)
         by_split = {split: view for split, view in collection.by_split().items() if len(view)}
         schema.check_room(max(map(len, by_split.values())))
         if given is None:
@@ -94,6 +92,13 @@ def prepare(
             description=description,
         )
     return written, summarize(collection.overview, schema, longer, tokens, repeats)
+
+
+def _inferred(accumulator: infer_schema.SchemaAccumulator, collection: Collection) -> Schema:
+    """The schema of sets or sequences, once what needs none is checked."""
+    prepare_checks.validation(collection.by_split())
+    prepare_checks.several_items(collection)
+    return accumulator.finish()
 
 
 def _accumulator(options: Options) -> infer_schema.SchemaAccumulator | None:
