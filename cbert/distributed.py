@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import os
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -57,6 +58,8 @@ def connect(coordinator: str = "", processes: int = 0, process: int | None = Non
             "num_processes": processes,
             "process_id": process,
         }
+        if process == 0:
+            _check_free(coordinator)
         print(f"process {process} of {processes} waits for the others at {coordinator}")
     elif processes > 1 or process:
         raise UserError(
@@ -69,6 +72,17 @@ def connect(coordinator: str = "", processes: int = 0, process: int | None = Non
         tasks = os.environ["SLURM_NTASKS"]
         origin = f"; SLURM_NTASKS is {shown(tasks)}, unset it to train alone"
     _initialize(given, origin)
+
+
+def _check_free(coordinator: str) -> None:
+    """Refuses an address at which process 0 cannot listen; JAX would end by a fault."""
+    try:
+        socket.create_server(("", int(coordinator.rpartition(":")[2]))).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"process 0 cannot listen at {shown(coordinator)} ({one_line(error)}); give all "
+            "processes coordinator=HOST:PORT with a free port"
+        ) from None
 
 
 def _initialize(given: dict[str, Any], origin: str) -> None:
@@ -86,12 +100,6 @@ def _initialize(given: dict[str, Any], origin: str) -> None:
             )
     except (RuntimeError, ValueError) as error:
         reason = one_line(error)[:200]
-        if "Failed to start RPC server" in reason:
-            address = shown(given.get("coordinator_address"))
-            raise UserError(
-                f"process 0 cannot listen at {address}; give all processes "
-                "coordinator=HOST:PORT with a free port"
-            ) from None
         raise UserError(
             f"the processes of this run did not find each other ({reason}){origin}"
         ) from None

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import pathlib
 import re
+import socket
 
 import pytest
 from absl import flags
@@ -66,6 +67,14 @@ def test_processes_that_cannot_meet(monkeypatch, given, tasks, message):
     monkeypatch.setenv("SLURM_STEP_ID", "0")
     with pytest.raises(UserError, match=re.escape(message)):
         distributed.connect(*given)
+
+
+def test_a_port_at_which_process_0_cannot_listen_is_refused():
+    with socket.create_server(("", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        line = f"process 0 cannot listen at '{address}' .*in use.*; give all .* a free port"
+        with pytest.raises(UserError, match=line):
+            distributed.connect(address, 2, 0)
 
 
 def test_a_log_has_a_line_for_each_run_whose_state_changed(capsys, monkeypatch):
