@@ -17,7 +17,7 @@ from cbert.data import prepare as prepare_lib
 from cbert.data.prepare_options import Options, TextOptions, beside_schema
 from cbert.data.records import TRAIN
 from cbert.data.row_errors import BadRows
-from cbert.errors import UserError, check_kind, check_path
+from cbert.errors import ADVICE, UserError, check_kind, check_path
 from cbert.schema import schema_file
 from cbert.schema.values import check_size
 from cbert.training import config as config_lib
@@ -110,7 +110,7 @@ def prepare(
 
 def _where_given(message: str) -> str:
     """Says where an option belongs that a message advises to give, as `name=value`."""
-    for name in re.findall(r"\b(?:give|or) (\w+)=", message):
+    for _, name in re.findall(ADVICE, message):
         if name in Options.__dataclass_fields__:
             return f"; {name} is of options=cbert.PrepareOptions({name}=...)"
         if name in TextOptions.__dataclass_fields__:

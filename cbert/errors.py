@@ -13,6 +13,8 @@ _LONGEST, _START, _END = 480, 300, 170
 _MOST_BITS = 10_000  # Python refuses to write numbers of more than some 14 000.
 
 
+# How a message advises to give an option: a verb, the option, and `=`.
+ADVICE = r"\b(give|set|use|or|with) (\w+(?:\.\w+)*)="
 # How a warning is worded in the end: a command has flags where the library has arguments.
 reword: Callable[[str], str] = str
 

@@ -20,7 +20,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 from absl import app, flags, logging
 
 from cbert import errors, runtime
-from cbert.errors import UserError, one_line
+from cbert.errors import ADVICE, UserError, one_line
 
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space",
@@ -232,7 +232,7 @@ def _with_flags(message: str) -> str:
         known = name.partition(".")[0] in flags.FLAGS
         return f"{found[1]} --{name}=" if known else found[0]
 
-    return re.sub(r"\b(give|set|use|or|with) (\w+(?:\.\w+)*)=", written, message)
+    return re.sub(ADVICE, written, message)
 
 
 def _disk_error(error: BaseException) -> str | None:

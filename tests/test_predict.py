@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import re
 
 import jax
 import numpy as np
@@ -28,7 +29,7 @@ from cbert.schema import (
     Vector,
 )
 from cbert.training import config as config_lib
-from tests.conftest import lines, small
+from tests.conftest import ROOT, lines, small
 from tests.models import drawn
 
 CONTEXT = {"age": 34.0, "occasion": "work", "colours": ["blue"]}
@@ -193,6 +194,20 @@ def test_masked_positions_of_a_sequence(sequences):
     assert not sequences.explain([*"abcabcabcabcabcabc", None, "d"], context, "h").cut
     assert padded_lengths(9) == [9]
     assert padded_lengths(100) == [16, 32, 64, 100]
+
+
+def test_the_pseudo_perplexity_of_the_page(sequences):
+    """An unknown letter is read, and not asked about."""
+    page = (ROOT / "docs" / "data.md").read_text()
+    (block,) = re.findall(r"```python\n(import numpy as np\n.*?)```", page, re.DOTALL)
+    exec(block, names := {})
+    context = {"author": "y", "year": 1999}
+    codes, given = [0, UNKNOWN_ITEM, 2, 1], []
+    for position in (0, 2, 3):
+        masked = [*codes[:position], MASK_ITEM, *codes[position + 1 :]]
+        given.append(softmax(logits(sequences, masked, position, context))[codes[position]])
+    expected = pytest.approx(np.prod(given) ** (-1 / 3), rel=1e-4)
+    assert names["pseudo_perplexity"](sequences, "a?cb", context) == expected
 
 
 def test_long_sequences_of_a_file_are_counted(sequences, tmp_path):

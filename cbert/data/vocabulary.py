@@ -43,7 +43,7 @@ def read(
     Raises:
       UserError: the file is no WordPiece vocabulary of BERT, or says otherwise of letters.
     """
-    path = file_of(path)
+    path = _file_of(path)
     try:
         content = files.read_text(path)
         if path.suffix == ".json":
@@ -95,7 +95,7 @@ def added_tokens(path: str | pathlib.Path) -> tuple[str, ...]:
     Args:
       path: What `read` has read.
     """
-    path = file_of(path)
+    path = _file_of(path)
     raw: Any = None
     if path.suffix == ".json":
         raw = _object_in(path).get("added_tokens")
@@ -106,7 +106,7 @@ def added_tokens(path: str | pathlib.Path) -> tuple[str, ...]:
     return tuple(one for one in contents if isinstance(one, str) and one not in SPECIAL_TOKENS)
 
 
-def file_of(path: str | pathlib.Path) -> pathlib.Path:
+def _file_of(path: str | pathlib.Path) -> pathlib.Path:
     """The file of a vocabulary, where a folder was given the one that it has."""
     path = pathlib.Path(path).expanduser()
     if path.is_dir():

@@ -44,8 +44,9 @@ def warn_of_data(data_dir: str, name: str, schema: Schema, own: str) -> None:
 
 def warn_of_overlap(data_dir: str, name: str, schema: Schema, masking: str) -> None:
     """Warns where a sequence of the same group may have shown what is asked about."""
-    across = prepared.groups_across_splits(data_dir, name)
-    if schema.kind == SEQUENCE and masking != LAST and across:
+    if schema.kind != SEQUENCE or masking == LAST:
+        return
+    if across := prepared.groups_across_splits(data_dir, name):
         warn(
             f"{across:,} groups of {shown(name)} lie in several splits; where their sequences "
             f"overlap, training has seen items that masking={masking} asks about: give "
