@@ -1,4 +1,4 @@
-"""Makes a process fast from its first step on: it keeps memory and compiled programs."""
+"""Sets a process up: it keeps memory and compiled programs, and a GPU repeats its results."""
 
 import contextlib
 import ctypes
@@ -8,6 +8,8 @@ import sys
 
 import jax
 
+# Without it XLA takes programs for a GPU that add in an order that differs from run to run.
+REPEATABLE = "--xla_gpu_exclude_nondeterministic_ops"
 # These are constants of glibc's malloc.h.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
 # Another thread than the first takes memory from the kernel in heaps of at most this size.
@@ -16,8 +18,19 @@ _HEAP_BYTES = 2**26
 
 def set_up() -> None:
     """Sets up the process; call it once, before JAX's first computation."""
+    repeat_results()
     keep_memory()
     keep_programs()
+
+
+def repeat_results() -> None:
+    """Makes a GPU give the same results each time, unless the user has chosen.
+
+    XLA reads its flags once, before the first computation.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    if REPEATABLE not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {REPEATABLE}=true".strip()
 
 
 def keep_memory() -> None:

@@ -15,6 +15,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # Workers inherit it.
     os.environ["XLA_FLAGS"] = (
         os.environ.get("XLA_FLAGS", "")
         + " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+        # The commands set it: with the same flags they share programs with the tests.
+        + " --xla_gpu_exclude_nondeterministic_ops=true"
     )
 
 import gc

@@ -17,17 +17,17 @@ HOUR = 9_500
 def test_each_case_changes_one_thing_and_the_base_comes_first():
     cases = accelerator.plan(PAPER, "gsu", "gpu")
     assert [case.method for case in cases[:5]] == list(PAPER)
-    assert {case.setting for case in cases[:5]} == {("tf32", "plain", "8", "1")}
+    assert {case.setting for case in cases[:5]} == {("tf32", "fast", "8", "1")}
     changes = {
-        ("tf32", "plain", "8", "3"),
-        ("float32", "plain", "8", "1"),
-        ("bfloat16", "plain", "8", "1"),
-        ("tf32", "plain", "1", "1"),
-        ("tf32", "fast", "8", "1"),
+        ("tf32", "fast", "8", "3"),
+        ("float32", "fast", "8", "1"),
+        ("bfloat16", "fast", "8", "1"),
+        ("tf32", "fast", "1", "1"),
+        ("tf32", "plain", "8", "1"),
     }
-    assert {case.setting for case in cases[5:10]} == changes
+    assert [case.peer for case in cases].index(True) == 5
+    assert {case.setting for case in cases[6:11]} == changes
     assert {case.method for case in cases[5:11]} == {"gsu"}
-    assert [case.peer for case in cases].index(True) == 10
     assert {(case.method, case.setting) for case in cases[11:]} == {
         (method, change) for method in PAPER[:4] for change in changes
     }
@@ -86,14 +86,14 @@ def test_failed_cases_are_lines_of_the_table():
         (*dataclasses.replace(case, method="").setting, case.peer): row
         for case, row in zip(cases, results["cases"], strict=True)
     }
-    assert rows["float32", "plain", "8", "1", False]["error"] == "failed: no memory for float32"
+    assert rows["float32", "fast", "8", "1", False]["error"] == "failed: no memory for float32"
     text = accelerator.format_results(results)
     table = [line.split() for line in text.splitlines()]
     speed = ["12.5%", "60,000", "1,500"]
-    assert ["gsu", "tf32", "plain", "1", "1", "9,500", "0.50", "1.25", *speed] in table
-    assert ["gsu", "tf32", "plain", "8", "3", "19,000", "1.00", "1.25", *speed] in table
-    assert ["gsu", "float32", "plain", "8", "1", *"------"] in table
-    assert "failed: no memory for float32: gsu float32 plain 8 1" in text.splitlines()
+    assert ["gsu", "tf32", "fast", "1", "1", "9,500", "0.50", "1.25", *speed] in table
+    assert ["gsu", "tf32", "fast", "8", "3", "19,000", "1.00", "1.25", *speed] in table
+    assert ["gsu", "float32", "fast", "8", "1", *"------"] in table
+    assert "failed: no memory for float32: gsu float32 fast 8 1" in text.splitlines()
     assert ["strongest", "1.50", "1.00", "to", "2.00", "300", "200", "stock"] in table
     assert "no setting has none, c, np, gs, gsu" in text
 
@@ -103,7 +103,7 @@ def test_a_case_beyond_the_time_is_killed_and_named():
     cases = accelerator.plan(["none"], "none", "cpu")[:2]
     results = accelerator.measure(cases, lambda case: sleep, minutes=0.002)
     assert [row["error"] for row in results["cases"]] == ["no time was left"] * 2
-    assert "no time was left: none float32 fast 8 1; none float32 fast 8 3" in (
+    assert "no time was left: none float32 fast 8 1; none and peer float32 fast 8 1" in (
         accelerator.format_results(results)
     )
 

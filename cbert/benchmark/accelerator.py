@@ -83,7 +83,7 @@ def plan(methods: Sequence[str], lead: str, platform: str) -> list[Case]:
       platform: JAX's backend: `cpu`, `gpu` or `tpu`.
     """
     precisions = (TF32, FLOAT32, BFLOAT16) if platform == "gpu" else (FLOAT32, BFLOAT16)
-    kernels, others = ("fast", "plain") if platform == "cpu" else ("plain", "fast")
+    kernels, others = ("plain", "fast") if platform == "tpu" else ("fast", "plain")
     base = Case(lead, precisions[0], kernels)
     changed = [
         replace(base, seeds=SEEDS),
@@ -94,8 +94,8 @@ def plan(methods: Sequence[str], lead: str, platform: str) -> list[Case]:
     rest = [method for method in methods if method != lead]
     return [
         *(replace(base, method=method) for method in methods),
-        *changed,
         replace(base, peer=True),
+        *changed,
         *(replace(case, method=method) for case in changed for method in rest),
     ]
 

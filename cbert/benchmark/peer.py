@@ -34,7 +34,7 @@ from cbert.tasks import task_class, task_options
 PROGRAM = pathlib.Path(__file__).with_name("torch_peer.py")
 # Each ratio is to the fastest of these forms.
 FORMS = {
-    "ratio_strongest": ("gathered", "compiled"),
+    "ratio_strongest": ("gathered", "compiled", "compiled_graphs"),
     "ratio_stock": ("stock",),
     "ratio_evaluation": ("evaluation", "compiled_evaluation"),
 }

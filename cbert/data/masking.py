@@ -92,7 +92,8 @@ def mask(
         other = jax.random.randint(item_key, (batch_size, most), 0, vocabulary)[indices]
         shown = jnp.where(chance < 0.8, shown, jnp.where(chance < 0.9, other, items))
     shown = jnp.where(is_masked, shown, items)
-    seen = codes.at[jnp.arange(len(codes))[:, None], positions].set(shown)
+    rows = jnp.arange(len(codes))[:, None]
+    seen = codes.at[rows, positions].set(shown, unique_indices=True)
     return seen, positions, jnp.maximum(items, 0), is_masked.astype(jnp.float32)
 
 

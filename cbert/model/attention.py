@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
 
+from cbert import parallel
 from cbert.model import products
 from cbert.model.config import ModelConfig
 from cbert.model.layers import Array, Dropout, dense, uses_fast_kernels
@@ -72,11 +73,12 @@ class Attention(nn.Module):
         )
         learns, fast = self.has_rng("dropout"), uses_fast_kernels(self.config)
         counted = isinstance(x.shape[0], int)  # An exported program takes any number of rows.
+        takes_turns = fast and parallel.platform() == "cpu"
         rate = self.config.attention_dropout if learns else 0.0
         if rate:
             drop = Dropout(self.config, rate)
             read = softmax_read(query, key, value, mask, bias, drop)
-        elif fast and counted and bias is None and x.shape[1] >= LONG and not learns:
+        elif takes_turns and counted and bias is None and x.shape[1] >= LONG and not learns:
             read = read_by_turns(query, key, value, mask)
         elif fast or products.are_fast(query.dtype):
             read = softmax_read(query, key, value, mask, bias)

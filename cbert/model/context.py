@@ -13,6 +13,7 @@ from flax import struct
 
 from cbert.model.config import MEAN, SUM, ModelConfig
 from cbert.model.layers import Array, embedding_init
+from cbert.model.look_up import small_look_up
 from cbert.schema import (
     MISSING_VALUE,
     PAD_ITEM,
@@ -75,7 +76,8 @@ class CategoricalEmbedding(nn.Module):
             embedding_init(self.config, self.width),
             (SPECIAL_VALUES + self.values, self.width),
         )
-        pooled = POOLS[self.config.value_pooling](table[codes], codes != PAD_VALUE)
+        rows = small_look_up(table, codes)
+        pooled = POOLS[self.config.value_pooling](rows, codes != PAD_VALUE)
         return pooled, codes[:, 0] != MISSING_VALUE
 
 
@@ -117,7 +119,7 @@ class BinnedEmbedding(nn.Module):
         observed = values[:, 0] > 0
         reached = values[:, 1:] >= jnp.asarray(self.edges, jnp.float32)
         index = jnp.where(observed, 1 + reached.sum(axis=1), 0)
-        return table[index], observed
+        return small_look_up(table, index), observed
 
 
 class HistoryEmbedding(nn.Module):

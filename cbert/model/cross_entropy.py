@@ -142,6 +142,8 @@ def _multiply(x: Array, y: Array) -> Array:
 
 def _shift(logits: Array, bias: Array) -> Array:
     """What a query's largest logit does not exceed, and comes near to, `[Q]`."""
+    if parallel.platform() != "cpu":
+        return (logits + bias[:, None]).max(axis=0)
     # XLA on a CPU would store the sums of products and bias to find the largest one.
     largest = bias.max()
     return lax.cond(

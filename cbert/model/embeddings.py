@@ -11,7 +11,7 @@ from cbert.errors import UserError
 from cbert.model import item_shards
 from cbert.model.config import ModelConfig
 from cbert.model.layers import Array, embedding_init, norm
-from cbert.model.look_up import look_up
+from cbert.model.look_up import look_up, small_look_up
 
 
 class ItemEmbedding(nn.Module):
@@ -77,7 +77,7 @@ class ItemEmbedding(nn.Module):
         real, table = find(self.items, jnp.maximum(codes, 0))
         if self.config.item_dimension:
             real = real @ self.projection
-        special = self.special[jnp.maximum(-1 - codes, 0)]
+        special = small_look_up(self.special, jnp.maximum(-1 - codes, 0))
         return jnp.where((codes >= 0)[..., None], real, special), table
 
     def comparable(self, x: Array) -> Array:
@@ -119,7 +119,7 @@ class TextEmbedding(nn.Module):
         """
         _check_length(tokens, self.max_length)
         x, table = look_up(self.tokens, tokens)
-        x = x + self.segments[segments]
+        x = x + small_look_up(self.segments, segments)
         if self.config.positions:
             x = x + self.positions[: tokens.shape[1]]
         if self.config.embedding_norm:

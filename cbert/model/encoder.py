@@ -16,6 +16,7 @@ from cbert.model.conditioning.method import ATTENTION, FEED_FORWARD, ExtraKeys, 
 from cbert.model.config import ModelConfig
 from cbert.model.context import Context, ContextEncoder
 from cbert.model.layers import FNN, AddAndNorm, Array, Dropout
+from cbert.model.look_up import at_positions
 from cbert.schema import Feature
 
 # What `__call__` sows into the collection `intermediates`: the input of the first block, then
@@ -119,9 +120,7 @@ class Encoder(nn.Module):
             if queries is None:
                 x, chosen, mask = x[:, :length], keys[:, :length], mask[:, :length]
             else:
-                x, chosen = (
-                    jnp.take_along_axis(of, queries[..., None], axis=1) for of in (x, keys)
-                )
+                x, chosen = at_positions(x, queries), at_positions(keys, queries)
                 mask = jnp.take_along_axis(mask, queries, axis=1)
             if extra.visible is not None:
                 rows = slice(length) if queries is None else queries

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
 
+from cbert import parallel
+
 Array = jax.Array
 
 
@@ -74,6 +76,8 @@ def _backward(
 def _sum_rows(x: Array) -> Array:
     """The sum over all axes but the last, `[D]`."""
     rows = x.reshape(-1, x.shape[-1])
+    if parallel.platform() != "cpu":
+        return rows.sum(axis=0)
     # On a CPU a product takes less time than a sum; one row of ones would be no product.
     return jnp.matmul(jnp.ones((4, len(rows))), rows, precision=lax.Precision.HIGHEST)[0]
 

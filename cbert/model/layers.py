@@ -33,9 +33,9 @@ UNITS = "units"
 
 
 def uses_fast_kernels(config: ModelConfig) -> bool:
-    """Returns whether `model.kernels` takes the fast forms: `auto` does on a CPU."""
+    """Whether `model.kernels` takes the fast forms: `auto` does on a CPU and on a GPU."""
     if config.kernels == "auto":
-        return parallel.platform() == "cpu"
+        return parallel.platform() in ("cpu", "gpu")
     return config.kernels == "fast"
 
 
@@ -139,8 +139,10 @@ def hashed_dropout(x: Array, seed: Array, name: str, rate: float) -> Array:
       name: The name of the module that drops; another name drops other entries.
       rate: The fraction that is dropped.
     """
-    # The barrier keeps the key from being a constant, so one compiled loop serves all layers.
-    key = jax.lax.optimization_barrier(mix(seed ^ jnp.uint32(zlib.crc32(name.encode()))))
+    key = mix(seed ^ jnp.uint32(zlib.crc32(name.encode())))
+    if parallel.platform() == "cpu":
+        # The barrier keeps the key from being a constant, so one loop serves all layers.
+        key = jax.lax.optimization_barrier(key)
     entries = jax.lax.iota(jnp.uint32, x.size).reshape(x.shape)
     bits = mix(mix(entries + key) ^ seed)
     kept = bits >= jnp.uint32(int(rate * 2**32))

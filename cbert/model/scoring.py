@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from cbert import parallel
+from cbert.model.cross_entropy import items_at_once
 from cbert.model.item_chunks import CHUNK, chunk_size, chunks, inner_products, part
 from cbert.ranks import count_ahead
 
@@ -63,6 +65,8 @@ def normalise_and_count(
       `float32 [Q]` and `int32 [Q]`.
     """
     size = chunk_size(len(table), chunk)
+    if parallel.platform() == "gpu":  # It has no cache to fit into, and starts each loop late.
+        size = items_at_once(len(hidden), len(table), chunk)
 
     def add(carry: tuple, chunk: tuple) -> tuple[tuple, None]:
         running_max, total, ahead = carry

@@ -28,14 +28,13 @@ def build(config: ml_collections.ConfigDict, model: Any) -> optax.GradientTransf
       UserError: `train.frozen` names no part of the model, or every one.
     """
     chosen, where = config.optimizer, placement.choose(model)
-    sharded = where.shards > 1
     optimizer = make_optimizer(
         chosen.weight_decay,
         chosen.clip_norm,
         chosen.b1,
         chosen.b2,
-        packs=uses_fast_kernels(model.encoder.config) and not sharded,
-        norm=where.norm if sharded else None,
+        packs=uses_fast_kernels(model.encoder.config) and where.shards == 1,
+        norm=where.norm if where.shards > 1 else None,
     )
     if (chosen.layer_decay, chosen.context_rate) != (1.0, 1.0):
         factor = functools.partial(

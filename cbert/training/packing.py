@@ -12,6 +12,7 @@ import numpy as np
 import optax
 from flax import struct, traverse_util
 
+from cbert import parallel
 from cbert.model.parameter_tree import Path
 
 DECAYED, REST = "decayed", "rest"
@@ -70,10 +71,20 @@ def unpack(packed: Packed, like: Any) -> Any:
     flat = traverse_util.flatten_dict(like)
     for name, paths in _groups(flat).items():
         vector = packed.vectors[name].reshape(-1)
-        for path in paths:
-            size, shape = flat[path].size, flat[path].shape
-            flat[path], vector = vector[:size].reshape(shape), vector[size:]
+        ends = np.cumsum([flat[path].size for path in paths])
+        for path, end in zip(paths, ends.tolist(), strict=True):
+            shape = flat[path].shape
+            flat[path] = _part(vector, end - flat[path].size, end).reshape(shape)
     return traverse_util.unflatten_dict(flat)
+
+
+def _part(vector: Any, start: int, end: int) -> Any:
+    """`vector[start:end]`."""
+    if isinstance(vector, np.ndarray) or parallel.platform() != "gpu":
+        return vector[start:end]
+    # XLA makes one program for many parts, unless it knows that no two of them overlap.
+    unknown = jax.lax.optimization_barrier(jnp.int32(start))
+    return jax.lax.dynamic_slice(vector, (unknown,), (end - start,))
 
 
 def per_leaf(opt_state: Any, params: Any) -> Any:
@@ -97,6 +108,11 @@ def as_packed(opt_state: Any, like: Any) -> Any:
         return pack(own, np.concatenate) if isinstance(node, Packed) else own
 
     return jax.tree.map(packed_like, like, jax.device_get(opt_state), is_leaf=_is_packed)
+
+
+def is_packed(opt_state: Any) -> bool:
+    """Whether an optimizer's state is over packed parameters."""
+    return any(map(_is_packed, jax.tree.leaves(opt_state, is_leaf=_is_packed)))
 
 
 def _is_packed(node: Any) -> bool:

@@ -1,0 +1,108 @@
+"""What a program for a GPU does in another way, run on a CPU: the results are the same."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cbert import parallel
+from cbert.benchmark import workload
+from cbert.model import look_up, scoring
+from cbert.training import packing
+from tests.conftest import ROOT, small
+
+SIZES = workload.Sizes(items=200, context=100, length=6)
+
+
+def on_gpu():
+    return mock.patch.object(parallel, "platform", return_value="gpu")
+
+
+def test_gradients_of_look_ups_are_sums_over_equal_codes():
+    """Row 0 is used by the first and the last code, row 1 by none, and row 2 by one."""
+    table, codes = jnp.zeros((3, 2)), jnp.array([[0, 2], [2, 0]])
+    d_rows = jnp.arange(8.0).reshape(2, 2, 2)
+    with on_gpu():
+        _, pull = jax.vjp(lambda table: look_up.small_look_up(table, codes), table)
+        [gradient] = pull(d_rows)
+    np.testing.assert_array_equal(gradient, [[0 + 6, 1 + 7], [0, 0], [2 + 4, 3 + 5]])
+    x, positions = jnp.zeros((2, 3, 2)), jnp.array([[1, 1], [2, 0]])
+    with on_gpu():
+        [gradient] = jax.vjp(lambda x: look_up.at_positions(x, positions), x)[1](d_rows)
+    expected = [[[0, 0], [0 + 2, 1 + 3], [0, 0]], [[6, 7], [0, 0], [4, 5]]]
+    np.testing.assert_array_equal(gradient, expected)
+
+
+@pytest.mark.parametrize("most", [0, 2**26])
+def test_large_gradients_are_scattered(most, monkeypatch):
+    """Both forms of the gradient are the same, and only the small one has no scatter."""
+    monkeypatch.setattr(look_up, "MOST_COMPARED", most)
+    random = np.random.default_rng(0)
+    table, codes = random.normal(size=(7, 4)), random.integers(0, 7, 30)
+    d_rows = jnp.asarray(random.normal(size=(30, 4)), jnp.float32)
+
+    def gradient(table, d_rows):
+        return jax.vjp(lambda table: look_up.small_look_up(table, codes), table)[1](d_rows)[0]
+
+    with on_gpu():
+        program = jax.jit(gradient).lower(jnp.float32(table), d_rows)
+    assert ("scatter" in program.as_text()) == (most == 0)
+    expected = [d_rows[codes == row].sum(axis=0) for row in range(7)]
+    np.testing.assert_allclose(
+        program.compile()(jnp.float32(table), d_rows), expected, rtol=1e-5
+    )
+
+
+def test_parts_of_packed_vectors_are_theirs():
+    tree = {"a": {"kernel": jnp.arange(6.0).reshape(2, 3)}, "b": {"bias": jnp.arange(6.0, 9)}}
+    tree["c"] = {"kernel": jnp.arange(9.0, 13)}
+    with on_gpu():
+        parts = jax.jit(lambda tree: packing.unpack(packing.pack(tree), tree))(tree)
+    jax.tree.map(np.testing.assert_array_equal, parts, tree)
+
+
+@pytest.mark.parametrize("method", ["none", "gsu"])
+def test_steps_are_those_of_a_cpu(method):
+    config = small(method, model__dropout=0.1)
+    metrics = {}
+    for where in ("cpu", "gpu"):
+        with on_gpu() if where == "gpu" else contextlib.nullcontext():
+            run, _, _ = workload.make_run(config, SIZES)
+            metrics[where] = [jax.device_get(run.advance(step)[1]) for step in range(4)]
+    for name in ("loss", "gradient_norm"):
+        gpu, cpu = ([np.ravel(step[name])[0] for step in metrics[on]] for on in ("gpu", "cpu"))
+        np.testing.assert_allclose(gpu, cpu, rtol=1e-5)
+
+
+def test_all_items_are_scored_at_once():
+    random = np.random.default_rng(1)
+    hidden, table = random.normal(size=(5, 4)), random.normal(size=(60, 4))
+    arrays = (*map(jnp.float32, (hidden, table, random.normal(size=60))), jnp.arange(5))
+    expected = scoring.score(*arrays, chunk=7)
+    with on_gpu():
+        program = jax.jit(lambda *arrays: scoring.score(*arrays, chunk=7)).lower(*arrays)
+    assert "tensor<5x60xf32>" in program.as_text()
+    log_probabilities, ranks = program.compile()(*arrays)
+    np.testing.assert_allclose(log_probabilities, expected[0], rtol=1e-5)
+    np.testing.assert_array_equal(ranks, expected[1])
+
+
+@pytest.mark.parametrize("given", ["", "--xla_gpu_exclude_nondeterministic_ops=false"])
+def test_results_repeat_unless_the_user_chose(given):
+    program = "from cbert import runtime; runtime.repeat_results(); import os, jax\n"
+    program += "print(os.environ['XLA_FLAGS']); jax.numpy.ones(3).sum()"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, "XLA_FLAGS": given, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == (given or "--xla_gpu_exclude_nondeterministic_ops=true")
