@@ -41,7 +41,7 @@ def small_look_up(table: Array, codes: Array) -> Array:
 
 
 def at_positions(x: Array, positions: Array) -> Array:
-    """Of x `[B, L, D]` the vectors at positions `int32 [B, P]`, `[B, P, D]`; see `_compares`."""
+    """x `[B, L, D]` at positions `int32 [B, P]`: `[B, P, D]`, see `_compares`."""
     if _compares(x.size * positions.shape[1]):
         return jax.vmap(_compared_rows)(x, positions)
     return jnp.take_along_axis(x, positions[..., None], axis=1)
