@@ -26,10 +26,12 @@ def set_up() -> None:
 def repeat_results() -> None:
     """Makes a GPU give the same results each time, unless the user has chosen.
 
-    XLA reads its flags once, before the first computation.
+    XLA reads its flags once, before the first computation. A user who keeps them in a file that
+    the variable names has chosen, too.
     """
-    flags = os.environ.get("XLA_FLAGS", "")
-    if REPEATABLE not in flags:
+    flags = os.environ.get("XLA_FLAGS", "").strip()
+    is_file = flags[:1] not in ("", "-")
+    if not is_file and REPEATABLE not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {REPEATABLE}=true".strip()
 
 

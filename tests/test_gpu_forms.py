@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pathlib
 import subprocess
 import sys
 from unittest import mock
@@ -93,8 +94,12 @@ def test_all_items_are_scored_at_once():
     np.testing.assert_array_equal(ranks, expected[1])
 
 
-@pytest.mark.parametrize("given", ["", "--xla_gpu_exclude_nondeterministic_ops=false"])
-def test_results_repeat_unless_the_user_chose(given):
+@pytest.mark.parametrize("given", ["", "--xla_gpu_exclude_nondeterministic_ops=false", "flags"])
+def test_results_repeat_unless_the_user_chose(given, tmp_path):
+    """Where the variable does not begin with a dash, XLA reads its flags from a file."""
+    if given == "flags":
+        given = str(tmp_path / given)
+        pathlib.Path(given).write_text("--xla_cpu_enable_fast_math=false")
     program = "from cbert import runtime; runtime.repeat_results(); import os, jax\n"
     program += "print(os.environ['XLA_FLAGS']); jax.numpy.ones(3).sum()"
     done = subprocess.run(
