@@ -3,6 +3,7 @@
 import dataclasses
 import subprocess
 import sys
+from unittest import mock
 
 import jax
 import psutil
@@ -56,7 +57,9 @@ def test_the_estimate_of_several_seeds(schema):
 
 
 def test_the_estimate_of_logits_is_what_is_made(schema):
-    """Each seed makes all logits of its batch where they are few; an evaluation, chunks."""
+    """Each seed makes all logits of its batch where they are few; an evaluation, chunks,
+    unless on a GPU.
+    """
     schema = dataclasses.replace(schema, items=tuple(map(str, range(60_000))))
     schema = dataclasses.replace(schema, counts=(1,) * 60_000)
     queries = 1000 // parallel.device_count()
@@ -70,6 +73,11 @@ def test_the_estimate_of_logits_is_what_is_made(schema):
     need = memory.estimate(config, schema, 10, 1)[-1]
     queries = 20_000 // parallel.local_device_count()
     assert (need.part, need.size) == ("logits", 4 * queries * 4000)  # 60 000 in 15 chunks.
+    config = small(train__batch_size=1, eval__batch_size=1000)
+    queries = 1000 // parallel.local_device_count()
+    with mock.patch.object(parallel, "platform", return_value="gpu"):
+        need = memory.estimate(config, schema, 10, 1)[-1]
+    assert (need.part, need.size) == ("logits", 4 * queries * 60_000)  # All at once.
 
 
 def test_the_estimate_of_the_state_is_its_real_size(schema, data_dir):

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from cbert import parallel
-from cbert.model.cross_entropy import items_at_once
-from cbert.model.item_chunks import CHUNK, chunk_size, chunks, inner_products, part
+from cbert.model.cross_entropy import MOST_KEPT, items_at_once
+from cbert.model.item_chunks import CHUNK, chunks, inner_products, part
 from cbert.ranks import count_ahead
 
 Array = jax.Array
@@ -48,6 +48,12 @@ def score(
     return own - normaliser, ahead + 1
 
 
+def most_at_once() -> int:
+    """The most logits that are made without chunks, however few those of a chunk are."""
+    # A GPU has no cache that chunks would fit into, and starts each loop late.
+    return MOST_KEPT if parallel.platform() == "gpu" else 0
+
+
 def normalise_and_count(
     hidden: Array, table: Array, bias: Array, targets: Array, tied: Array, chunk: int = CHUNK
 ) -> tuple[Array, Array]:
@@ -64,9 +70,7 @@ def normalise_and_count(
     Returns:
       `float32 [Q]` and `int32 [Q]`.
     """
-    size = chunk_size(len(table), chunk)
-    if parallel.platform() == "gpu":  # It has no cache to fit into, and starts each loop late.
-        size = items_at_once(len(hidden), len(table), chunk)
+    size = items_at_once(len(hidden), len(table), chunk, most_at_once())
 
     def add(carry: tuple, chunk: tuple) -> tuple[tuple, None]:
         running_max, total, ahead = carry

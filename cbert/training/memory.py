@@ -8,6 +8,7 @@ from cbert import parallel, processes
 from cbert.errors import UserError
 from cbert.model import parameter_tree
 from cbert.model.cross_entropy import MOST_KEPT, items_at_once
+from cbert.model.scoring import most_at_once
 from cbert.schema import Schema
 from cbert.tasks import task_class, task_options
 from cbert.tasks.masked_item import MaskedItem
@@ -99,7 +100,7 @@ def estimate(
         _attention(config, train_batch * seeds, longest, masked),
         _logits(train_batch * masked, candidates, "train.batch_size", shards, sampled, seeds),
         _activations(config, eval_batch, longest, 1, "eval.batch_size"),
-        _logits(eval_batch, candidates, "eval.batch_size", shards, whole=0),
+        _logits(eval_batch, candidates, "eval.batch_size", shards, whole=most_at_once()),
     ]
     return [*state, max(beside, key=lambda need: need.size)]
 
@@ -162,8 +163,8 @@ def _logits(
 ) -> Need:
     """The logits that are made at once, or the sampled ones; each seed makes its own.
 
-    A device scores the masked items of all devices by the candidates that it holds. An
-    evaluation makes them in chunks, however few they are: its `whole` is 0.
+    A device scores the masked items of all devices by the candidates that it holds. Except on
+    a GPU, an evaluation makes them in chunks, however few they are: its `whole` is 0.
     """
     if sampled:
         size = _FLOAT * seeds * masked * sampled
