@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import importlib.metadata
 import json
 import os
 import tempfile
@@ -14,10 +15,13 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # Workers inherit it.
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["XLA_FLAGS"] = (
         os.environ.get("XLA_FLAGS", "")
-        + " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+        + " --xla_backend_optimization_level=0"
         # The commands set it: with the same flags they share programs with the tests.
         + " --xla_gpu_exclude_nondeterministic_ops=true"
     )
+    # XLA ends a process with a flag that it does not know, and not every 0.11 knows this one.
+    if importlib.metadata.version("jaxlib").startswith("0.10."):
+        os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
 
 import gc
 import multiprocessing
