@@ -69,7 +69,7 @@ def _compared_backward(saved: tuple[Array, Array], d_rows: Array) -> tuple[Array
     table, codes = saved
     is_row = jnp.arange(len(table))[:, None] == codes.reshape(-1)
     of_codes = d_rows.reshape(-1, table.shape[1])
-    return jnp.where(is_row[..., None], of_codes, 0).sum(axis=1).astype(table.dtype), None
+    return jnp.where(is_row[..., None], of_codes, 0).sum(axis=1), None
 
 
 _compared_rows.defvjp(_compared_forward, _compared_backward)
