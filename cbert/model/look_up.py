@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from cbert import parallel
 
@@ -27,10 +28,34 @@ def _look_up_forward(table: Array, codes: Array) -> tuple[tuple[Array, Array], A
 
 def _look_up_backward(codes: Array, gradients: tuple[Array, Array]) -> tuple[Array, None]:
     d_rows, d_table = gradients
-    return d_table.at[codes].add(d_rows), None
+    return _add_rows(d_table, codes, d_rows), None
 
 
 look_up.defvjp(_look_up_forward, _look_up_backward)
+
+
+def _add_rows(table: Array, codes: Array, rows: Array) -> Array:
+    """`table.at[codes].add(rows)`.
+
+    On a GPU a product with the matrix of which codes are equal first sums the rows of equal
+    codes. Then every code is written once; those of the others lie past the table.
+    """
+    if not _compares(codes.size**2):
+        return table.at[codes].add(rows)
+    codes = codes.reshape(-1)
+    numbers = jnp.arange(len(codes))
+    equal = codes[:, None] == codes
+    is_first = ~(equal & (numbers < numbers[:, None])).any(axis=1)
+    rows = rows.reshape(len(codes), *table.shape[1:])
+    sums = jnp.matmul(
+        equal.astype(rows.dtype),
+        rows,
+        precision="highest",
+        preferred_element_type=table.dtype,
+    )
+    # Without the barrier every entry that is written would ask again which codes are first.
+    codes = lax.optimization_barrier(jnp.where(is_first, codes, len(table) + numbers))
+    return table.at[codes].add(sums, mode="drop", unique_indices=True)
 
 
 def small_look_up(table: Array, codes: Array) -> Array:
