@@ -106,6 +106,9 @@ class _Sums(NamedTuple):
         """Adds the items of `rows`, `[K, D]`; also returns their exponentials, `[K, Q]`."""
         rows = rows.astype(hidden.dtype)
         logits = inner_products(rows, hidden)
+        if parallel.platform() == "gpu":
+            # XLA would store the bias of every logit to have the product add it.
+            logits = lax.optimization_barrier(logits)
         shift = jnp.maximum(self.shift, _shift(logits, bias))
         exponentials = jnp.exp(logits + bias[:, None] - shift)
         shrink = jnp.exp(self.shift - shift)

@@ -4,6 +4,7 @@ Legend: D width, the last axis.
 """
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,8 @@ from jax import lax
 from cbert import parallel
 
 Array = jax.Array
+# The most parts of the rows that a GPU sums at once.
+PARTS = 32
 
 
 class LayerNorm(nn.Module):
@@ -77,7 +80,9 @@ def _sum_rows(x: Array) -> Array:
     """The sum over all axes but the last, `[D]`."""
     rows = x.reshape(-1, x.shape[-1])
     if parallel.platform() != "cpu":
-        return rows.sum(axis=0)
+        # In one pass a GPU would have a part of it sum all rows, and the others wait.
+        parts = rows.reshape(math.gcd(len(rows), PARTS), -1, x.shape[-1]).sum(axis=1)
+        return lax.optimization_barrier(parts).sum(axis=0)
     # On a CPU a product takes less time than a sum; one row of ones would be no product.
     return jnp.matmul(jnp.ones((4, len(rows))), rows, precision=lax.Precision.HIGHEST)[0]
 

@@ -48,6 +48,10 @@ def packed(optimizer: optax.GradientTransformation) -> optax.GradientTransformat
 
     def update(gradients: Any, state: Any, params: Any) -> tuple[Any, Any]:
         updates, state = optimizer.update(pack(gradients), state, pack(params))
+        if parallel.platform() == "gpu":
+            # Without the barrier every part would be made from the parameters of all, which
+            # could not be replaced before they are copied.
+            updates = jax.lax.optimization_barrier(updates)
         return unpack(updates, params), state
 
     return optax.GradientTransformation(init, update)
