@@ -1,4 +1,4 @@
-"""Sets a process up: it keeps memory and compiled programs, and a GPU repeats its results."""
+"""Sets a process up: it keeps memory and programs, and chooses how XLA compiles for a GPU."""
 
 import contextlib
 import ctypes
@@ -8,8 +8,14 @@ import sys
 
 import jax
 
-# Without it XLA takes programs for a GPU that add in an order that differs from run to run.
-REPEATABLE = "--xla_gpu_exclude_nondeterministic_ops"
+# How XLA compiles for a GPU. Without the first it takes programs that add in an order that
+# differs from run to run. With the second, kernels that do not need each other run at the same
+# time. With the third, cuBLAS makes all products: XLA's own pad a long one to split it.
+GPU_FLAGS = {
+    "--xla_gpu_exclude_nondeterministic_ops": "true",
+    "--xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
+    "--xla_gpu_enable_triton_gemm": "false",
+}
 # These are constants of glibc's malloc.h.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
 # Another thread than the first takes memory from the kernel in heaps of at most this size.
@@ -18,21 +24,22 @@ _HEAP_BYTES = 2**26
 
 def set_up() -> None:
     """Sets up the process; call it once, before JAX's first computation."""
-    repeat_results()
+    choose_for_gpu()
     keep_memory()
     keep_programs()
 
 
-def repeat_results() -> None:
-    """Makes a GPU give the same results each time, unless the user has chosen.
+def choose_for_gpu() -> None:
+    """Makes a GPU fast and give the same results each time, unless the user has chosen.
 
-    XLA reads its flags once, before the first computation. A user who keeps them in a file that
-    the variable names has chosen, too.
+    XLA reads its flags once, before the first computation. A flag that is set stays, and a user
+    who keeps flags in a file that the variable names has chosen them all.
     """
     flags = os.environ.get("XLA_FLAGS", "").strip()
     is_file = flags[:1] not in ("", "-")
-    if not is_file and REPEATABLE not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} {REPEATABLE}=true".strip()
+    if not is_file:
+        added = [f"{name}={value}" for name, value in GPU_FLAGS.items() if name not in flags]
+        os.environ["XLA_FLAGS"] = " ".join([flags, *added]).strip()
 
 
 def keep_memory() -> None:

@@ -16,8 +16,10 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # Workers inherit it.
     os.environ["XLA_FLAGS"] = (
         os.environ.get("XLA_FLAGS", "")
         + " --xla_backend_optimization_level=0"
-        # The commands set it: with the same flags they share programs with the tests.
+        # The commands set them: with the same flags they share programs with the tests.
         + " --xla_gpu_exclude_nondeterministic_ops=true"
+        + " --xla_gpu_command_buffer_scheduling_mode=CONCURRENT"
+        + " --xla_gpu_enable_triton_gemm=false"
     )
     # XLA ends a process with a flag that it does not know, and not every 0.11 knows this one.
     if importlib.metadata.version("jaxlib").startswith("0.10."):

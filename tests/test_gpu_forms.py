@@ -40,6 +40,26 @@ def test_gradients_of_look_ups_are_sums_over_equal_codes():
     np.testing.assert_array_equal(gradient, expected)
 
 
+def test_rows_of_equal_codes_are_added_once():
+    """Each row of the table gets the rows of its codes, also beside another seed's."""
+    codes = jnp.array([[0, 2, 0, 0], [1, 1, 2, 1]])
+    d_rows, d_table = jnp.arange(8.0).reshape(4, 2), jnp.full((3, 2), 100.0)
+
+    def gradient(codes):
+        table = jnp.zeros((3, 2))
+        _, pull = jax.vjp(lambda table: look_up.look_up(table, codes), table)
+        return pull((d_rows, d_table))[0]
+
+    with on_gpu():
+        program = jax.jit(jax.vmap(gradient)).lower(codes)
+    assert program.as_text().count("unique_indices = true") == 1
+    expected = [
+        [[100 + 0 + 4 + 6, 100 + 1 + 5 + 7], [100, 100], [102, 103]],
+        [[100, 100], [100 + 0 + 2 + 6, 100 + 1 + 3 + 7], [104, 105]],
+    ]
+    np.testing.assert_array_equal(program.compile()(codes), expected)
+
+
 @pytest.mark.parametrize("most", [0, 2**26])
 def test_large_gradients_are_scattered(most, monkeypatch):
     """Both forms of the gradient are the same, and only the small one has no scatter."""
@@ -94,13 +114,23 @@ def test_all_items_are_scored_at_once():
     np.testing.assert_array_equal(ranks, expected[1])
 
 
-@pytest.mark.parametrize("given", ["", "--xla_gpu_exclude_nondeterministic_ops=false", "flags"])
-def test_results_repeat_unless_the_user_chose(given, tmp_path):
+ALL = (
+    "--xla_gpu_exclude_nondeterministic_ops=true "
+    "--xla_gpu_command_buffer_scheduling_mode=CONCURRENT --xla_gpu_enable_triton_gemm=false"
+)
+TWO = "--xla_gpu_exclude_nondeterministic_ops=false --xla_gpu_enable_triton_gemm=true"
+MODE = "--xla_gpu_command_buffer_scheduling_mode=CONCURRENT"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [("", ALL), (TWO, f"{TWO} {MODE}"), ("flags", None)]
+)
+def test_flags_for_a_gpu_are_set_unless_the_user_chose(given, expected, tmp_path):
     """Where the variable does not begin with a dash, XLA reads its flags from a file."""
     if given == "flags":
         given = str(tmp_path / given)
         pathlib.Path(given).write_text("--xla_cpu_enable_fast_math=false")
-    program = "from cbert import runtime; runtime.repeat_results(); import os, jax\n"
+    program = "from cbert import runtime; runtime.choose_for_gpu(); import os, jax\n"
     program += "print(os.environ['XLA_FLAGS']); jax.numpy.ones(3).sum()"
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -110,4 +140,4 @@ def test_results_repeat_unless_the_user_chose(given, tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == (given or "--xla_gpu_exclude_nondeterministic_ops=true")
+    assert done.stdout.strip() == (expected or given)
