@@ -144,6 +144,14 @@ def first_device() -> jax.Device:
     return jax.local_devices()[0]
 
 
+def host() -> jax.Device | None:
+    """The CPU beside the accelerators; None where JAX_PLATFORMS leaves it out."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return None
+
+
 def local_device_count() -> int:
     """The number of devices of this process."""
     return jax.local_device_count()
