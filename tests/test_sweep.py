@@ -10,7 +10,6 @@ import time
 
 import pytest
 
-from cbert import processes
 from cbert.errors import UserError
 from cbert.sweep import jobs, launchers, points, states
 from cbert.sweep.running import Sweep
@@ -50,16 +49,6 @@ def test_a_sweep_into_the_directory_of_a_run_is_refused(data_dir, tmp_path):
 
 def python(module, *arguments):
     return [sys.executable, "-m", f"experiments.{module}", *arguments]
-
-
-def test_each_run_has_an_accelerator_of_its_own(monkeypatch):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(processes, "devices", lambda: ("gpu", 2))
-    for workers, indices in ((0, ["0", "1"]), (1, ["0"])):
-        made = launchers.slots(workers)
-        assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in made] == indices
-    with pytest.raises(UserError, match=r"workers is 3, .* give workers=2 at most, or 0"):
-        launchers.slots(3)
 
 
 def test_a_run_is_finished_once_its_best_step_is_evaluated_as_asked(tmp_path):

@@ -113,6 +113,28 @@ def test_runs_at_a_time_fit_into_a_container(monkeypatch, gibibytes):
     assert len(launchers.slots(4)) == 4
 
 
+def test_each_run_has_an_accelerator_of_its_own(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(processes, "devices", lambda: ("gpu", 2))
+    for workers, indices in ((0, ["0", "1"]), (1, ["0"])):
+        made = launchers.slots(workers)
+        assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in made] == indices
+    monkeypatch.setattr(processes, "devices", lambda: ("tpu", 2))
+    with pytest.raises(UserError, match=r"workers is 3, .* give workers=2 at most, or 0"):
+        launchers.slots(3)
+
+
+def test_more_runs_than_gpus_share_them(monkeypatch):
+    """Of five runs, three share the first, so that each may take a quarter of its memory."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(processes, "devices", lambda: ("gpu", 2))
+    shared = [slot.environment for slot in launchers.slots(5)]
+    assert [own["CUDA_VISIBLE_DEVICES"] for own in shared] == ["0", "1", "0", "1", "0"]
+    assert {own["XLA_PYTHON_CLIENT_MEM_FRACTION"] for own in shared} == {"0.250"}
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", ".1")
+    assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in launchers.slots(5)[0].environment
+
+
 @pytest.mark.soak
 def test_a_dry_run_shows_what_failed_until_it_is_run_again(data_dir, tmp_path):
     made = [points.Point(f"gs-seed{n}", "gs", {points.SEED: n}) for n in range(2)]

@@ -53,19 +53,23 @@ def slots(workers: int) -> list[Slot]:
 
     Args:
       workers: How many slots to make, 0 for as many as there are accelerators, or as cores
-        and memory allow.
+        and memory allow. If there are more than GPUs, they share them.
 
     Raises:
-      UserError: there are fewer accelerators.
+      UserError: there are fewer accelerators, and they cannot be shared.
     """
     backend, count = processes.devices()
+    if backend == "tpu" and workers > count:
+        raise UserError(
+            f"workers is {workers}, and each run needs a TPU of its own; give "
+            f"workers={count} at most, or 0"
+        )
     if backend != "cpu":
-        if workers > count:
-            raise UserError(
-                f"workers is {workers}, and each run needs an accelerator of its own; give "
-                f"workers={count} at most, or 0"
-            )
-        return [Slot(_only(backend, index)) for index in range(workers or count)]
+        sharing = -(-workers // count)
+        return [
+            Slot(_only(backend, index % count) | _part_of_memory(sharing))
+            for index in range(workers or count)
+        ]
     cores = processes.cores()
     # A container's limit holds for all runs together, and the free memory is the machine's.
     free = min(psutil.virtual_memory().available, processes.machine_memory())
@@ -87,6 +91,15 @@ def _only(backend: str, index: int) -> dict[str, str]:
         }
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return {"CUDA_VISIBLE_DEVICES": visible.split(",")[index] if visible else str(index)}
+
+
+def _part_of_memory(sharing: int) -> dict[str, str]:
+    """The environment in which JAX takes its part of a GPU that several processes share.
+
+    Alone it takes three quarters of the memory.
+    """
+    name = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+    return {name: f"{0.75 / sharing:.3f}"} if sharing > 1 and name not in os.environ else {}
 
 
 class Local:
