@@ -10,6 +10,9 @@ Array = jax.Array
 
 # The most products of a table's entries and codes for a gradient without a scatter.
 MOST_COMPARED = 2**26
+# The least codes that are compared with each other at once, and the most parts of all codes.
+LEAST_PART = 2048
+MOST_PARTS = 16
 
 
 @jax.custom_vjp
@@ -35,18 +38,27 @@ look_up.defvjp(_look_up_forward, _look_up_backward)
 
 
 def _add_rows(table: Array, codes: Array, rows: Array) -> Array:
-    """`table.at[codes].add(rows)`.
-
-    On a GPU a product with the matrix of which codes are equal first sums the rows of equal
-    codes. Then every code is written once; those of the others lie past the table.
-    """
-    if not _compares(codes.size**2):
+    """`table.at[codes].add(rows)`, on a GPU in parts, in each of which codes are compared."""
+    if parallel.platform() != "gpu":
         return table.at[codes].add(rows)
     codes = codes.reshape(-1)
+    rows = rows.reshape(len(codes), *table.shape[1:])
+    size = max(LEAST_PART, -(-len(codes) // MOST_PARTS))
+    for start in range(0, len(codes), size):
+        part = slice(start, start + size)
+        table = _add_each_once(table, codes[part], rows[part])
+    return table
+
+
+def _add_each_once(table: Array, codes: Array, rows: Array) -> Array:
+    """Adds rows whose codes may be equal, and writes a row of the table once at most.
+
+    A product with the matrix of which codes are equal sums their rows. The first of them is
+    written, and the others lie past the table.
+    """
     numbers = jnp.arange(len(codes))
     equal = codes[:, None] == codes
     is_first = ~(equal & (numbers < numbers[:, None])).any(axis=1)
-    rows = rows.reshape(len(codes), *table.shape[1:])
     sums = jnp.matmul(
         equal.astype(rows.dtype),
         rows,
