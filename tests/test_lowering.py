@@ -15,9 +15,15 @@ METHODS = [name for name in NAMES if name != "history"]  # It needs a feature th
 
 
 def check_products(config, platform):
-    """All are of bfloat16, those of the backward pass and of the output layer, too."""
+    """All are of bfloat16, those of the backward pass and of the output layer, too.
+
+    Only the sums of rows of a table that a GPU makes by products stay exact.
+    """
     text = lower(config, workload.Sizes(items=100, context=100, length=6), platform).as_text()
-    products = PRODUCT.findall(text)
+    lines = [line for line in text.splitlines() if "dot_general" in line]
+    exact = [line for line in lines if "HIGHEST" in line]
+    assert 0 < len(exact) <= 5 if platform == "cuda" else not exact
+    products = PRODUCT.findall("\n".join(line for line in lines if line not in exact))
     assert len(products) > 10
     assert set(products) == {("bf16", "bf16")}
     assert "LayoutConstraint" not in text
