@@ -14,7 +14,8 @@ import pytest
 
 from cbert import parallel
 from cbert.benchmark import workload
-from cbert.model import look_up, scoring
+from cbert.model import look_up, parameter_tree, scoring
+from cbert.training import config as config_lib
 from cbert.training import packing
 from tests.conftest import ROOT, small, some
 
@@ -43,7 +44,7 @@ def test_gradients_of_look_ups_are_sums_over_equal_codes():
 @pytest.mark.parametrize("part", [2048, 3])
 def test_rows_of_equal_codes_are_added_once(part, monkeypatch):
     """Each row of the table gets the rows of its codes, also beside another seed's."""
-    monkeypatch.setattr(look_up, "LEAST_PART", part)
+    monkeypatch.setattr(look_up, "PART", part)
     codes = jnp.array([[0, 2, 0, 0], [1, 1, 2, 1]])
     d_rows, d_table = jnp.arange(8.0).reshape(4, 2), jnp.full((3, 2), 100.0)
 
@@ -54,13 +55,22 @@ def test_rows_of_equal_codes_are_added_once(part, monkeypatch):
 
     with on_gpu():
         program = jax.jit(jax.vmap(gradient)).lower(codes)
-    parts = 1 if part == 2048 else 2
-    assert program.as_text().count("unique_indices = true") == parts
+    assert program.as_text().count("unique_indices = true") == 1
+    assert ("stablehlo.while" in program.as_text()) == (part == 3)
     expected = [
         [[100 + 0 + 4 + 6, 100 + 1 + 5 + 7], [100, 100], [102, 103]],
         [[100, 100], [100 + 0 + 2 + 6, 100 + 1 + 3 + 7], [104, 105]],
     ]
     np.testing.assert_array_equal(program.compile()(codes), expected)
+
+
+def test_parameters_that_a_host_draws_are_bound_to_no_device():
+    """Or they could not be packed beside given ones, which several GPUs hold."""
+    config = small()
+    model = config_lib.build_model(config, workload.make_schema(config, SIZES))
+    with on_gpu():
+        params = parameter_tree.initialize(model, jax.random.key(3))
+    assert not any(leaf.committed for leaf in jax.tree.leaves(params))
 
 
 @pytest.mark.parametrize("most", [0, 2**26])

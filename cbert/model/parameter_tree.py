@@ -47,7 +47,8 @@ def initialize(model: Model, key: Array) -> Params:
     """
     if parallel.platform() != "gpu" or not (host := parallel.host()):
         return _compiled(model, key)
-    return jax.device_put(_compiled(model, jax.device_put(key, host)), parallel.first_device())
+    drawn = jax.device_get(_compiled(model, jax.device_put(key, host)))
+    return jax.device_put(drawn)  # Bound to no device: others may hold what is not drawn.
 
 
 def shapes(model: Model) -> Params:
