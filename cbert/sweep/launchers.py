@@ -96,10 +96,12 @@ def _only(backend: str, index: int) -> dict[str, str]:
 def _part_of_memory(sharing: int) -> dict[str, str]:
     """The environment in which JAX takes its part of a GPU that several processes share.
 
-    Alone it takes three quarters of the memory.
+    Alone it takes three quarters of the memory. It refuses both names of the variable at once.
     """
-    name = "XLA_PYTHON_CLIENT_MEM_FRACTION"
-    return {name: f"{0.75 / sharing:.3f}"} if sharing > 1 and name not in os.environ else {}
+    names = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
+    if sharing <= 1 or any(map(os.environ.get, names)):
+        return {}
+    return {names[0]: f"{0.75 / sharing:.3f}"}
 
 
 class Local:
