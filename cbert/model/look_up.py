@@ -10,14 +10,13 @@ Array = jax.Array
 
 # The most products of a table's entries and codes for a gradient without a scatter.
 MOST_COMPARED = 2**26
-# The least codes that are compared with each other at once, and the most parts of all codes.
-LEAST_PART = 2048
-MOST_PARTS = 16
+# The most codes that are compared with each other at once.
+PART = 2048
 
 
 @jax.custom_vjp
 def look_up(table: Array, codes: Array) -> tuple[Array, Array]:
-    """`table[codes]`, and the table again for whatever else uses it.
+    """`table[codes]`, codes from 0 on, and the table again for whatever else uses it.
 
     The gradient of that second result comes back first, and the rows' gradients are added into
     it, so that there is never another gradient of the table's size.
@@ -43,11 +42,14 @@ def _add_rows(table: Array, codes: Array, rows: Array) -> Array:
         return table.at[codes].add(rows)
     codes = codes.reshape(-1)
     rows = rows.reshape(len(codes), *table.shape[1:])
-    size = max(LEAST_PART, -(-len(codes) // MOST_PARTS))
-    for start in range(0, len(codes), size):
-        part = slice(start, start + size)
-        table = _add_each_once(table, codes[part], rows[part])
-    return table
+    if len(codes) <= PART:
+        return _add_each_once(table, codes, rows)
+    # The last part is filled up with codes past the table.
+    missing = -len(codes) % PART
+    codes = jnp.pad(codes, (0, missing), constant_values=len(table))
+    rows = jnp.pad(rows, [(0, missing)] + [(0, 0)] * (rows.ndim - 1))
+    parts = codes.reshape(-1, PART), rows.reshape(-1, PART, *table.shape[1:])
+    return lax.scan(lambda sums, part: (_add_each_once(sums, *part), None), table, parts)[0]
 
 
 def _add_each_once(table: Array, codes: Array, rows: Array) -> Array:
@@ -59,12 +61,7 @@ def _add_each_once(table: Array, codes: Array, rows: Array) -> Array:
     numbers = jnp.arange(len(codes))
     equal = codes[:, None] == codes
     is_first = ~(equal & (numbers < numbers[:, None])).any(axis=1)
-    sums = jnp.matmul(
-        equal.astype(rows.dtype),
-        rows,
-        precision="highest",
-        preferred_element_type=table.dtype,
-    )
+    sums = jnp.matmul(equal.astype(rows.dtype), rows, precision="highest")
     # Without the barrier every entry that is written would ask again which codes are first.
     codes = lax.optimization_barrier(jnp.where(is_first, codes, len(table) + numbers))
     return table.at[codes].add(sums, mode="drop", unique_indices=True)
