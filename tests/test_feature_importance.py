@@ -11,14 +11,16 @@ import pytest
 
 from cbert import parallel
 from cbert.data import prepare
+from cbert.data.columns import Split
 from cbert.data.prepared import load_schema
 from cbert.data.validator import Validator
 from cbert.errors import UserError
 from cbert.evaluation import compare, evaluate, evaluation_files, feature_importance, metrics
 from cbert.evaluation.restore import restore
+from cbert.schema import Categorical
 from cbert.tasks.masked_item import MaskedItem
 from cbert.tasks.masked_queries import query_one
-from cbert.tasks.metric import Metric
+from cbert.tasks.metric import CROSS_ENTROPY, Metric
 from cbert.training import checkpoint, loop
 from cbert.training.evaluations import MODEL
 from tests.conftest import run, small
@@ -55,6 +57,30 @@ def prepared(tmp_path_factory):
         examples.append(validate(record, row + 1))
     prepare.prepare(examples, directory, "letters", prepare.Options())
     return str(directory)
+
+
+def test_importance_is_a_mean_by_weight():
+    """The first of two queries gets one nat worse, the other one better; it weighs three."""
+    day = Categorical("day", 4, ("mon", "tue"))
+    context = {"day": np.array([[0], [1]], np.int32)}
+    names = ["x", "y"]
+    split = Split(names, names, ["{}"] * 2, np.zeros((2, 1), np.int32), context, None)
+    weighed = types.SimpleNamespace(rows=np.arange(2), weights=np.array([3.0, 1.0]))
+    task = types.SimpleNamespace(
+        metrics=(CROSS_ENTROPY,),
+        queries=lambda split, masking: weighed,
+        metric_values=lambda nats, queries: {"cross_entropy": nats},
+    )
+    restored = types.SimpleNamespace(
+        task=task,
+        predict=lambda data, split, queries: np.asarray(data["context"]["day"])[:, 0],
+    )
+    schema, exchanged = types.SimpleNamespace(features=(day,)), np.array([1, 0])
+    measured = feature_importance.measure(
+        restored, split.columns, split, schema, exchanged, False
+    )
+    assert measured["day"]["permuted"]["mean"] == (3 * 1 - 1) / 4
+    assert measured["day"]["dropped"] is None
 
 
 def trained_and_evaluated(prepared, directory, method):

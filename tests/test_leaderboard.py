@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import types
 
 import numpy as np
 import pyarrow
@@ -14,6 +15,8 @@ from cbert.errors import UserError
 from cbert.evaluation import evaluation_files, leaderboard, task_baselines
 from cbert.evaluation.evaluation import Evaluation
 from cbert.evaluation.leaderboard import Benchmark
+from cbert.evaluation.measured import Measured
+from cbert.tasks.metric import no_corpus_metrics
 from cbert.training.evaluations import MODEL
 from tests.conftest import ROOT, run
 from tests.text_data import prepare_texts
@@ -145,6 +148,11 @@ BAD = [
         lambda c: first(c, prediction=other(c), log_probability=-0.1, probability=0.5),
         r"is -0\.1; the true label is too probable beside",
     ),
+    (
+        "classification",
+        lambda c: first(c, prediction=other(c), log_probability=np.log(0.3), probability=0.8),
+        r"is -1\.2\d+; the true label is too probable beside",
+    ),
     ("classification", lambda c: first(c, label=other(c)), r"^\S+: label of the query 'text-"),
     ("classification", lambda c: first(c, text="Hello"), r"is 'Hello', and in the prepared"),
     (
@@ -173,10 +181,34 @@ def test_wrong_tables_are_refused(given, tmp_path, name, change, message):
     assert str(refusal.value).startswith(f"{path}: ")
 
 
-def test_the_same_table_is_not_two_seeds(given):
-    one = given("tagging")
-    with pytest.raises(UserError, match="hold the same predictions"):
-        leaderboard.score(one.asked, [one.path, one.path])
+def test_the_error_of_unequal_groups_by_hand():
+    """One group has three quarters of the weight and the mean 1, the other one has 5.
+
+    The mean is 2, and the influences are -3/4 and 3/4. With h = 10/16 the factor is h over
+    9/16 (1 - 24/16 + h) + 1/16 (1 - 8/16 + h), which is 40/9.
+    """
+    measured = Measured({"loss": np.array([1.0, 5.0])}, no_corpus_metrics(2), np.array([3, 1]))
+    seed = types.SimpleNamespace(
+        measured={MODEL: measured},
+        groups=np.arange(2),
+        queries=types.SimpleNamespace(weights=measured.weights),
+        summarize=lambda inside: measured.summarize(np.arange(2), inside),
+    )
+    estimate = leaderboard.estimates([seed])["loss"]
+    assert float(estimate.mean) == 2.0
+    assert float(estimate.error) ** 2 == pytest.approx(40 / 9 * 2 * 9 / 16)
+
+
+def test_the_same_table_is_not_two_seeds(given, tmp_path):
+    one, other = given("tagging"), tmp_path / "other.parquet"
+    columns = pyarrow.parquet.read_table(one.path).to_pydict()
+    first(columns, log_probability=-5.0)
+    pyarrow.parquet.write_table(pyarrow.table(columns), other)
+    assert len(leaderboard.score(one.asked, [one.path, other])) == 2
+    for paths in ([one.path, one.path], [one.path, other, other]):
+        message = f"^{paths[-2]} and {paths[-1]} hold the same predictions"
+        with pytest.raises(UserError, match=message):
+            leaderboard.score(one.asked, paths)
 
 
 def test_the_fingerprint_is_that_of_the_questions(given):
@@ -201,6 +233,11 @@ def test_ambiguous_texts_have_another_label_elsewhere(given):
     expected = [any(t == u and a != b for u, b in both) for t, a in both]
     assert leaderboard.ambiguous(asked).tolist() == expected
     assert not leaderboard.ambiguous(given("masked_language").asked).any()
+    # Of pairs, both texts count.
+    pairs = {"text": ["a", "a", "a"], "text_b": ["b", "c", "b"], "label": ["x", "y", "y"]}
+    task = types.SimpleNamespace(table=lambda *_: pairs)
+    asked = types.SimpleNamespace(task=task, split=None, queries=None)
+    assert leaderboard.ambiguous(asked).tolist() == [True, False, True]
 
 
 @pytest.mark.soak

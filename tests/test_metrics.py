@@ -104,6 +104,10 @@ def test_errors_of_means_and_of_other_metrics_take_groups_as_equally_large():
     expected = metrics.estimate(values[inside], groups[inside], weights[inside])
     assert found["mean"] == pytest.approx(expected.mean)
     assert found["standard_error"] == pytest.approx(expected.error, rel=1e-5)
+    # Those that are taken may weigh nothing, whatever others weigh; then each counts once.
+    counted = metrics.summarize_corpus(corpus, groups, inside)["mean"]
+    weights[inside] = 0
+    assert metrics.summarize_corpus(corpus, groups, inside, weights)["mean"] == counted
 
 
 def test_one_long_name_of_a_group_takes_no_room_for_all():
@@ -250,7 +254,7 @@ def test_co_occurrence_is_a_distribution_tuned_on_the_validation_split(monkeypat
 
 
 def test_popularity_given_context_by_hand():
-    train = split([["a"], ["a"], ["b"], ["b"]], ["mon", "mon", "mon", "tue"])
+    train = split([["a", "a"], ["b"], ["b"]], ["mon", "mon", "tue"])
     baseline = given_context.GivenContext(train, None, SCHEMA)
     baseline.smoothing, baseline.exponent = 1.0, 0.5
     queries = query_each(split([["a"], ["b"]], ["tue", None]))

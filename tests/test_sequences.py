@@ -56,6 +56,13 @@ def test_the_bigrams_of_sequences_by_hand():
         assert rank[number] == (joint >= joint[item] * (1 - 1e-6)).sum()
 
 
+def test_items_that_are_equally_probable_beside_a_neighbour_count_against_the_target():
+    """After a come b and c, once each."""
+    train = split([["a", "b"], ["a", "c"]])
+    _, rank = bigram.of_sequences(train, None, train, query_last(train), 3)
+    assert rank.tolist() == [2, 2]
+
+
 def test_baselines_are_tuned_on_what_is_asked():
     """In the validation split b follows a at the end, as in training; c follows c before."""
     train = split([["a", "b"], ["a", "b"], ["c", "a"]])

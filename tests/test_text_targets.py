@@ -13,6 +13,7 @@ from cbert.data import prepare, prepared
 from cbert.data.prepare_options import TextOptions
 from cbert.data.text import Tokenizer
 from cbert.data.validator import Validator
+from cbert.errors import UserError
 from cbert.evaluation import compare
 from cbert.inference import span_reader
 from cbert.inference.text_checks import Window
@@ -97,6 +98,9 @@ def test_runs_whose_lists_have_many_lengths_are_compared():
     worse = {"model": types.SimpleNamespace(values={"cross_entropy": np.array([2.0, 4.0])})}
     other = types.SimpleNamespace(**{**vars(evaluation), "measured": worse})
     assert compare.paired(evaluation, other)["mean"] == (1 + 3 * 2) / 4
+    other.schema = types.SimpleNamespace(items=("y",))
+    with pytest.raises(UserError, match="the runs have different vocabularies"):
+        compare.paired(evaluation, other)
 
 
 def test_the_best_span_is_that_of_all_pairs():
