@@ -24,6 +24,7 @@ from cbert.training import loop
 from cbert.training import run as run_lib
 from cbert.training import state as state_lib
 from cbert.training.metric_accumulator import MetricAccumulator
+from cbert.training.seed_run import SeedRun
 from cbert.training.state import Progress
 from tests import text_data
 from tests.conftest import lines, small, some
@@ -104,6 +105,25 @@ def test_steps_that_were_all_skipped_have_no_mean_loss():
     sums = {"loss": [0.0, 0.0], "loss_count": [0.0, 0.0], "skipped": [1.0, 1.0]}
     accumulator.add({name: jnp.array(values) for name, values in sums.items()})
     assert accumulator.close() == [{"skipped": 2.0}]
+
+
+def test_a_number_that_is_not_finite_names_its_seed_its_step_and_its_batch():
+    """Two steps after the second one, of two seeds; steps of batches count from 0."""
+    run = types.SimpleNamespace(
+        ids=[f"id-{number}" for number in range(100)],
+        batches=[lambda step, own=own: (own + 10 * step + np.arange(4), 4) for own in (0, 50)],
+    )
+    files = {
+        "checkpoints": types.SimpleNamespace(steps=lambda: [2]),
+        "writer": types.SimpleNamespace(write=lambda *_: None),
+    }
+    seeds = [SeedRun(name, name, Progress(), **files) for name in ("first", "second")]
+    accumulator = MetricAccumulator(run, seeds, 2)
+    accumulator.add({"loss": jnp.array([[1.0, 2.0], [3.0, np.nan]])})
+    message = r"^second: .* at step 4 .*; its batch begins id-80, id-81, id-82$"
+    with pytest.raises(UserError, match=message):
+        accumulator.save()
+    assert [seed.progress.sums for seed in seeds] == [{"loss": 4.0}, {"loss": 2.0}]
 
 
 def rows_of(weights):

@@ -58,6 +58,10 @@ def test_a_method_of_the_same_size_keeps_its_width():
 def test_a_method_too_large_at_every_width_is_refused():
     with pytest.raises(UserError, match="history has more parameters than gsu even if"):
         point("history_narrow", "model.history.blocks=9")
+    # gsu_bi has to give up 96 hidden units, which is all but one of 97.
+    assert point("gsu_bi_narrow", "model.feed_forward=97").model.feed_forward == 1
+    with pytest.raises(UserError, match="gsu_bi has more parameters than gsu even if"):
+        point("gsu_bi_narrow", "model.feed_forward=96")
 
 
 def labels(*configs):

@@ -76,11 +76,14 @@ def test_a_run_that_waits_shows_how_far_it_is(tmp_path):
     made = [points.Point(f"gs-seed{n}", "gs", {points.SEED: n}) for n in range(2)]
     (tmp_path / "gs-seed0").mkdir()
     row = {"step": 30, "split": "train", "loss": 2.5}
-    (tmp_path / "gs-seed0" / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    validated = {"step": 35, "split": "validation", "cross_entropy": 2.6}
+    lines = [json.dumps(one) + "\n" for one in (row, validated)]
+    (tmp_path / "gs-seed0" / "metrics.jsonl").write_text("".join(lines))
     queue = jobs.make(made, tmp_path, False, lambda *_: (), lambda _: ())
     rows = Sweep(queue, 40, "test").table().splitlines()[1:]
     cells = ["gs-seed0", "waiting", "30/40", "2.5000"], ["gs-seed1", "waiting"]
     assert tuple(map(str.split, rows)) == cells
+    assert states.duration(3722.6) == "1:02:03"
 
 
 @pytest.mark.soak

@@ -33,6 +33,9 @@ def test_names_and_overrides():
     assert config.model.constant_context is True
     assert config.model.positions is True
     assert config.train.steps == 7
+    # A setting counts for more than what the sweep says.
+    (point,) = points.expand(small(), [{"train.steps": 5}], [], 1, ["train.steps=7"])
+    assert point.apply(small()).train.steps == 7
     # The runs' commands list their directories between commas.
     assert names(sweep=[{"train.frozen": "embedding,blocks_0"}]) == [
         "frozen=embedding+blocks_0-seed0"
@@ -63,6 +66,7 @@ def test_a_value_that_ends_like_a_control_makes_none(end):
             {"settings": ["data.name=a,b"]},
             "data.name cannot be a setting",
         ),
+        ({"settings": ["data.dir=a,b"]}, "data.dir cannot be a setting, for a sweep is on one"),
         ({"settings": ["train.steps=5", "train.steps=6"]}, "the settings name a field twice"),
         ({"sweep": [{"model.methd": "gs"}]}, "correct the config's sweep()"),
         ({"sweep": [{"train.steps": "many"}]}, "correct the config's sweep()"),
