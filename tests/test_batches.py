@@ -11,7 +11,7 @@ import pytest
 
 from cbert.data import batching, builder, column_cache, prepared
 from cbert.data.batching import Batches, bucket_bounds
-from cbert.data.columns import evenly_spaced
+from cbert.data.columns import Split, evenly_spaced, joined, selected
 from cbert.errors import UserError
 
 LENGTHS = np.random.default_rng(0).choice([3, 4, 5, 6, 7, 9, 12, 15, 20, 31], size=1003)
@@ -210,6 +210,21 @@ def test_a_split_is_the_same_from_its_cache(data_dir, schema, tmp_path, capsys):
     assert kept == ["test", "validation"]
 
 
+def test_a_reference_is_kept_where_every_block_has_one(data_dir, schema, tmp_path):
+    block = selected(prepared.load(data_dir, "small", "test", schema), [0, 1, 2])
+    without = dataclasses.replace(block, reference=None)
+    path = tmp_path / "columns" / "test-records-schema.arrow"
+    for blocks, kept in (
+        ([block, block], True),
+        ([without, block], False),
+        ([block, without], False),
+    ):
+        assert column_cache.write(path, blocks)
+        for whole in (column_cache.read(path), joined(blocks)):
+            assert len(whole) == 6
+            assert (whole.reference is not None) == kept
+
+
 def test_some_examples_at_equal_distances(train_split):
     few = evenly_spaced(train_split, 7)
     rows = [number * len(train_split) // 7 for number in range(7)]
@@ -220,3 +235,15 @@ def test_some_examples_at_equal_distances(train_split):
     assert len(few.contexts) == len(few.groups) == len(few) == 7
     assert evenly_spaced(train_split, 0) is train_split
     assert evenly_spaced(train_split, len(train_split)) is train_split
+
+
+def test_some_windows_are_those_of_whole_passages():
+    """The tenth window comes after the second one, and there is at least one passage."""
+    ids = ["b#10", "a#0", "b#2", "a#1"]
+    items, texts = np.zeros((4, 1), np.int32), ['{"window": 1}'] * 4
+    split = Split(ids, ids, ["{}"] * 4, items, {}, None, texts=texts)
+    rows, begins = split.passages
+    assert rows.tolist() == [2, 0, 1, 3]
+    assert begins.tolist() == [0, 2]
+    for count in (1, 2, 3):
+        assert evenly_spaced(split, count).ids == ["b#2", "b#10"]

@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cbert.errors import UserError
 from cbert.model import sampled_softmax
 from cbert.model.cross_entropy import cross_entropy
-from cbert.model.scoring import score
+from cbert.model.scoring import least_tied, score
 from cbert.ranks import count_ahead
 
 
@@ -65,6 +66,18 @@ def test_ties_count_against_the_target():
     table = np.array([[2.0], [1.0], [1.0], [1.0], [0.0]], np.float32)
     _, rank = score(hidden, table, np.zeros(5, np.float32), np.array([0, 2, 4]), 2)
     assert rank.tolist() == [1, 4, 5]
+    # A logit that is no number is ahead, and every item is ahead of one.
+    logits = np.tile(np.array([np.nan, 2.0, 0.0], np.float32), (2, 1))
+    own = np.array([1.0, np.nan], np.float32)
+    assert count_ahead(logits, own, np.ones((2, 3), bool)).tolist() == [2, 3]
+
+
+def test_what_counts_as_equal_to_the_target_by_hand():
+    """Vectors of lengths 1 and 5 and a bias of -11 may round by four times 2^-23 of 16."""
+    hidden, table = np.eye(1, 2, dtype=np.float32), np.array([[3.0, 4.0]], np.float32)
+    bias, own = np.array([-11.0], np.float32), np.zeros(1, np.float32)
+    tied = least_tied(hidden, table, bias, np.array([0]), own)
+    assert tied.tolist() == [-(2.0**-17)]
 
 
 @pytest.mark.parametrize("items", [2**24, 2**24 + 4])
@@ -91,6 +104,9 @@ COUNTS = (50, 9, 0, 3, 3, 20, 1, 1, 7, 2)
 def test_sampled_items_are_drawn_in_proportion_to_counts():
     cumulative = sampled_softmax.cumulative(COUNTS)
     assert cumulative.tolist() == np.cumsum(np.array(COUNTS) + 1).tolist()
+    assert sampled_softmax.cumulative((2**31 - 2,)).tolist() == [2**31 - 1]
+    with pytest.raises(UserError, match=r"the schema's counts sum to 2\*\*31 or more"):
+        sampled_softmax.cumulative((2**31 - 2, 0))
     drawn = sampled_softmax.draw(jax.random.key(0), cumulative, 20_000)
     frequencies = np.bincount(drawn, minlength=10) / 20_000
     expected = (np.array(COUNTS) + 1) / 106

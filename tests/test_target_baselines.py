@@ -5,14 +5,17 @@ import dataclasses
 import numpy as np
 import pytest
 
+from cbert.data.columns import Split
 from cbert.evaluation import task_baselines
 from cbert.evaluation.given_context import indicator
-from cbert.evaluation.target_baselines import FrequentTags
+from cbert.evaluation.target_baselines import FrequentTags, of_numbers
+from cbert.schema import SET, Categorical, Schema
 from cbert.tasks.classification import Classification
 from cbert.tasks.multi_label import MultiLabel
 from cbert.tasks.regression import Regression
 from cbert.tasks.span import Span
 from cbert.tasks.tagging import Tagging
+from cbert.tasks.text_task import all_queries
 from tests.text_data import load, prepare_texts
 
 
@@ -134,6 +137,26 @@ def test_the_mean_given_the_context(directory):
     measured = task.corpus_metrics(baselines["mean"], queries)(np.ones(len(queries)))
     assert measured["pearson"] == 0.0
     assert -0.1 < measured["r_squared"] <= 0.0  # It is the mean of the training split.
+
+
+def test_the_mean_given_a_context_by_hand():
+    """Of the distances 2, -1 and -1 from the mean the first is that of Monday.
+
+    With a penalty of 10 on its weight w alone, and none on the bias b, 11 w + b = 2 and
+    w + 3 b = 0.
+    """
+    schema = Schema(SET, 3, ("a",), (1,), (Categorical("day", 4, ("mon",)),))
+    context = {"day": schema.encode_feature("day", ["mon", None, None])}
+    names, items = ["x", "y", "z"], np.zeros((3, 1), np.int32)
+    targets = {"number": np.array([3.0, 0.0, 0.0], np.float32)}
+    train = Split(names, names, ["{}"] * 3, items, context, None, targets=targets)
+    made = of_numbers({"train": train}.get, schema, train, all_queries(targets))
+    weight, bias = 6 / 32, -2 / 32
+    np.testing.assert_allclose(
+        made["mean given context"]["prediction"],
+        [1 + weight + bias, 1 + bias, 1 + bias],
+        rtol=1e-5,
+    )
 
 
 def test_the_frequency_of_labels(directory):
