@@ -5,17 +5,18 @@ import ctypes
 import os
 import pathlib
 import sys
+from collections.abc import Mapping
 
 import jax
 
 # How XLA compiles for a GPU. Without the first it takes programs that add in an order that
-# differs from run to run. With the second, kernels that do not need each other run at the same
-# time. With the third, cuBLAS makes all products: XLA's own pad a long one to split it.
+# differs from run to run. With the second, cuBLAS makes all products: XLA's own pad a long one
+# to split it.
 GPU_FLAGS = {
     "--xla_gpu_exclude_nondeterministic_ops": "true",
-    "--xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
     "--xla_gpu_enable_triton_gemm": "false",
 }
+OVERLAP = {"--xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"}
 # These are constants of glibc's malloc.h.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
 # Another thread than the first takes memory from the kernel in heaps of at most this size.
@@ -30,15 +31,29 @@ def set_up() -> None:
 
 
 def choose_for_gpu() -> None:
-    """Makes a GPU fast and give the same results each time, unless the user has chosen.
+    """Makes a GPU give the same results each time, by fast products."""
+    _add_flags(GPU_FLAGS)
 
-    XLA reads its flags once, before the first computation. A flag that is set stays, and a user
-    who keeps flags in a file that the variable names has chosen them all.
+
+def overlap_kernels() -> None:
+    """Lets a GPU run kernels that do not need each other at the same time.
+
+    They cannot share their memory then, which is much for large models. Call it before JAX's
+    first computation.
+    """
+    _add_flags(OVERLAP)
+
+
+def _add_flags(values: Mapping[str, str]) -> None:
+    """Sets flags of XLA, which reads them once, before the first computation.
+
+    A flag that is set stays, and a user who keeps flags in a file that the variable names has
+    chosen them all.
     """
     flags = os.environ.get("XLA_FLAGS", "").strip()
     is_file = flags[:1] not in ("", "-")
     if not is_file:
-        added = [f"{name}={value}" for name, value in GPU_FLAGS.items() if name not in flags]
+        added = [f"{name}={value}" for name, value in values.items() if name not in flags]
         os.environ["XLA_FLAGS"] = " ".join([flags, *added]).strip()
 
 

@@ -27,7 +27,7 @@ import psutil
 from absl import flags
 from ml_collections import config_flags
 
-from cbert import processes
+from cbert import processes, runtime
 from cbert.benchmark import (
     accelerator,
     machine,
@@ -40,6 +40,7 @@ from cbert.benchmark import (
 )
 from cbert.errors import UserError
 from cbert.model import conditioning
+from cbert.training import config as config_lib
 from experiments import command, config_flag
 
 _CONFIG = config_flag.define("configs/stylist.py")
@@ -75,6 +76,8 @@ _JSON = flags.DEFINE_bool("json", False, "Print one JSON object and nothing else
 def main() -> None:
     """Measures and prints."""
     _check()
+    if config_lib.has_items(_CONFIG.value):
+        runtime.overlap_kernels()  # As training does.
     if _SCALING.value:
         results = scaling.measure(_point_command)
         text = scaling.format_curves(results["curves"])

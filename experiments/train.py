@@ -8,8 +8,9 @@ import pathlib
 
 from absl import flags
 
-from cbert import distributed
+from cbert import distributed, runtime
 from cbert.evaluation import diagnosis
+from cbert.training import config as config_lib
 from cbert.training import loop
 from cbert.training.workdir import finished, has_checkpoints
 from experiments import command, config_flag
@@ -46,6 +47,8 @@ flags.mark_flag_as_required("config")
 
 def main() -> None:
     """Trains in the work directory, or in those of several seeds."""
+    if config_lib.has_items(_CONFIG.value):
+        runtime.overlap_kernels()  # A step of sets has many small ones.
     distributed.connect(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
     config = _CONFIG.value
     seeds = command.whole_numbers(_SEEDS) if _SEEDS.value else [config.seed]

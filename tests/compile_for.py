@@ -23,6 +23,7 @@ import ml_collections
 from cbert import parallel, text_table
 from cbert.benchmark import workload
 from cbert.model.conditioning import NAMES
+from cbert.training import config as config_lib
 from configs import stylist, text
 
 # What XLA has to know of a GPU, from NVIDIA's data sheet of the H100 SXM.
@@ -52,13 +53,14 @@ gpu_device_info {
   block_dim_limit_z: 65535
 }
 """
-# The first would run products on a GPU to choose the fastest; `runtime` sets the others.
+# The first would run products on a GPU to choose the fastest; `runtime` sets the others, and
+# for items the one below.
 FOR_GPU = {
     "xla_gpu_autotune_level": 0,
     "xla_gpu_exclude_nondeterministic_ops": True,
-    "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
     "xla_gpu_enable_triton_gemm": False,
 }
+OVERLAP = {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"}
 TARGETS: dict[str, tuple[str, dict]] = {"h100": ("cuda", FOR_GPU), "v5e": ("tpu", {})}
 LAUNCHES = re.compile(r"[)}\]] (fusion|custom-call|all-[\w-]*|reduce-scatter[\w-]*)\(")
 
@@ -82,7 +84,9 @@ def main() -> None:
     for name, config, sizes in cases(chosen.methods.split(","), chosen.devices):
         config.update_from_flattened_dict(fields)
         begin = time.monotonic()
-        program = lower(config, sizes, platform, devices).compile(options)
+        overlaps = platform == "cuda" and config_lib.has_items(config)
+        added = OVERLAP if overlaps else {}
+        program = lower(config, sizes, platform, devices).compile({**options, **added})
         memory = program.memory_analysis()
         sizes = (memory.argument_size_in_bytes, memory.temp_size_in_bytes)
         rows.append(

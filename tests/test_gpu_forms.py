@@ -128,8 +128,8 @@ def test_all_items_are_scored_at_once():
 
 
 ALL = (
-    "--xla_gpu_exclude_nondeterministic_ops=true "
-    "--xla_gpu_command_buffer_scheduling_mode=CONCURRENT --xla_gpu_enable_triton_gemm=false"
+    "--xla_gpu_exclude_nondeterministic_ops=true --xla_gpu_enable_triton_gemm=false "
+    "--xla_gpu_command_buffer_scheduling_mode=CONCURRENT"
 )
 TWO = "--xla_gpu_exclude_nondeterministic_ops=false --xla_gpu_enable_triton_gemm=true"
 MODE = "--xla_gpu_command_buffer_scheduling_mode=CONCURRENT"
@@ -143,8 +143,8 @@ def test_flags_for_a_gpu_are_set_unless_the_user_chose(given, expected, tmp_path
     if given == "flags":
         given = str(tmp_path / given)
         pathlib.Path(given).write_text("--xla_cpu_enable_fast_math=false")
-    program = "from cbert import runtime; runtime.choose_for_gpu(); import os, jax\n"
-    program += "print(os.environ['XLA_FLAGS']); jax.numpy.ones(3).sum()"
+    program = "from cbert import runtime; runtime.choose_for_gpu(); runtime.overlap_kernels()\n"
+    program += "import os, jax; print(os.environ['XLA_FLAGS']); jax.numpy.ones(3).sum()"
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=ROOT,

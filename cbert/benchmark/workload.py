@@ -15,7 +15,6 @@ from cbert.data.random_streams import stream
 from cbert.model import cost
 from cbert.schema import PAD_ITEM, SET, Categorical, Feature, Schema
 from cbert.tasks import task_class, task_options
-from cbert.tasks.masked_item import MaskedItem
 from cbert.training import config as config_lib
 from cbert.training.run import Run, assemble, load_splits
 
@@ -60,16 +59,12 @@ def make_schema(config: ml_collections.ConfigDict, sizes: Sizes) -> Schema:
     Its features are categorical, of up to 92 dimensions and 100 values each. Texts have them
     only where the method reads them, because plain BERT has none.
     """
-    if not _has_texts(config):
+    if config_lib.has_items(config):
         names = tuple(str(item) for item in range(sizes.items))
         longest = int(sizes.lengths().max())
         return Schema(SET, longest, names, (1,) * sizes.items, _features(sizes))
     features = _features(sizes) if config_lib.reads_context(config) else ()
     return text_workload.make_schema(config.task.name, sizes.items, sizes.tokens, features)
-
-
-def _has_texts(config: ml_collections.ConfigDict) -> bool:
-    return config.task.name != MaskedItem.name
 
 
 def _features(sizes: Sizes) -> tuple[Feature, ...]:
@@ -86,7 +81,7 @@ def make_split(config: ml_collections.ConfigDict, sizes: Sizes, schema: Schema) 
     """A split of uniformly drawn items, because the speed does not depend on the items."""
     random = stream("benchmark examples")
     lengths = sizes.lengths()
-    is_text = _has_texts(config)
+    is_text = not config_lib.has_items(config)
     count = TEXT_BATCHES * config.train.batch_size if is_text else len(lengths)
     context = {
         feature.name: random.integers(3, 103, (count, 1), np.int32)

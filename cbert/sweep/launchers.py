@@ -93,7 +93,7 @@ def _only(backend: str, index: int) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": visible.split(",")[index] if visible else str(index)}
 
 
-def _part_of_memory(sharing: int) -> dict[str, str]:
+def _part_of_memory(sharing: float) -> dict[str, str]:
     """The environment in which JAX takes its part of a GPU that several processes share.
 
     Alone it takes three quarters of the memory. It refuses both names of the variable at once.
@@ -166,13 +166,14 @@ class Ray:
                 f"a run should get {gpus:g} GPUs, and the Ray cluster has {available:g}; "
                 "give gpus_per_run=N, fewer of them"
             )
+        self._memory = _part_of_memory(1 / gpus) if gpus else {}
         self._task = ray.remote(num_gpus=gpus, num_cpus=1, max_retries=_RETRIES)(jobs.run)
         self._running: dict[str, Any] = {}
 
     def start(self, job: Job) -> bool:
         # Ray queues tasks that have no room yet, and sets the devices that a task sees.
         paths = [str(pathlib.Path.cwd()), os.environ.get("PYTHONPATH", "")]
-        environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), **self._memory}
         if files := config_file.method_files():
             environment[config_file.METHODS_VARIABLE] = ",".join(files)
         self._running[job.name] = self._task.remote(job, environment)

@@ -111,6 +111,11 @@ def reads_context(config: ml_collections.ConfigDict) -> bool:
     return method.reads_context(method_options(config)) and not config.model.constant_context
 
 
+def has_items(config: ml_collections.ConfigDict) -> bool:
+    """Whether a checked config's examples are sets or sequences of items, and no texts."""
+    return config.task.name == MaskedItem.name
+
+
 def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
     """The config of a run.
 
