@@ -20,7 +20,7 @@ from unittest import mock
 import jax
 import ml_collections
 
-from cbert import parallel, text_table
+from cbert import parallel, runtime, text_table
 from cbert.benchmark import workload
 from cbert.model.conditioning import NAMES
 from cbert.training import config as config_lib
@@ -53,14 +53,16 @@ gpu_device_info {
   block_dim_limit_z: 65535
 }
 """
-# The first would run products on a GPU to choose the fastest; `runtime` sets the others, and
-# for items the one below.
-FOR_GPU = {
-    "xla_gpu_autotune_level": 0,
-    "xla_gpu_exclude_nondeterministic_ops": True,
-    "xla_gpu_enable_triton_gemm": False,
-}
-OVERLAP = {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"}
+
+
+def options(flags):
+    """XLA's flags as JAX takes them for one program."""
+    values = {"true": True, "false": False}
+    return {name.removeprefix("--"): values.get(value, value) for name, value in flags.items()}
+
+
+# To choose the fastest products, XLA would run them on a GPU.
+FOR_GPU = {"xla_gpu_autotune_level": 0} | options(runtime.GPU_FLAGS)
 TARGETS: dict[str, tuple[str, dict]] = {"h100": ("cuda", FOR_GPU), "v5e": ("tpu", {})}
 LAUNCHES = re.compile(r"[)}\]] (fusion|custom-call|all-[\w-]*|reduce-scatter[\w-]*)\(")
 
@@ -78,15 +80,15 @@ def main() -> None:
     jax.config.update("jax_num_cpu_devices", chosen.devices)
     pairs = (pair.split("=", 1) for pair in chosen.set)
     fields = {name: ast.literal_eval(value) for name, value in pairs}
-    platform, options = TARGETS[chosen.target]
+    platform, always = TARGETS[chosen.target]
     devices = target_devices(chosen.target, chosen.devices)
     rows = [["", "seconds", "arguments, MB", "temporary, MB", "kernels"]]
     for name, config, sizes in cases(chosen.methods.split(","), chosen.devices):
         config.update_from_flattened_dict(fields)
         begin = time.monotonic()
         overlaps = platform == "cuda" and config_lib.has_items(config)
-        added = OVERLAP if overlaps else {}
-        program = lower(config, sizes, platform, devices).compile({**options, **added})
+        added = options(runtime.OVERLAP) if overlaps else {}
+        program = lower(config, sizes, platform, devices).compile(always | added)
         memory = program.memory_analysis()
         sizes = (memory.argument_size_in_bytes, memory.temp_size_in_bytes)
         rows.append(

@@ -14,12 +14,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # Workers inherit it.
     os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(_CACHES, "cbert-tests")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["XLA_FLAGS"] = (
-        os.environ.get("XLA_FLAGS", "")
-        + " --xla_backend_optimization_level=0"
-        # The commands set them: with the same flags they share programs with the tests.
-        + " --xla_gpu_exclude_nondeterministic_ops=true"
-        + " --xla_gpu_command_buffer_scheduling_mode=CONCURRENT"
-        + " --xla_gpu_enable_triton_gemm=false"
+        os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
     )
     # XLA ends a process with a flag that it does not know, and not every 0.11 knows this one.
     if importlib.metadata.version("jaxlib").startswith("0.10."):
@@ -37,6 +32,7 @@ import jax
 import pytest
 
 import cbert
+from cbert import runtime
 from cbert.data import prepare, prepared
 from cbert.data.infer_schema import SchemaAccumulator
 from cbert.data.records import Record
@@ -46,6 +42,9 @@ from cbert.schema import Schema
 from cbert.training import loop
 from configs import base
 
+# The commands set these flags of XLA: with the same ones they share programs with the tests.
+runtime.choose_for_gpu()
+runtime.overlap_kernels()
 # Traces make millions of objects, which stay, so collecting often only takes time.
 gc.set_threshold(100_000, 20, 20)
 
