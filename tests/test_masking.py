@@ -23,6 +23,7 @@ from cbert.schema import (
 )
 from cbert.tasks.base import Examples
 from cbert.training import config as config_lib
+from cbert.training import run as run_lib
 from tests import text_predictors
 from tests.conftest import small
 from tests.text_data import small_text
@@ -162,3 +163,13 @@ def test_tasks_drop_features_and_divide_by_their_constant(kind, schema):
         np.testing.assert_array_equal(batch["context"][name], column)
     assert 16 < (np.asarray(expected["age"]) != context["age"]).any(axis=1).sum() < 48
     assert batch["divisor"] == 16
+
+
+def test_a_fraction_of_masks_that_is_not_used_is_pointed_out(data_dir, schema, capsys):
+    said = "mask_rate is 0.3 and has no effect, because one item an example is masked; task."
+    cases = (("one", 0.3, True), ("rate", 0.3, False), ("one", 0.15, False))
+    for masking, rate, is_said in cases:
+        config = small("none", data__dir=data_dir)
+        config.task.masked_item.update({"masking": masking, "mask_rate": rate})
+        run_lib.set_up(config, schema)
+        assert (said in capsys.readouterr().err) == is_said

@@ -16,6 +16,7 @@ from cbert.data import context_replacement, prepared
 from cbert.data.batching import Batches
 from cbert.data.columns import Split, evenly_spaced
 from cbert.data.in_memory import InMemory, gather_rows
+from cbert.data.masking import ONE, RATE, Masking
 from cbert.data.records import TRAIN, VALIDATION
 from cbert.data.streaming import Streaming
 from cbert.errors import UserError, warn
@@ -117,6 +118,12 @@ def set_up(config: ml_collections.ConfigDict, schema: Schema, seeds: Sequence[in
     """Loads the data and assembles a run."""
     if schema.kind == SEQUENCE and not config.model.positions:
         warn("the data are sequences, and model.positions is false, so that no order is read")
+    masked = config.task.masked_item
+    if masked.masking == ONE and masked.mask_rate != Masking.rate:
+        warn(
+            f"task.masked_item.mask_rate is {masked.mask_rate:g} and has no effect, because "
+            f"one item an example is masked; task.masked_item.masking={RATE} masks by it"
+        )
     return assemble(config, schema, *load_splits(config, schema), seeds)
 
 
