@@ -1,6 +1,7 @@
 """Tasks of somebody's own: what they have of those that they extend, and what is refused."""
 
 import csv
+import dataclasses
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ import pytest
 import cbert
 from cbert import tasks
 from cbert.errors import UserError
+from cbert.evaluation import evaluate
 from cbert.report import report_data, writers
+from cbert.tasks.masked_item import MaskedItem
 from cbert.training import config_file, loop
 from tests.conftest import ROOT, run, small
 
@@ -56,6 +59,26 @@ def test_a_task_that_predicts_otherwise_says_why_it_has_no_baselines(trained, ca
     assert why in capsys.readouterr().err
     completion = cbert.load(trained / "warm" / "run", batch_sizes=(1,)).complete([None], k=1)
     assert 0 < completion.predictions[0][0].probability < 1
+
+
+@dataclasses.dataclass(frozen=True)
+class First(MaskedItem):
+    """Masked items of which no more are asked than an option says."""
+
+    most: int = 1
+
+    def queries(self, split, masking):
+        return super().queries(split, masking).first(self.most)
+
+
+def test_runs_of_one_task_with_other_options_are_asked_other_queries(data_dir, schema):
+    settings = {"data": "small", "split": "test", "masking": "each"}
+    for most in (3, 5):
+        task = First(None, schema, most=most)
+        _, queries, _ = evaluate._query(task, data_dir, settings, schema)
+        assert len(queries) == most
+    again = evaluate._query(First("a model", schema, most=5), data_dir, settings, schema)
+    assert again[1] is queries
 
 
 def test_a_task_that_extends_none_is_evaluated_and_refused_elsewhere(trained, tmp_path):

@@ -144,7 +144,7 @@ def _query(
     name, masking = settings["data"], settings["masking"]
     # The last one differs once the data are prepared anew.
     stored = column_cache.location(builder.directory(data_dir, name), settings["split"], schema)
-    asked_for = type(task), data_dir, name, settings["split"], masking, schema, stored
+    asked_for = dataclasses.replace(task, model=None), masking, stored
     if asked_for not in _LAST_QUERIES:
         split = prepared.load(data_dir, name, settings["split"], schema)
         queries = task.queries(split, masking)
