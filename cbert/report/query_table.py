@@ -4,6 +4,7 @@ Legend: Q queries, M examples, K sums.
 """
 
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Iterator, Mapping
 
@@ -76,6 +77,11 @@ class QueryTable:
 
     def __len__(self) -> int:
         return len(self.groups)
+
+    @functools.cached_property
+    def fractions(self) -> np.ndarray:
+        """See `metrics.fractions`, `float64 [G]`."""
+        return metrics.fractions(self.groups, self.weights)
 
 
 @dataclasses.dataclass(frozen=True)

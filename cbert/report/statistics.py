@@ -201,8 +201,7 @@ def _difference(
         for n in (0, 1)
     )
     wholes[np.abs(wholes) < ROUNDING] = 0.0
-    fractions = metrics.fractions(data.queries.groups, data.queries.weights)
-    estimate = intervals.two_level(wholes, influences, fractions)
+    estimate = intervals.two_level(wholes, influences, data.queries.fractions)
     summary = estimate.summary()
     low, high = map(float, estimate.interval())
     return Difference(
