@@ -75,13 +75,10 @@ class Attention(nn.Module):
         counted = isinstance(x.shape[0], int)  # An exported program takes any number of rows.
         takes_turns = fast and parallel.platform() == "cpu"
         rate = self.config.attention_dropout if learns else 0.0
-        if rate:
-            drop = Dropout(self.config, rate)
-            read = softmax_read(query, key, value, mask, bias, drop)
-        elif takes_turns and counted and bias is None and x.shape[1] >= LONG and not learns:
+        if takes_turns and counted and bias is None and x.shape[1] >= LONG and not learns:
             read = read_by_turns(query, key, value, mask)
-        elif fast or products.are_fast(query.dtype):
-            read = softmax_read(query, key, value, mask, bias)
+        elif rate or fast or products.are_fast(query.dtype):
+            read = softmax_read(query, key, value, mask, bias, Dropout(self.config, rate))
         else:
             logits_bias = None if bias is None else bias[None].astype(query.dtype)
             read = jax.nn.dot_product_attention(
