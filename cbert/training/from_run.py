@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
 
 import jax
 import ml_collections
@@ -73,10 +72,10 @@ class FromRun:
         self._read_context = config_lib.reads_context(config)
         self._changed = _changed(theirs, schema)
         _change_units(self._known, theirs.target, schema.target)
-        self._tables: dict[Path, tuple[NamedRows, int]] = {**named_rows.tables(theirs, schema)}
+        self._tables = named_rows.tables(theirs, schema)
         if (entries := named_rows.context(theirs, schema)) is not None:
             kernels = _context_kernels(config, theirs)
-            self._tables |= dict.fromkeys(kernels, (entries, 0))
+            self._tables |= dict.fromkeys(kernels, entries)
 
     def __call__(self, params: Params) -> Params:
         """The parameters with the known ones in place, on the host."""
@@ -84,10 +83,9 @@ class FromRun:
         self._check_choices(fresh)
         joined, not_found, unused = _join(fresh, self._known, self._changed, self._tables)
         self.known = dict.fromkeys(names_of(joined) - {*not_found}, True)
-        tables = {"/".join(path): rows for path, (rows, _) in self._tables.items()}
         lines = []
-        for name, rows in tables.items():
-            if name in self.known:
+        for path, rows in self._tables.items():
+            if (name := "/".join(path)) in self.known:
                 lines.append(rows.line())
                 self.known[name] = rows.are_all_known
         positions = "/".join(POSITIONS)
@@ -128,9 +126,9 @@ def _read_schema(
             f"{workdir} is a run of {theirs.kind}s, and the data are of {schema.kind}s; name a "
             f"run of {schema.kind}s"
         )
-    other = "vocabulary" if theirs.items != schema.items else "normaliser"
     differ = (theirs.items, theirs.tokenizer) != (schema.items, schema.tokenizer)
     if differ and schema.kind == TEXT:
+        other = "vocabulary" if theirs.items != schema.items else "normaliser"
         raise UserError(
             f"the data have another {other} than {workdir}; prepare them with "
             f"vocabulary={workdir / workdir_lib.SCHEMA}"
@@ -218,7 +216,7 @@ def _join(
     params: Params,
     known: dict[Path, np.ndarray],
     changed: set[str],
-    tables: Mapping[Path, tuple[NamedRows, int]],
+    tables: dict[Path, NamedRows],
 ) -> tuple[Params, tuple[str, ...], tuple[str, ...]]:
     """The parameters with the known ones; the names of fresh ones and of those not used."""
     flat = traverse_util.flatten_dict(params)
@@ -229,8 +227,7 @@ def _join(
             # Shorter texts take the first positions, and longer ones have new ones after them.
             values = np.concatenate([values, flat[path][len(values) :]])[: len(flat[path])]
         if path in tables and values.shape[1:] == flat[path].shape[1:]:
-            rows, special = tables[path]
-            flat[path] = rows.fill(flat[path], values, special)
+            flat[path] = tables[path].fill(flat[path], values)
             used.add(path)
         elif values.shape == flat[path].shape and not changed & set(path):
             flat[path] = values

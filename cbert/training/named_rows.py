@@ -22,12 +22,14 @@ class NamedRows:
       own: `int [R]`, rows of the table that begins.
       theirs: `int [R]`, rows of the table that is known.
       total: How many named rows the table that begins has.
+      special: How many rows without a name both tables begin with.
     """
 
     what: str
     own: np.ndarray
     theirs: np.ndarray
     total: int
+    special: int = 0
 
     @property
     def are_all_known(self) -> bool:
@@ -39,11 +41,11 @@ class NamedRows:
         known, total = len(self.own), self.total
         return f"  {self.what}: {known} of {total} known by name, {total - known} new"
 
-    def fill(self, fresh: np.ndarray, known: np.ndarray, special: int = 0) -> np.ndarray:
-        """The fresh table with the known rows in place, and its first `special` rows."""
+    def fill(self, fresh: np.ndarray, known: np.ndarray) -> np.ndarray:
+        """The fresh table with the known rows and the special ones in place."""
         filled = np.array(fresh)
-        filled[:special] = known[:special]
-        filled[special + self.own] = known[special + self.theirs]
+        filled[: self.special] = known[: self.special]
+        filled[self.special + self.own] = known[self.special + self.theirs]
         return filled
 
 
@@ -67,15 +69,18 @@ def features(theirs: Schema, own: Schema) -> dict[str, NamedRows]:
             and feature.values != other.values
         ):
             codes = {value: index for index, value in enumerate(other.values)}
-            rows[feature.name] = _matched(f"values of {feature.name}", codes, feature.values)
+            what = f"values of {feature.name}"
+            rows[feature.name] = _matched(what, codes, feature.values, SPECIAL_VALUES)
     return rows
 
 
-def _matched(what: str, known: Mapping[Any, int], names: Iterable[Any]) -> NamedRows:
+def _matched(
+    what: str, known: Mapping[Any, int], names: Iterable[Any], special: int = 0
+) -> NamedRows:
     names = list(names)
     pairs = [(row, known[name]) for row, name in enumerate(names) if name in known]
     own, theirs = np.array(pairs, int).reshape(-1, 2).T
-    return NamedRows(what, own, theirs, len(names))
+    return NamedRows(what, own, theirs, len(names), special)
 
 
 def context(theirs: Schema, own: Schema) -> NamedRows | None:
@@ -95,12 +100,11 @@ def _entries(schema: Schema) -> dict[tuple[str, str, int, int], int]:
     return {name: entry for entry, name in enumerate(names)}
 
 
-def tables(theirs: Schema, own: Schema) -> dict[Path, tuple[NamedRows, int]]:
-    """The embeddings with named rows that differ: path to rows and number of special ones."""
-    by_path: dict[Path, tuple[NamedRows, int]] = {}
+def tables(theirs: Schema, own: Schema) -> dict[Path, NamedRows]:
+    """The embeddings with named rows that differ, by their paths."""
+    by_path: dict[Path, NamedRows] = {}
     if (matched := items(theirs, own)) is not None:
-        by_path[("embedding", "items")] = by_path[("embedding", "bias")] = matched, 0
+        by_path["embedding", "items"] = by_path["embedding", "bias"] = matched
     for name, rows in features(theirs, own).items():
-        path = ("context_encoder", f"feature_{name}", "embedding")
-        by_path[path] = rows, SPECIAL_VALUES
+        by_path["context_encoder", f"feature_{name}", "embedding"] = rows
     return by_path
