@@ -87,7 +87,11 @@ class Overview:
 
     def indices(self, split: str) -> np.ndarray:
         """The indices of the records of a split, `int64`, in the order in which they came."""
-        return np.flatnonzero(np.array(self._splits) == SPLITS.index(split))
+        return np.flatnonzero(self._is_in(split))
+
+    def _is_in(self, split: str) -> np.ndarray:
+        """`bool [M]`."""
+        return np.array(self._splits) == SPLITS.index(split)
 
     def lengths(self) -> np.ndarray:
         """Items, or tokens, of each record, `uint64 [M]`."""
@@ -95,7 +99,7 @@ class Overview:
 
     def beyond_training(self) -> tuple[int, int]:
         """The longest training example, and how many of the other splits are longer."""
-        lengths, training = self.lengths(), np.array(self._splits) == SPLITS.index(TRAIN)
+        lengths, training = self.lengths(), self._is_in(TRAIN)
         longest = int(lengths[training].max(initial=0))
         return longest, int((lengths[~training] > longest).sum())
 
@@ -113,13 +117,12 @@ class Overview:
 
     def groups(self) -> tuple[int, int]:
         """The number of groups, and the number of those that lie in several splits."""
-        groups = np.array(self._groups)
+        groups = self.group_hashes()
         of_splits = [np.unique(groups[self.indices(split)]) for split in SPLITS]
         _, counts = np.unique(np.concatenate(of_splits), return_counts=True)
         return len(counts), int((counts > 1).sum())
 
     def duplicates(self) -> int:
         """Examples outside training whose items, or texts, make up a training example too."""
-        contents = np.array(self._contents)
-        training = np.array(self._splits) == 0
+        contents, training = np.array(self._contents), self._is_in(TRAIN)
         return int(np.isin(contents[~training], contents[training]).sum())

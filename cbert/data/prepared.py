@@ -103,29 +103,28 @@ def load(data_dir: str, name: str, split: str, schema: Schema) -> Split:
             f"{path} has no split {split!r}; it has {', '.join(sorted(read_only.info.splits))}"
         )
     cache = column_cache.location(path, split, schema)
-    encoded = column_cache.read(cache)
-    if encoded is None:
-        with _reading(path):
-            raw = read_only.as_data_source(
-                split, deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES
-            )
-        schema.check_room(len(raw))
-        tokenizer = Tokenizer(schema) if schema.kind == TEXT else None
-        is_weighted = WEIGHT in read_only.info.features
+    if (known := column_cache.read(cache)) is not None:
+        return known
+    with _reading(path):
+        raw = read_only.as_data_source(
+            split, deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES
+        )
+    schema.check_room(len(raw))
+    tokenizer = Tokenizer(schema) if schema.kind == TEXT else None
+    is_weighted = WEIGHT in read_only.info.features
 
-        def blocks() -> Iterator[Split]:
-            starts = range(0, len(raw), 1024)
-            for start in progress.bar(starts, desc=f"loading {split}", unit=" blocks"):
-                block = _block(raw, start, path)
-                try:
-                    yield encode(block, schema, tokenizer, is_weighted)
-                except UserError as error:
-                    raise UserError(f"{path}: {error}") from None
+    def blocks() -> Iterator[Split]:
+        starts = range(0, len(raw), 1024)
+        for start in progress.bar(starts, desc=f"loading {split}", unit=" blocks"):
+            block = _block(raw, start, path)
+            try:
+                yield encode(block, schema, tokenizer, is_weighted)
+            except UserError as error:
+                raise UserError(f"{path}: {error}") from None
 
-        # From the cache a split is mapped, and need not fit into memory.
-        encoded = column_cache.read(cache) if column_cache.write(cache, blocks()) else None
-        encoded = columns.joined(list(blocks())) if encoded is None else encoded
-    return encoded
+    # From the cache a split is mapped, and need not fit into memory.
+    written = column_cache.read(cache) if column_cache.write(cache, blocks()) else None
+    return columns.joined(list(blocks())) if written is None else written
 
 
 def _block(raw: Any, start: int, path: pathlib.Path) -> list[Any]:

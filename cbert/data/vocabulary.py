@@ -154,10 +154,8 @@ def _from_json(raw: Any) -> tuple[tuple[str, ...], TokenizerOptions]:
         return schema.items, schema.tokenizer
     if raw.get("kind") in (SET, SEQUENCE):
         raise UserError(f"a schema of {raw['kind']}s has no tokens; give that of texts")
-    model, normalizer = (
-        _part(raw, "model", "WordPiece"),
-        _part(raw, "normalizer", "BertNormalizer"),
-    )
+    model = _part(raw, "model", "WordPiece")
+    normalizer = _part(raw, "normalizer", "BertNormalizer")
     _part(raw, "pre_tokenizer", "BertPreTokenizer")
     for name, expected in {
         "unk_token": UNKNOWN,
