@@ -60,7 +60,7 @@ class LabelReader:
     """Classification: one label of several."""
 
     def __init__(self, schema: Schema) -> None:
-        self._labels = labels(schema)
+        self._labels = schema.known_target.values
 
     def results(self, queries: Queries, outputs: Sequence[Outputs]) -> list[TextPrediction]:
         return [
@@ -116,11 +116,6 @@ class NumberReader:
     def first(self, query: EncodedText, outputs: Sequence[Outputs]) -> First:
         numbers = np.array([output["number"] for output in outputs])
         return First(float(numbers[0]), numbers, is_number=True)
-
-
-def labels(schema: Schema) -> tuple[str, ...]:
-    """The labels or tags of a schema's target."""
-    return schema.known_target.values
 
 
 def common(query: EncodedText) -> dict[str, Any]:

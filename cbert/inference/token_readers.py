@@ -85,7 +85,7 @@ class TagReader:
     """The tag of each word, and the spans that the tags mark."""
 
     def __init__(self, schema: Schema) -> None:
-        self._tags = text_readers.labels(schema)
+        self._tags = schema.known_target.values
 
     def results(self, queries: Queries, outputs: Sequence[Outputs]) -> list[TextPrediction]:
         return [

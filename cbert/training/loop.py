@@ -99,7 +99,7 @@ def train_seeds(
                     _loop(config, run, seed_runs, stop, bar, callbacks)
     if _ended(config, seed_runs, run.steps_taken) and distributed.is_first():
         for seed_run in seed_runs:
-            seed_run.finish(run.steps_taken)
+            workdir_lib.finish(seed_run.workdir, run.steps_taken, seed_run.progress)
     return [seed_run.progress for seed_run in seed_runs]
 
 

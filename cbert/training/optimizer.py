@@ -47,7 +47,7 @@ def build(config: ml_collections.ConfigDict, model: Any) -> optax.GradientTransf
     if config.train.frozen:
         optimizer = freeze(optimizer, frozen_parts(config, model))
     if config.train.on_nonfinite == SKIP:
-        optimizer = skip_nonfinite(optimizer)
+        optimizer = optax.apply_if_finite(optimizer, max_consecutive_errors=2**31 - 1)
     return optimizer
 
 
@@ -159,11 +159,6 @@ def is_part(path: Path, part: str) -> bool:
     """Whether a parameter belongs to a part, such as `embedding` or `embedding/items`."""
     names = tuple(part.split("/"))
     return path[: len(names)] == names
-
-
-def skip_nonfinite(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Leaves parameters and optimizer as they are where a gradient is not finite."""
-    return optax.apply_if_finite(optimizer, max_consecutive_errors=2**31 - 1)
 
 
 def _leaf_decay(params: Any) -> Any:

@@ -37,10 +37,6 @@ class SeedRun:
     checkpoints: Checkpoints
     writer: Writer
 
-    def finish(self, step: int) -> None:
-        """Marks the run as finished at that step."""
-        workdir_lib.finish(self.workdir, step, self.progress)
-
 
 def open_all(
     stack: contextlib.ExitStack, run: Run, paths: Sequence[pathlib.Path]
