@@ -7,12 +7,11 @@ import numpy as np
 import scipy.sparse
 
 from cbert.data.columns import Split, evenly_spaced
-from cbert.evaluation.given_context import Observed
+from cbert.evaluation.given_context import TUNING_EXAMPLES, Observed
 from cbert.tasks.masked_queries import ItemQueries, query_one
 
 # How many imagined neighbours, distributed as popularity is, an item's own are smoothed with.
 SMOOTHINGS = (1.0, 10.0, 100.0, 1000.0, 10_000.0)
-TUNING_EXAMPLES = 2000
 MOST_PAIRS = 50_000_000  # Of positions that are counted; 12 bytes each is what they may need.
 MOST_SCORES = 2**23  # Scores of all items that are in memory at once.
 

@@ -89,8 +89,8 @@ def check_tasks(workdirs: Sequence[str]) -> None:
     configs = [config_lib.load(pathlib.Path(one).expanduser()) for one in workdirs]
     classes = list(map(tasks.task_class, configs))
     for workdir, task in zip(workdirs, classes, strict=True):
-        others = prediction.measured_alike, prediction.asked_alike
-        if not any(are_alike(task, classes[0]) for are_alike in others):
+        pair = task, classes[0]
+        if not (prediction.measured_alike(*pair) or prediction.asked_alike(*pair)):
             raise UserError(
                 f"{workdirs[0]} and {workdir} are of different tasks, {classes[0].name} and "
                 f"{task.name}; evaluate them one by one"

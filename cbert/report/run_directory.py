@@ -126,7 +126,7 @@ def read(path: pathlib.Path, split: str) -> RunDirectory:
     metric = task.metrics[0].name
     metrics = path / workdir.METRICS
     try:
-        rows = list(writer.read(metrics))
+        rows = writer.read(metrics)
         curve = {
             int(row["step"]): float(row[metric]) for row in rows if row["split"] == VALIDATION
         }
@@ -135,8 +135,6 @@ def read(path: pathlib.Path, split: str) -> RunDirectory:
         diverged = [row["step"] for row in rows if row["split"] == workdir.DIVERGED]
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{metrics}: damaged ({error!r}); restore the file") from None
-    finished = workdir.finished(path) is not None
-    evaluation = _read_evaluation(path, split)
     return RunDirectory(
         name=path.name,
         path=path,
@@ -145,9 +143,9 @@ def read(path: pathlib.Path, split: str) -> RunDirectory:
         task=task,
         curve=curve,
         training_loss=losses[-1] if losses else None,
-        finished=finished,
+        finished=workdir.finished(path) is not None,
         diverged=diverged[-1] if diverged else None,
-        evaluation=evaluation,
+        evaluation=_read_evaluation(path, split),
     )
 
 

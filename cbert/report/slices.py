@@ -103,10 +103,9 @@ def feature_importance(data: ReportData) -> Importance:
     importance: Importance = {}
     for label, variant in data.variants.items():
         evaluations = [run.evaluation or {} for run in variant.runs.values()]
-        measured = [
-            one["feature_importance"] for one in evaluations if "feature_importance" in one
-        ]
-        groups = [one["groups"] for one in evaluations if "feature_importance" in one]
+        with_it = [one for one in evaluations if "feature_importance" in one]
+        measured = [one["feature_importance"] for one in with_it]
+        groups = [one["groups"] for one in with_it]
         for perturbation in PERTURBATIONS:
             features = {
                 name: _mean([one[name][perturbation] for one in measured], groups)

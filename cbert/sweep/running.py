@@ -148,13 +148,12 @@ class Sweep:
                     state.rate, state.left = rate, (state.steps - state.step) / rate
 
     def _end(self, job: Job, failure: str) -> None:
-        done = self._is_finished(job)
         if failure:
             self._set(job, states.FAILED)
             self.failures.append((job, failure))
             jobs.mark_failed(job, failure)
         else:
-            self._set(job, states.FINISHED if done else states.STOPPED)
+            self._set(job, states.FINISHED if self._is_finished(job) else states.STOPPED)
 
 
 def described(failures: Sequence[tuple[Job, str]]) -> str:

@@ -122,7 +122,7 @@ class GenerativeProcess:
         both = np.exp(colours)[:, None] * np.exp(brands)
         return (both[:, :, None] * np.exp(prices)).ravel()
 
-    def articles(self, context: dict[str, Any], some: Any = slice(None)) -> np.ndarray:
+    def articles(self, context: dict[str, Any], some: np.ndarray) -> np.ndarray:
         """P(a | t, z, u) of some articles a, each of its type t, `[Z, V]`."""
         taste = self.taste(context)
         totals = self._masses @ taste
