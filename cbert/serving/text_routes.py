@@ -92,7 +92,7 @@ async def _predict(
 async def _embed(
     service: Service[TextPredictor], request: Request, body: text_messages.EmbedBody
 ) -> list[Any]:
-    """Vectors, computed in calls that other requests may share."""
+    """Vectors, one text at a time in a call that no other request shares."""
     predictor = service.model(body.model)
     check = functools.partial(predictor.check, predicted=False)
     encoded = await service.check(check, [query.query() for query in body.queries])
