@@ -51,6 +51,8 @@ def observed(trained):
             request(address, "/health", Host="elsewhere.example")[0],
         ]
         assert statuses == [200, 200, 200, 400, 200, 404, 403]
+        chunked = {"Transfer-Encoding": "chunked"}
+        assert request(address, "/score", 0, **chunked)[0] == 411  # 0 begins a last chunk.
         _, refused = request(address, "/health", Host="elsewhere.example")
         assert "start the server with --allowed_hosts=NAME" in refused
         status, text = request(address, "/metrics")
@@ -72,6 +74,7 @@ def test_requests_are_counted(trained, observed):
         ("/complete_batch", "200"): 1,
         ("/health", "403"): 2,
         ("/page", "200"): 1,
+        ("/score", "411"): 1,
         ("/schema", "200"): 1,
         ("other", "404"): 1,
     }
@@ -100,6 +103,7 @@ def test_requests_are_logged(observed):
     told = {tuple(line[1:4]): line[4:] for line in lines}  # A file may end after a later one.
     assert told.keys() == {
         ("GET", "/page/style.css", "200"),
+        ("POST", "/score", "411"),
         ("POST", "/complete", "200"),
         ("POST", "/complete_batch", "200"),
         ("POST", "/complete", "400"),
@@ -109,7 +113,7 @@ def test_requests_are_logged(observed):
         ("GET", "/metrics", "200"),
         ("GET", "/openapi.json", "200"),
     }
-    assert len(lines) == 11
+    assert len(lines) == 12
     batches = {key[1:]: batch for key, (_, batch) in told.items() if batch != "-"}
     assert batches == {("/complete", "200"): "1", ("/complete_batch", "200"): "3"}
     milliseconds = [float(told["POST", "/complete", status][0]) for status in ("200", "400")]

@@ -16,6 +16,7 @@ from cbert.serving.limits import CLIENT_LEFT
 
 CONTENT_TYPE = "text/plain; version=0.0.4"
 BATCH = "batch"  # In the state of a request: the queries of the largest call it was part of.
+REFUSED = "refused"  # There, too: the status of a refusal that came before the application's.
 OTHER = "other"  # The path of all requests for what is no route, which may be any number.
 _BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # Seconds.
 _MOST_CHARACTERS = 200
@@ -123,6 +124,7 @@ class Observer:
         try:
             await self._app(scope, receive, observed)
         finally:
+            status = scope.get("state", {}).get(REFUSED, status)
             seconds = time.perf_counter() - began
             self._metrics.count(self._route(scope["path"]), status, seconds)
             if self._access_log:

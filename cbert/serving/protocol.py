@@ -12,6 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cbert.serving import refusals
 from cbert.serving.limits import Limits
+from cbert.serving.metrics import REFUSED
 
 # So many bytes are parsed at once, so that no client holds up the event loop.
 _SLICE_BYTES = 4096
@@ -154,6 +155,8 @@ class _Protocol(H11Protocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            if self._is_under_way():
+                self.cycle.scope["state"][REFUSED] = status
             body = json.dumps({"error": sentence}).encode()
             headers = [
                 ("Content-Type", "application/json"),
