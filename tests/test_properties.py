@@ -31,7 +31,7 @@ from cbert.schema import (
 )
 from cbert.training import checksums, loop
 from tests import fuzz
-from tests.conftest import lines, refused, run, small, some
+from tests.conftest import ROOT, lines, refused, run, small, some
 
 settings.register_profile(
     "cbert",
@@ -219,17 +219,24 @@ def test_checksums_notice_every_bit(content, where):
 
 
 # `tests/test_text_serving.py` sends some requests.
-IN_PROCESS = fuzz.TARGETS.keys() - {"requests"}
+INPUTS = {target: 500 for target in fuzz.TARGETS if target != "requests"}
+INPUTS |= {"queries": 250, "texts": 300}
 
 
-@pytest.mark.parametrize("target", some(fuzz.TARGETS, *IN_PROCESS))
+@pytest.mark.parametrize("target", some(fuzz.TARGETS, *INPUTS))
 def test_the_fuzzer_finds_nothing(target):
-    report = fuzz.fuzz(target, {"queries": 250, "texts": 300}.get(target, 500), huge=1e-3)
+    report = fuzz.fuzz(target, INPUTS.get(target, 500), huge=1e-3)
     assert report.failures == []
     assert report.accepted > 25
     assert report.refused > 200
     before, after = report.memory
     assert after - before < 200 * 2**20
+
+
+def test_the_page_says_how_many_inputs_are_tried():
+    page = " ".join((ROOT / "docs" / "reliability.md").read_text().split())
+    assert f"`make test` tries {sum(INPUTS.values()):_}.".replace("_", " ") in page
+    assert f"with {INPUTS['text_records']} and {INPUTS['texts']} inputs each time" in page
 
 
 HOSTILE = "\x1b[31mred\x1b]0;title\x07\u202e"
