@@ -101,7 +101,7 @@ def assert_same(workdir, unbroken):
 
 @pytest.mark.soak
 def test_killed_and_told_to_stop_it_goes_on(data_dir, tmp_path, unbroken):
-    """The run is killed once, then stopped twice; `tests.soak` kills 25 times."""
+    """The run is killed once, then stopped three times; `tests.soak` kills 25 times."""
     workdir = tmp_path / "run"
     process = start(data_dir, workdir)
     wait_for(workdir / "config.json", process)
@@ -116,7 +116,7 @@ def test_killed_and_told_to_stop_it_goes_on(data_dir, tmp_path, unbroken):
     alive.write_text("a half")
     written = alive.open()
     fcntl.flock(written, fcntl.LOCK_EX)  # As its writer does, which may run elsewhere.
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         process = start(data_dir, workdir)
         wait_for_steps(process)
         began = time.monotonic()
