@@ -1,4 +1,4 @@
-"""BERT's weights from and to folders of Hugging Face's `transformers`, without torch."""
+"""BERT's weights from and to folders of Hugging Face's `transformers`, without that library."""
 
 from cbert.model.huggingface.folder_files import TOKENIZER, VOCABULARY
 from cbert.model.huggingface.reader import Pretrained, Unmatched, initialize_from, read
