@@ -98,6 +98,7 @@ def prepare(
             repeats=options.repeats,
             of_schema=tables.kinds_of(given) if given else {},
             bad_rows=bad_rows,
+            features=given.features if given else (),
         )
         directory, summary = prepare_lib.prepare(read, data_dir, name, options, given)
     except UserError as error:

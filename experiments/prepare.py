@@ -152,7 +152,14 @@ def main() -> None:
         columns = _columns(schema)
         target = schema.target.kind if schema and schema.target else options.text.target
         given = readers.read(
-            _INPUT.value, options.kind, columns, bad_rows, options.drop, target, options.repeats
+            _INPUT.value,
+            options.kind,
+            columns,
+            bad_rows,
+            options.drop,
+            target,
+            options.repeats,
+            schema.features if schema else (),
         )
         written, numbers = prepare.prepare(given, *destination, schema)
     else:

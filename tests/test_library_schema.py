@@ -38,6 +38,41 @@ def test_new_records_are_prepared_by_a_schema(tmp_path, kind):
     assert not (tmp_path / "new" / "config.py").exists()
 
 
+@pytest.mark.parametrize("from_file", [True, False])
+def test_a_row_of_another_kind_than_the_schema_has_is_named_and_can_be_skipped(
+    tmp_path, from_file
+):
+    """It is the wrong row, not those after it that differ from the first."""
+    first = cbert.prepare(records(), "first", tmp_path)
+    new = records()[:4]
+    new[0]["context"]["age"] = "34"
+    wrong = "the schema does not fit: context feature 'age' is numerical, not '34'; give a "
+    wrong += "number, without quotes"
+    if from_file:
+        (tmp_path / "in.jsonl").write_text(lines(*new))
+        flags = (f"--input={tmp_path}/in.jsonl", f"--data_dir={tmp_path}", "--name=new")
+        flags += (f"--schema={first.directory}", "--split_weights=0,0,100")
+        printed = run("prepare", *flags, "--skip_bad_rows=1").stdout
+        assert printed.startswith(f"skipped {tmp_path}/in.jsonl:1: {wrong}\n")
+        assert "test 3 " in printed
+    else:
+        with pytest.raises(cbert.UserError, match=f"^record 1: {wrong}$"):
+            cbert.prepare(new, "new", tmp_path, TESTING, first.directory)
+        done = cbert.prepare(new, "new", tmp_path, TESTING, first.directory, skip_bad_rows=1)
+        assert done.summary["examples"] == {"test": 3}
+
+
+def test_a_number_far_from_those_of_the_schema_names_its_record(tmp_path):
+    first = cbert.prepare(records(), "first", tmp_path)
+    new = [record | {"id": f"order {n}"} for n, record in enumerate(records()[:3])]
+    new[1]["context"]["age"] = 1e20
+    message = (
+        r"^record 'order 1': the schema does not fit: context feature 'age' is 1e\+20, too"
+    )
+    with pytest.raises(cbert.UserError, match=message):
+        cbert.prepare(new, "new", tmp_path, TESTING, schema=first.directory)
+
+
 def test_a_work_directory_stands_for_its_schema(trained, tmp_path):
     """Of a DataFrame too, in which numbers are names where the schema says so."""
     schema = prepared_lib.schema_file.load(trained)

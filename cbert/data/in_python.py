@@ -11,7 +11,7 @@ from cbert.data.records import Record
 from cbert.data.row_errors import BadRows, RowError
 from cbert.data.validator import REFUSE, Validator
 from cbert.errors import UserError, one_line, shown
-from cbert.schema import TEXT, Categorical
+from cbert.schema import TEXT, Categorical, Feature
 from cbert.schema.history import History
 from cbert.schema.python_values import plain
 
@@ -25,6 +25,7 @@ def read(
     repeats: str = REFUSE,
     of_schema: Mapping[str, str] | None = None,
     bad_rows: BadRows | None = None,
+    features: Iterable[Feature] = (),
 ) -> Iterator[Record]:
     """Yields validated records.
 
@@ -39,12 +40,13 @@ def read(
       repeats: As for `Validator`.
       of_schema: Feature to its kind by a schema.
       bad_rows: Takes the records that are not valid; by default the first one is raised.
+      features: As for `Validator`.
 
     Raises:
       UserError: a record is not valid; it names its number, counted from 1, and the fix.
     """
     bad_rows = bad_rows or BadRows(None)
-    validator = Validator(kind, dropped, target=target, repeats=repeats)
+    validator = Validator(kind, dropped, target=target, repeats=repeats, features=features)
     empty = True
     for number, row in enumerate(_rows(source, kind, kinds or {}, dropped, of_schema or {}), 1):
         try:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from cbert.data.collection import Collection
 from cbert.data.record_store import RecordView
-from cbert.data.records import VALIDATION, in_blocks
+from cbert.data.records import VALIDATION, Record, in_blocks
 from cbert.data.text import LONGEST_WORD
 from cbert.errors import UserError, shown, warn
 from cbert.schema import TEXT, MultiValued, NumberFeature, Schema
@@ -93,6 +93,17 @@ def numbers(schema: Schema, collection: Collection) -> None:
                 check_near(what, value, feature.mean, feature.scale)
 
 
+def _refuse_unfit(schema: Schema, block: Iterable[Record]) -> None:
+    """Refuses the first record that a schema cannot encode, naming it."""
+    for record in block:
+        try:
+            schema.encode_recorded([record.context])
+        except UserError as error:
+            raise UserError(
+                f"record {shown(record.id)}: the schema does not fit: {error}"
+            ) from None
+
+
 def fit(schema: Schema, collection: Collection) -> None:
     """Refuses a schema that was given and does not fit; warns where it leaves values out."""
     lists = [feature for feature in schema.features if isinstance(feature, MultiValued)]
@@ -100,8 +111,9 @@ def fit(schema: Schema, collection: Collection) -> None:
     for block in in_blocks(collection.everything()):
         try:
             schema.encode_recorded([record.context for record in block])
-        except UserError as error:
-            raise UserError(f"the schema does not fit: {error}") from None
+        except UserError:
+            _refuse_unfit(schema, block)
+            raise
         for feature in lists:  # All values that are not known have one code.
             coded = (
                 {feature.codes.get(value) for value in record.context.get(feature.name) or ()}

@@ -6,7 +6,7 @@ import functools
 import json
 import pathlib
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow
@@ -32,6 +32,7 @@ def read(
     dropped: Collection[str] = (),
     target: str | None = None,
     repeats: str = REFUSE,
+    features: Iterable[schema_lib.Feature] = (),
 ) -> Iterator[Record]:
     """Yields the validated records of a JSON Lines, CSV or Parquet file.
 
@@ -43,12 +44,13 @@ def read(
       dropped: Context features that may have any values.
       target: The kind of target that labels of texts are read as; None for what they are.
       repeats: As for `Validator`.
+      features: As for `Validator`.
 
     Raises:
       UserError: a row, or the file, is not readable; names `file:line`, the value, the fix.
     """
     path = pathlib.Path(path).expanduser()
-    validator = Validator(kind, dropped, path, target, repeats)
+    validator = Validator(kind, dropped, path, target, repeats, features)
     bad_rows = bad_rows or BadRows(path)
     columns = dataclasses.replace(columns or Columns(), dropped=tuple(dropped))
     if kind == schema_lib.TEXT:

@@ -3,7 +3,7 @@
 import difflib
 import math
 import pathlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from cbert import schema as schema_lib
@@ -30,6 +30,7 @@ class Validator:
       path: The file of the rows, for warnings; empty where they are Python's.
       target: The kind of target that labels are read as, where the user or a schema says it.
       repeats: `refuse` or `drop`; with `drop` the records keep them, for who drops them.
+      features: The features of a schema that was given, whose kinds hold from the first row on.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Validator:
         path: str | pathlib.Path = "",
         target: str | None = None,
         repeats: str = REFUSE,
+        features: Iterable[schema_lib.Feature] = (),
     ) -> None:
         self._kind, self._dropped, self._path = kind, frozenset(dropped), path
         self._target = target
@@ -47,6 +49,7 @@ class Validator:
         self._ids = HashSet()  # The names would fill memory.
         self._unknown: set[str] = set()
         self._flat: set[str] | None = None  # What all rows have beside their fields.
+        self._of_schema = {feature.name: feature for feature in features}
         self._features: dict[str, tuple[str, int, int]] = {}
         self._label: tuple[str, int] | None = None  # The kind of labels, and a line with one.
 
@@ -190,6 +193,9 @@ class Validator:
             if value is None:
                 continue
             kind, size = kind_of(name, value)
+            if name in self._of_schema:
+                _check_fits(self._of_schema[name], value)
+                continue
             before = self._features.get(name)
             if before is None:
                 fresh[name] = (kind, size, line)
@@ -223,6 +229,14 @@ def kind_of(name: str, value: Any) -> tuple[str, int]:
     except UserError as error:
         raise RowError(error) from None
     return kind.kind, kind.entries_of(value) if kind.same_length else 0
+
+
+def _check_fits(feature: schema_lib.Feature, value: Any) -> None:
+    """Raises `RowError` where a feature of a schema cannot have the value."""
+    try:
+        feature.check_kind(value)
+    except UserError as error:
+        raise RowError(f"the schema does not fit: {error}") from None
 
 
 def _described(kind: str, size: int) -> str:

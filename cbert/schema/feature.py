@@ -106,6 +106,14 @@ class Feature(abc.ABC, Generic[V]):
         """Returns whether a value that is not None can be encoded."""
         return self.holds(value)
 
+    def check_kind(self, value: object) -> None:
+        """Raises `UserError` where a value that is not None is not of the feature's kind."""
+        if not self.accepts(value):
+            raise UserError(
+                f"context feature {self.name!r} is {self.described}, not "
+                f"{shown(value, 80)}; give {self.wanted}"
+            )
+
     def check_room(self, examples: int) -> None:
         """Raises `UserError` where the column of so many examples is too large."""
         check_room(examples, self.entries, f"values of {self.name!r}")
@@ -124,11 +132,8 @@ class Feature(abc.ABC, Generic[V]):
           UserError: a value is not of the feature's kind, or the column is too large.
         """
         for value in column:
-            if value is not None and not self.accepts(value):
-                raise UserError(
-                    f"context feature {self.name!r} is {self.described}, not "
-                    f"{shown(value, 80)}; give {self.wanted}"
-                )
+            if value is not None:
+                self.check_kind(value)
         self.check_room(len(column))
         return self._encode(cast(Sequence[V | None], column), items)
 
