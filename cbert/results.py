@@ -130,7 +130,7 @@ def compare(
     if len({*map(str, workdirs)}) < max(len(workdirs), 2):
         raise UserError(f"workdirs is {workdirs!r}; give at least two, each once")
     options = _options(split, checkpoint, name, data_dir, masking)
-    compare_lib.check_tasks([*map(str, workdirs)])
+    compare_lib.check_comparable([*map(str, workdirs)])
     evaluations = [evaluate_lib.evaluate(workdir, options) for workdir in workdirs]
     rows: list[dict[str, Any]] = [
         {metric: measured["mean"] for metric, measured in one.summarize().items()}

@@ -73,7 +73,7 @@ def main() -> None:
     if not _WORKDIR.value:
         raise UserError("--workdir is empty; give a run's directory")
     evaluations, summaries, unwritten = {}, {}, []
-    compare.check_tasks(_WORKDIR.value)
+    compare.check_comparable(_WORKDIR.value)
     for workdir in dict.fromkeys(_WORKDIR.value):
         evaluation = evaluate_lib.evaluate(workdir, options)
         summary = evaluation_files.summary(evaluation, options.by)

@@ -11,7 +11,13 @@ import pytest
 
 import cbert
 from cbert.errors import UserError
-from cbert.evaluation import baselines, diagnosis, evaluate, evaluation_files
+from cbert.evaluation import (
+    baselines,
+    data_warnings,
+    diagnosis,
+    evaluate,
+    evaluation_files,
+)
 from cbert.evaluation.measured import Measured
 from cbert.tasks.classification import Classification
 from cbert.tasks.metric import no_corpus_metrics
@@ -93,6 +99,28 @@ def test_what_an_evaluation_does_not_know_is_said(trained, tmp_path, capsys):
     evaluated = evaluate.evaluate(copy, evaluate.EvaluationOptions(split="validation"))
     said = f"the run is not finished; its checkpoint is of step {evaluated.step}, and"
     assert said in capsys.readouterr().err
+
+
+def test_runs_of_other_items_are_refused_before_any_is_evaluated(trained, tmp_path):
+    """The second run lacks checkpoints, so that its evaluation would end with another error."""
+    (copy := tmp_path / "run").mkdir()
+    shutil.copy(trained / "config.json", copy)
+    described = json.loads((trained / "schema.json").read_text())
+    described["items"][-1] = "new"
+    (copy / "schema.json").write_text(json.dumps(described))
+    with pytest.raises(UserError, match="the runs have different vocabularies, so that their"):
+        cbert.compare([trained, copy])
+
+
+def test_data_without_training_say_which_baselines_are_left_out(trained, tmp_path, capsys):
+    schema = workdir.read(trained)[1]
+    options = cbert.PrepareOptions(split_weights=(0, 0, 100))
+    cbert.prepare([{"items": schema.items[:2]}], "new", tmp_path, options, schema=trained)
+    data_warnings.warn_of_data(tmp_path, "new", schema, "small")
+    assert capsys.readouterr().err == (
+        "warning: 'new' is not what the model learned from, 'small'; it has no training split, "
+        "so that baselines which count one are left out\n"
+    )
 
 
 def test_histories_in_several_splits_are_pointed_out(trained, tmp_path, capsys):

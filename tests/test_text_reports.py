@@ -228,8 +228,8 @@ def test_runs_of_two_tasks_are_not_compared(directory, tmp_path):
         report_data.load(tmp_path, "test", "none")
     runs = sorted(str(path) for path in tmp_path.iterdir() if path.is_dir())
     with pytest.raises(UserError, match="of different tasks, masked_language and class"):
-        compare.check_tasks(runs)
-    compare.check_tasks(runs[:1])
+        compare.check_comparable(runs)
+    compare.check_comparable(runs[:1])
 
 
 class Focal(Classification):
@@ -255,12 +255,12 @@ def test_a_task_is_compared_with_the_one_that_it_extends(directory, tmp_path, mo
     config = config_lib.load(runs[1])
     config.task.name, config.model.method = "focal", "none"
     config_lib.save(config, tmp_path / "gs-0")
-    compare.check_tasks(runs)
+    compare.check_comparable(runs)
     data = report_data.load(tmp_path, "test", "none task.name=classification")
     assert set(data.variants) == {"none task.name=classification", "none task.name=focal"}
     config.task.name = "shared_errors"
     config_lib.save(config, tmp_path / "gs-0")
-    compare.check_tasks(runs)  # What they measure is compared where it is known.
+    compare.check_comparable(runs)  # What they measure is compared where it is known.
     with pytest.raises(UserError, match="of different tasks, shared_errors and classification"):
         report_data.load(tmp_path, "test")
 

@@ -12,10 +12,11 @@ from cbert.evaluation import metrics
 from cbert.evaluation.evaluation import Evaluation
 from cbert.evaluation.feature_importance import DROPPED, PERMUTED, PERTURBATIONS
 from cbert.evaluation.measured import MISFITS, Measured, measure
+from cbert.schema import Schema
 from cbert.tasks import prediction
 from cbert.tasks.metric import Metric
 from cbert.text_table import align, numbers
-from cbert.training import config as config_lib
+from cbert.training import workdir as workdir_lib
 from cbert.training.evaluations import MODEL
 
 # Gaps of the data train a feature to be missing, too, so "not trained" would not be true.
@@ -81,13 +82,13 @@ def interval(low: float, high: float, metric: Metric) -> str:
     return f"[{', '.join(ends)}]"
 
 
-def check_tasks(workdirs: Sequence[str]) -> None:
-    """Raises `UserError` for runs of different tasks, before any of them is evaluated.
+def check_comparable(workdirs: Sequence[str]) -> None:
+    """Raises `UserError` for runs of different tasks or items, before any is evaluated.
 
     A task that extends another with a loss or metrics of its own can be compared with that one.
     """
-    configs = [config_lib.load(pathlib.Path(one).expanduser()) for one in workdirs]
-    classes = list(map(tasks.task_class, configs))
+    runs = [workdir_lib.read(pathlib.Path(one).expanduser()) for one in workdirs]
+    classes = [tasks.task_class(config) for config, _ in runs]
     for workdir, task in zip(workdirs, classes, strict=True):
         pair = task, classes[0]
         if not (prediction.measured_alike(*pair) or prediction.asked_alike(*pair)):
@@ -95,6 +96,17 @@ def check_tasks(workdirs: Sequence[str]) -> None:
                 f"{workdirs[0]} and {workdir} are of different tasks, {classes[0].name} and "
                 f"{task.name}; evaluate them one by one"
             )
+    for _, schema in runs:
+        _check_items(runs[0][1], schema)
+
+
+def _check_items(schema: Schema, other: Schema) -> None:
+    """Refuses two runs that choose among different items."""
+    if set(schema.items) != set(other.items):
+        raise UserError(
+            "the runs have different vocabularies, so that their probabilities are of "
+            "different things; compare runs of one schema, or evaluate them one by one"
+        )
 
 
 def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
@@ -115,11 +127,7 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
         listed = [c.tolist() if isinstance(c, np.ndarray) else list(c) for c in columns]
         return [[evaluation.split.ids[row] for row in queries.rows], *listed]
 
-    if set(base.schema.items) != set(other.schema.items):
-        raise UserError(
-            "the runs have different vocabularies, so that their probabilities are of "
-            "different things; compare runs of one schema, or evaluate them one by one"
-        )
+    _check_items(base.schema, other.schema)
     if key(base) != key(other):
         raise UserError(
             f"the runs were evaluated on different queries, of {base.settings['data']} and "

@@ -27,12 +27,11 @@ def warn_of_data(data_dir: str, name: str, schema: Schema, own: str) -> None:
     if name != own:
         has_training = TRAIN in prepared.split_names(data_dir, name)
         counted = (
-            "are of its own training split" if has_training else "are those that need none"
+            "the baselines are of its own training split"
+            if has_training
+            else "it has no training split, so that baselines which count one are left out"
         )
-        warn(
-            f"{shown(name)} is not what the model learned from, {shown(own)}; the baselines "
-            f"{counted}"
-        )
+        warn(f"{shown(name)} is not what the model learned from, {shown(own)}; {counted}")
     if name == own and theirs != schema:
         warn(
             f"{shown(name)} was prepared anew since the model learned from it, with another "
