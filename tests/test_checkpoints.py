@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import random
 import shutil
 import sys
@@ -63,8 +64,7 @@ def truncate(path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
-def delete(path) -> None:
-    path.unlink()
+delete = pathlib.Path.unlink
 
 
 def restored(workdir) -> int:
@@ -149,6 +149,18 @@ def test_the_best_is_never_replaced_by_another(saved, tmp_path, capsys):
     assert {path.name for path in (workdir / "checkpoints").iterdir()} == {"1", "3", "4"}
 
 
+def test_a_run_goes_back_to_a_step(saved, tmp_path):
+    """A process that reads alone sets nothing aside and deletes nothing."""
+    workdir = shutil.copytree(saved, tmp_path / "run")
+    flip(workdir / "checkpoints" / "4" / "params" / "_METADATA")
+    for reads, after, left in ((True, 1, "1 3 4"), (False, 1, "1 4.unusable")):
+        with Checkpoints(workdir, read_only=reads) as checkpoints:
+            steps = [checkpoints.restore(state(0), n)[0].step for n in (None, 3, 2, 0)]
+            assert list(map(int, steps)) == [3, 3, 1, 0]
+            checkpoints.delete_after(after)
+        assert {path.name for path in (workdir / "checkpoints").iterdir()} == {*left.split()}
+
+
 def test_without_checksums_a_checkpoint_counts_for_less(saved, tmp_path, capsys):
     workdir = shutil.copytree(saved, tmp_path / "run")
     (workdir / "checkpoints" / "1" / checksums.NAME).unlink()
@@ -166,17 +178,14 @@ def test_without_checksums_a_checkpoint_counts_for_less(saved, tmp_path, capsys)
 
 RATE = "optimizer.learning_rate (0.5 in the checkpoint, 0.001 in the run)"
 SEED = "seed (7 in the checkpoint, 0 in the run)"
-METHOD = "model.method ('c' in the checkpoint, 'gsu' in the run)"
+ALL = f"model.method ('c' in the checkpoint, 'gsu' in the run); {RATE}; {SEED}"
 
 
 @pytest.mark.parametrize(
     ("overrides", "differences"),
     [
         ({"seed": 7}, SEED),
-        (
-            {"method": "c", "seed": 7, "optimizer__learning_rate": 0.5},
-            f"{METHOD}; {RATE}; {SEED}",
-        ),
+        ({"method": "c", "seed": 7, "optimizer__learning_rate": 0.5}, ALL),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(saved, tmp_path, overrides, differences):
@@ -271,8 +280,7 @@ def test_a_run_goes_on_from_the_newest_whole_checkpoint_bit_for_bit(
     assert ends[0][1] == ends[1][1]
 
 
-_UNPICKLED = []
-_HOOKED = []
+_UNPICKLED, _HOOKED = [], []
 
 
 def _watch(event: str, arguments: tuple) -> None:

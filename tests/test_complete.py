@@ -1,6 +1,7 @@
 """Completing from the command line and from files."""
 
 import json
+import os
 
 import pandas
 import pytest
@@ -46,13 +47,14 @@ def test_the_command(trained, predictor):
 def test_a_feature_that_is_unknown_throughout_a_file_is_named(predictor, tmp_path, capsys):
     source, target = tmp_path / "queries.jsonl", tmp_path / "completions.jsonl"
     blue = predictor.schema.feature("colours").values[0]
-    for occasions, warned in ((("xmas", "easter"), True), (("xmas", "work"), False)):
+    several = (("xmas", "easter"), True), (("xmas", "work"), False)
+    for occasions, warned in (*several, (("xmas",), False)):  # One is in its own result.
         context = {"age": 9, "colours": [blue, "octarine"]}
         rows = ({"items": [], "context": {"occasion": one, **context}} for one in occasions)
         source.write_text(lines(*rows))
         query_file.predict(predictor, source, target, Query([]))
         error = capsys.readouterr().err
-        assert ("the values of occasion are unknown to the model in all 2" in error) == warned
+        assert ("the values of occasion are unknown to the model in all" in error) == warned
 
 
 def test_features_that_are_unknown_or_missing_in_a_file_are_counted(predictor, tmp_path):
@@ -220,15 +222,21 @@ def test_files_that_cannot_be_used(predictor, tmp_path):
     source = tmp_path / "queries.jsonl"
     source.write_text("")
 
-    def refusal(*paths):
+    def refusal(*paths, **options):
         with pytest.raises(UserError) as error:
-            query_file.predict(predictor, *paths, Query([]))
+            query_file.predict(predictor, *paths, Query([]), **options)
         return str(error.value)
 
-    assert "no queries" in refusal(source, tmp_path / "completions.jsonl")
+    completions = tmp_path / "completions.jsonl"
+    nothing = f"{source}: no queries; give at least one, with 'items'"
+    assert refusal(source, completions) == refusal(source, completions, drop="a") == nothing
+    source.write_text("{}\n")
+    line = f"no queries but 1 that were skipped, the first {source}:1: no 'items'"
+    assert line in refusal(source, completions, skip_bad_rows=1)
     assert "no such file" in refusal(tmp_path / "none.jsonl", tmp_path / "completions.jsonl")
-    assert "not the input" in refusal(source, source)
-    for name in ("out.tsv", "out.csv.gz"):
+    for same in (source, os.path.relpath(source)):
+        assert "not the input" in refusal(source, same)
+    for name in ("out.tsv", "out.csv.gz", "OUT.XLSX"):
         assert f"{name}: results are not written in this form; give" in refusal(
             source, tmp_path / name
         )

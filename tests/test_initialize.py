@@ -139,7 +139,11 @@ def test_kernels_over_the_whole_context_where_there_is_one_feature(directory, me
 
 
 @pytest.mark.parametrize(
-    "choice", ["heads 1", "activation relu", "transform_activation relu", "value_pooling sum"]
+    "choice",
+    [
+        *("heads 1", "activation relu", "norm_epsilon 0.001"),
+        *("transform_activation relu", "value_pooling sum"),
+    ],
 )
 def test_another_model_of_the_same_shapes_is_refused(directory, pretrained, choice):
     name, value = choice.split()

@@ -10,7 +10,7 @@ from cbert.evaluation.measured import Measured
 from cbert.tasks import prediction
 from cbert.tasks.masked_item import MaskedItem
 from cbert.tasks.masked_language import MaskedLanguage, MaskedLanguageConfig
-from cbert.tasks.metric import no_corpus_metrics
+from cbert.tasks.metric import Metric, no_corpus_metrics
 from cbert.tasks.regression import Regression
 from cbert.tasks.text_task import all_queries
 
@@ -54,22 +54,47 @@ def test_sets_are_sliced_by_what_is_visible():
     assert rows == {"1": [0, 1, 2, 3], "2": [4, 5, 6, 7]}
 
 
-def test_a_slice_is_lost_where_the_difference_is_twice_its_error():
-    """In both the model is behind by one nat, with errors of about 0.04 and 0.6."""
-    behind = np.array([1.0, 1.1, 0.9, 1.0, 2.0, 0.0, 2.2, -0.2])
+@pytest.mark.parametrize(
+    ("name", "sign", "by"),
+    [("cross_entropy", 1, "0.1033 of cross-entropy"), ("recall@1", -1, "10.33% of r@1")],
+)
+def test_a_slice_is_lost_where_the_difference_is_twice_its_error(name, sign, by):
+    """In both the model is behind by about 0.1, with errors of about 0.004 and 0.06.
+
+    By weight it is (0.1 + 3 * 0.11 + 0.09 + 0.1) / 6 in the first.
+    """
+    behind = sign * np.array([0.1, 0.11, 0.09, 0.1, 0.2, 0.0, 0.22, -0.02])
     values = {"model": behind, "popularity": np.zeros(8)}
     results = {"model": {}, "popularity": {}}
+    task = MaskedItem(None, None)
+    (metric,) = (one for one in task.metrics if one.name == name)
+    weights = np.array([1, 3, 1, 1, 1, 1, 1, 1.0])
     evaluation = types.SimpleNamespace(
-        task=MaskedItem(None, None),
+        task=types.SimpleNamespace(metrics=(metric,), slices=task.slices),
         split=LENGTHS,
-        queries=types.SimpleNamespace(rows=np.arange(8), weights=np.ones(8)),
+        queries=types.SimpleNamespace(rows=np.arange(8), weights=weights),
         groups=np.arange(8),
         measured={
-            name: Measured({"cross_entropy": nats}, no_corpus_metrics(8), np.ones(8))
-            for name, nats in values.items()
+            each: Measured({name: numbers}, no_corpus_metrics(8), weights)
+            for each, numbers in values.items()
         },
     )
     assert diagnosis.better_baselines(evaluation, {"results": results}) == [
-        "popularity is better than the model in the slice visible items 1 "
-        "(1.0000 of cross-entropy)"
+        f"popularity is better than the model in the slice visible items 1 ({by})"
+    ]
+
+
+def test_six_of_the_metrics_in_which_a_baseline_is_better_are_named():
+    names = [f"m{n}" for n in range(8)]
+    results = {
+        each: {name: {"mean": value} for name in names}
+        for each, value in (("model", 2.0), ("popularity", 1.0))
+    }
+    evaluation = types.SimpleNamespace(
+        task=types.SimpleNamespace(metrics=[Metric(name, "min", name) for name in names]),
+        measured=dict.fromkeys(results, Measured({}, no_corpus_metrics(0), np.zeros(0))),
+    )
+    assert diagnosis.better_baselines(evaluation, {"results": results}) == [
+        "popularity is better than the model in m0 (1.0000 against 2.0000), m1, m2, m3, m4, "
+        "m5, and 2 more"
     ]

@@ -103,6 +103,8 @@ def test_what_a_line_lacks_is_that_of_the_command(tmp_path):
     nulls = lines({"text": "red", "text_b": None, "context": None, "k": 3})
     (one,) = predicted("in.jsonl", nulls)
     assert (one["missing_context"], len(one["labels"])) == (["mood"], 3)
+    (one,) = predicted("in.jsonl", lines({"text": "red", "context": {}}))
+    assert one["missing_context"] == ["mood", "age"]
     others = lines({"text": "red", "note": 1, "context": {"shop": 3, "age": 2}})
     (one,) = predicted("in.jsonl", others, drop=("note", "shop"))
     assert one["missing_context"] == ["mood"]

@@ -67,6 +67,9 @@ def test_a_run_without_validation_rows_is_named(tmp_path):
     (path / "metrics.jsonl").write_text("")
     with pytest.raises(UserError, match="gs-0 has no validation rows to choose a setting by"):
         report_data.load(tmp_path, "test", best_settings=True)
+    write_run(tmp_path, "gs", 1)
+    variant = report_data.load(tmp_path, "test").variants["gs"]  # No mean over half the seeds.
+    assert (statistics.validation(variant), statistics.training_loss(variant)) == (None, None)
 
 
 def test_a_control_has_a_setting_of_its_own(tmp_path):

@@ -141,7 +141,9 @@ def test_an_unknown_base_is_refused_with_the_known_ones(tmp_path):
     assert "the base variant 'np' has no finished and evaluated run" in refusal(
         tmp_path, base="np"
     )
-    assert report_data.load(tmp_path, "test", "gs").base == "gs"
+    data = report_data.load(tmp_path, "test", "gs")
+    assert data.base == "gs"
+    assert {(one.base, one.other) for one in statistics.pairs(data)} == {("gs", "none")}
 
 
 def test_damaged_files_are_named(tmp_path):

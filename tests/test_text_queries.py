@@ -32,12 +32,15 @@ REFUSALS = [
     ("classification", {"text": "a", "k": 0}, "k is 0; it must be a whole number, at least 1"),
     ("classification", {"text": "a", "context": {"moot": 1}}, "did you mean 'mood'"),
     ("classification", {"words": ["a"], "text_b": "b"}, "give words or text_b, not both"),
+    ("classification", {"text": "a", "text_b": " "}, "text_b is empty"),
     ("classification", {"words": "ab"}, "words must be a list of strings"),
     ("tagging", {"text": "a", "text_b": "b"}, "leave text_b out"),
     ("tagging", {"words": ["a", ""]}, "a word is empty"),
     ("tagging", {"words": ["\u200b"]}, "words has invisible characters only"),
+    ("tagging", {"words": ["a" * 500_001] * 2}, "words has more than 1,000,000 characters"),
     ("masked_language", {"text": "a"}, r"the text has no \[MASK\]"),
     ("masked_language", {"text": "a " * 9 + "[MASK] [MASK]"}, "1 of them stand beyond"),
+    ("masked_language", {"text": "a", "text_b": "a " * 9 + "[MASK]"}, "1 of them stand beyond"),
 ]
 
 
@@ -71,6 +74,12 @@ def test_a_wrong_query_is_refused_before_anything_is_computed(task, query, messa
         predictor.check(TextQuery(**query))
     with pytest.raises(UserError, match=r"a query is 'a'; give a mapping .*, or a TextQuery"):
         predictor.predict_batch(["a"])
+
+
+def test_given_words_are_tagged_and_other_tasks_read_the_text():
+    query = TextQuery("red seat", words=["red seat"])
+    assert assemble("tagging").check(query).words == [("red seat", 0, 8)]
+    assert assemble("classification").check(TextQuery("red", words=["blue"])).text == "red"
 
 
 def test_queries_may_be_the_rows_of_a_data_frame():

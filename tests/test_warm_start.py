@@ -13,11 +13,14 @@ from cbert.schema import SPECIAL_VALUES, MultiValued, Numerical, Target, TokenFe
 from cbert.tasks import create
 from cbert.training import config as config_lib
 from cbert.training import from_run
+from cbert.training.checkpoint import Checkpoints
 from cbert.training.initialize import from_source
+from cbert.training.state import Progress, TrainState
 from tests import steps
 from tests.conftest import small
 from tests.models import drawn
 from tests.test_initialize import best_params
+from tests.text_predictors import assemble, save
 
 
 def test_items_and_values_are_matched_by_name(trained, schema):
@@ -60,12 +63,19 @@ def test_items_and_values_are_matched_by_name(trained, schema):
     )
 
 
-@pytest.mark.parametrize(("moved", "kept"), [(0.05, True), (0.5, False)])
-def test_numbers_of_a_little_more_data_keep_their_embedding(trained, schema, moved, kept):
+@pytest.mark.parametrize(
+    ("moved", "wider", "kept"),
+    [(0.05, 0.0, True), (0.5, 0.0, False), (0.0, 0.05, True), (0.0, 0.5, False)],
+)
+def test_numbers_of_a_little_more_data_keep_their_embedding(
+    trained, schema, moved, wider, kept
+):
     (age,) = [feature for feature in schema.features if isinstance(feature, Numerical)]
     shift = moved * age.scale
     edges = tuple(edge + shift for edge in age.edges)
-    other_age = dataclasses.replace(age, mean=age.mean + shift, edges=edges)
+    other_age = dataclasses.replace(
+        age, mean=age.mean + shift, scale=age.scale * (1 + wider), edges=edges
+    )
     features = tuple(other_age if one is age else one for one in schema.features)
     other = dataclasses.replace(schema, features=features)
     config = small(model__layers=1)
@@ -134,3 +144,30 @@ def test_a_regression_gives_the_same_numbers_in_other_units():
     assert known["pooler", "bias"] == [3.0]
     from_run._change_units(known, Target("label", ("a", "b"), (1, 1)), ours)
     assert known["classifier", "bias"] == [-1.5]
+
+
+def test_a_head_is_taken_where_its_target_means_the_same(tmp_path):
+    """A number is 50 + 10 y, whatever the units; rows of other labels would be wrong.
+
+    The parameters are those of step 3, the best, and not those of the last one.
+    """
+    predictor = assemble("regression")
+    save(predictor, tmp_path / "run")
+    zeros = jax.tree.map(np.zeros_like, predictor.program.params)
+    with Checkpoints(tmp_path / "run") as checkpoints:
+        later = TrainState(np.asarray(4), zeros, {"count": np.zeros(1)})
+        checkpoints.save(later, Progress(best_step=3))
+    target = Target("number", mean=0.0, scale=1.0)
+    schema = dataclasses.replace(predictor.schema, target=target)
+    model = config_lib.build_model(predictor.config, schema)
+    began = steps.flat(from_source(str(tmp_path / "run"), model, schema)(drawn(model)))
+    known = steps.flat(predictor.program.params)
+    kernel, bias = "classifier/kernel", "classifier/bias"
+    np.testing.assert_allclose(began[kernel], 10 * known[kernel], rtol=1e-6)
+    np.testing.assert_allclose(began[bias], 50 + 10 * known[bias], rtol=1e-6)
+    for labels, changed in ((("x", "y"), set()), (("y", "x"), {"classifier"})):
+        one, other = (
+            dataclasses.replace(schema, target=Target("label", each, (2, 1)))
+            for each in (labels, ("x", "y"))
+        )
+        assert from_run._changed(other, one) == changed
