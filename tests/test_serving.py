@@ -282,12 +282,12 @@ def test_openapi_describes_every_route(served):
         assert set(fields) <= set(schemas[response]["properties"])
     query = schemas["QueryBody"]["properties"]
     assert (query["k"]["minimum"], query["k"]["maximum"]) == (1, 128)
-    assert schemas["CompleteBatchBody"]["properties"]["queries"]["maxItems"] == 64
+    batch = schemas["CompleteBatchBody"]["properties"]
+    assert (batch["queries"]["maxItems"], batch["model"]["default"]) == (64, "main")
     assert schemas["QueryBody"]["required"] == ["items"]
     age = query["context"]["anyOf"][0]["additionalProperties"]["anyOf"]
-    assert [value["type"] for value in age] == [
-        *("string", "number", "boolean", "null", "array", "array")
-    ]
+    types = ["string", "number", "boolean", "null", "array", "array"]
+    assert [value["type"] for value in age] == types
 
 
 def test_a_port_in_use_and_a_missing_directory_are_one_line(served, trained, tmp_path):

@@ -117,9 +117,10 @@ def test_protocol_errors_and_too_many_connections_are_refused_as_json(served):
         assert time.monotonic() < deadline
 
 
-def test_lists_and_searches_that_are_too_long_are_refused(served):
+def test_lists_and_searches_of_other_lengths_are_refused(served):
     for path, body, words in (
         ("/complete", {"items": ["a"] * 10_001}, "items holds 10,001; give at most 10,000"),
+        ("/complete_batch", {"queries": []}, "queries is empty; give at least 1"),
         ("/items?limit=0", None, 'limit must be greater than or equal to 1, not "0"'),
         ("/items?limit=101", None, 'limit must be less than or equal to 100, not "101"'),
         (f"/items?query={'a' * 201}", None, "query has 201 characters; give at most 200"),
