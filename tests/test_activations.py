@@ -18,6 +18,7 @@ from cbert.errors import UserError
 from cbert.evaluation import activation_files, activations, probe
 from cbert.model import huggingface, presets, text_bert
 from cbert.model.heads import HiddenStatesHead
+from cbert.model.pooling import pool as pool_states
 from cbert.training import config as config_lib
 from tests.conftest import refused, run, small, some
 from tests.models import initialized
@@ -120,6 +121,15 @@ def test_the_first_layer_is_the_embedding_and_the_last_one_what_the_head_reads(t
     centred = x - x.mean(axis=-1, keepdims=True)
     normal = centred / jnp.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-12)
     np.testing.assert_allclose(hidden[0], normal, atol=1e-4)
+
+
+def test_what_stands_for_an_example_is_float32():
+    """The mean of 1 and 1 + 2^-7 is no bfloat16."""
+    x = jnp.asarray([[[1.0], [1.0078125], [3.0]]], jnp.bfloat16)
+    mask = jnp.asarray([[True, True, False]])
+    for pooling, wanted in (("cls", 1.0), ("mean", 1.00390625), ("tokens", 3.0)):
+        pooled = pool_states(x, mask, pooling)
+        assert (pooled.dtype, float(pooled.max())) == (jnp.float32, wanted)
 
 
 @pytest.mark.soak

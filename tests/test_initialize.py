@@ -19,7 +19,7 @@ from cbert.training import config as config_lib
 from cbert.training import initialize, loop
 from cbert.training import run as run_lib
 from cbert.training.from_hugging_face import _with_labels_of
-from cbert.training.from_run import _context_kernels
+from cbert.training.from_run import _context_kernels, _related
 from cbert.training.initialize import from_source
 from tests import steps
 from tests.bert_reference import RANDOM_BERT
@@ -164,9 +164,12 @@ def test_a_methods_parameters_are_those_of_methods_that_extend_it(
     """c and late_concat have matrices of one name and shape in different places."""
     config = small_text("masked_language", directory, method=theirs, train__steps=3)
     loop.train(config, tmp_path / theirs)
-    config.model.method = ours
     _, schema = load(directory, "label")
+    other = config_lib.build_model(config, schema).encoder.method
+    config.model.method = ours
     model = config_lib.build_model(config, schema)
+    method = model.encoder.method
+    assert _related(method, other) == _related(other, method) == taken
     params = drawn(model)
     began = steps.flat(from_source(str(tmp_path / theirs), model, schema)(params))
     fresh, known = steps.flat(params), best_params(tmp_path / theirs)
