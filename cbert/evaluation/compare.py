@@ -105,7 +105,8 @@ def _check_items(schema: Schema, other: Schema) -> None:
     if set(schema.items) != set(other.items):
         raise UserError(
             "the runs have different vocabularies, so that their probabilities are of "
-            "different things; compare runs of one schema, or evaluate them one by one"
+            "different things; compare runs whose data one schema prepared, or evaluate them "
+            "one by one"
         )
 
 
