@@ -33,6 +33,8 @@ _ADVICE = {
 
 # As `config_file.METHODS_VARIABLE`, whose module takes a second to import.
 _METHODS = "CBERT_METHODS"
+# Flags of `prepare` that other commands advise to prepare the data with.
+_OF_PREPARE = ("kind", "max_items", "vocabulary")
 
 # What absl and Python say of a flag, and what a person would.
 _PLAIN = {
@@ -229,7 +231,7 @@ def _with_flags(message: str) -> str:
 
     def written(found: re.Match) -> str:
         name = f"config.{found[2]}" if "." in found[2] else found[2]
-        known = name.partition(".")[0] in flags.FLAGS
+        known = name.partition(".")[0] in (*flags.FLAGS, *_OF_PREPARE)
         return f"{found[1]} --{name}=" if known else found[0]
 
     return re.sub(ADVICE, written, message)

@@ -233,6 +233,8 @@ def test_configs_are_refused_before_anything_is_compiled(tmp_path, data_dir):
     assert "model.method is 'gsx'" in refusal(config="base.py:gsx")
     assert "give it by --config.model.method=gs" in refusal(config="text.py:gs")
     assert "'tagging' is a task; configs/text.py has" in refusal(config="base.py:tagging")
+    error = refusal(config="text.py:tagging")
+    assert "use masked_item, or prepare the data with --kind=text" in error
     assert "not a multiple of model.heads, 3" in refusal("--config.model.heads=3")
     assert "eval.masking is 'two'" in refusal("--config.eval.masking=two")
     error = refusal("--config.data.name=absent")
