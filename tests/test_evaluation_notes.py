@@ -10,15 +10,11 @@ import numpy as np
 import pytest
 
 import cbert
+from cbert.data import prepared
 from cbert.errors import UserError
-from cbert.evaluation import (
-    baselines,
-    data_warnings,
-    diagnosis,
-    evaluate,
-    evaluation_files,
-)
+from cbert.evaluation import baselines, diagnosis, evaluate, evaluation_files
 from cbert.evaluation.measured import Measured
+from cbert.schema import PAD_ITEM
 from cbert.tasks.classification import Classification
 from cbert.tasks.metric import no_corpus_metrics
 from cbert.tasks.regression import Regression
@@ -112,15 +108,37 @@ def test_runs_of_other_items_are_refused_before_any_is_evaluated(trained, tmp_pa
         cbert.compare([trained, copy])
 
 
-def test_data_without_training_say_which_baselines_are_left_out(trained, tmp_path, capsys):
-    schema = workdir.read(trained)[1]
+def test_new_data_without_training_have_the_baselines_of_what_the_run_learned_from(
+    trained, tmp_path, capsys
+):
+    """Here the new data are the old test split, so that the baselines are the same."""
+    config, schema = workdir.read(trained)
+    shutil.copytree(f"{config.data.dir}/small", tmp_path / "small")
+    old = prepared.load(config.data.dir, "small", "test", schema)
+    names = {code: item for item, code in schema.codes.items()}
+    items = [[names[code] for code in row if code != PAD_ITEM] for row in old.items]
+    records = [
+        {"items": row, "context": json.loads(context), "group": group}
+        for row, context, group in zip(items, old.contexts, old.groups, strict=True)
+    ]
     options = cbert.PrepareOptions(split_weights=(0, 0, 100))
-    cbert.prepare([{"items": schema.items[:2]}], "new", tmp_path, options, schema=trained)
-    data_warnings.warn_of_data(tmp_path, "new", schema, "small")
-    assert capsys.readouterr().err == (
-        "warning: 'new' is not what the model learned from, 'small'; it has no training split, "
-        "so that baselines which count one are left out\n"
-    )
+    cbert.prepare(records, "new", tmp_path, options, schema=trained)
+    capsys.readouterr()
+    means = []
+    for name in ("small", "new"):
+        asked = evaluate.EvaluationOptions(name=name, data_dir=str(tmp_path))
+        found = evaluation_files.summary(evaluate.evaluate(trained, asked))["results"]
+        means.append({key: one["cross_entropy"]["mean"] for key, one in found.items()})
+    known = {name: mean for name, mean in means[0].items() if name not in baselines.OPTIMA}
+    assert "popularity given context" in known
+    assert means[1] == pytest.approx(known)
+    said = "'new' is not what the model learned from, 'small';"
+    used = "the baselines are of the training split of 'small'"
+    assert f"{said} {used}\n" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "small")
+    evaluation = evaluate.evaluate(trained, asked)
+    assert {*evaluation.predictions} == {"model", "popularity"}
+    assert f"{said} without a training split, baselines that" in capsys.readouterr().err
 
 
 def test_histories_in_several_splits_are_pointed_out(trained, tmp_path, capsys):

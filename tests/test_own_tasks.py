@@ -75,10 +75,10 @@ def test_runs_of_one_task_with_other_options_are_asked_other_queries(data_dir, s
     settings = {"data": "small", "split": "test", "masking": "each"}
     for most in (3, 5):
         task = First(None, schema, most=most)
-        _, queries, _ = evaluate._query(task, data_dir, settings, schema)
+        _, queries, _ = evaluate._query(task, data_dir, settings, schema, "small")
         assert len(queries) == most
-    again = evaluate._query(First("a model", schema, most=5), data_dir, settings, schema)
-    assert again[1] is queries
+    same = First("a model", schema, most=5)
+    assert evaluate._query(same, data_dir, settings, schema, "small")[1] is queries
 
 
 def test_a_task_that_extends_none_is_evaluated_and_refused_elsewhere(trained, tmp_path):

@@ -6,7 +6,6 @@ import numpy as np
 
 from cbert.data import prepared
 from cbert.data.columns import Split
-from cbert.data.records import TRAIN
 from cbert.data.text_records import Text
 from cbert.errors import printable, shown, warn
 from cbert.evaluation.intervals import effective_groups
@@ -21,17 +20,22 @@ from cbert.tasks.masked_queries import LAST
 FEW_GROUPS, LEAST_EQUAL = 20, 0.6
 
 
-def warn_of_data(data_dir: str, name: str, schema: Schema, own: str) -> None:
-    """Warns of other data than the model learned from, whatever their name or kind is."""
+def warn_of_data(data_dir: str, name: str, schema: Schema, own: str, counted: str) -> None:
+    """Warns of other data than the model learned from, whatever their name or kind is.
+
+    Args:
+      data_dir: The directory of prepared data sets.
+      name: The data that are evaluated.
+      schema: The run's schema.
+      own: The data that the run learned from.
+      counted: The data whose training split baselines count; empty where there is none.
+    """
     theirs = prepared.load_schema(data_dir, name)
     if name != own:
-        has_training = TRAIN in prepared.split_names(data_dir, name)
-        counted = (
-            "the baselines are of its own training split"
-            if has_training
-            else "it has no training split, so that baselines which count one are left out"
-        )
-        warn(f"{shown(name)} is not what the model learned from, {shown(own)}; {counted}")
+        baselines = f"the baselines are of the training split of {shown(counted)}"
+        if not counted:
+            baselines = "without a training split, baselines that count one are left out"
+        warn(f"{shown(name)} is not what the model learned from, {shown(own)}; {baselines}")
     if name == own and theirs != schema:
         warn(
             f"{shown(name)} was prepared anew since the model learned from it, with another "

@@ -1,5 +1,6 @@
 """Evaluating a run from its work directory: the model beside the baselines."""
 
+import contextlib
 import dataclasses
 import pathlib
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from cbert import parallel, tasks
 from cbert.data import builder, column_cache, prepared
 from cbert.data.columns import Split
-from cbert.data.records import TEST
+from cbert.data.records import TEST, TRAIN
 from cbert.errors import UserError, check_choice, shown, warn
 from cbert.evaluation import breakdown, data_warnings, feature_importance, task_baselines
 from cbert.evaluation.baselines import loader
@@ -58,8 +59,9 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
         check_choice("masking", options.masking, EVAL_MASKINGS)
     settings, file_name = _settings(config, options, task)
     data_dir = options.data_dir or config.data.dir
-    data_warnings.warn_of_data(data_dir, settings["data"], schema, config.data.name)
-    split, queries, baseline_predictions = _query(task, data_dir, settings, schema)
+    counted = _counted(data_dir, settings["data"], config.data.name)
+    data_warnings.warn_of_data(data_dir, settings["data"], schema, config.data.name, counted)
+    split, queries, baseline_predictions = _query(task, data_dir, settings, schema, counted)
     data_warnings.warn_of_overlap(data_dir, settings["data"], schema, settings["masking"])
     title = f"the {options.split} split of {shown(settings['data'])}"
     data_warnings.warn_of_context(split, schema, title)
@@ -134,12 +136,24 @@ def _check_slices(by: str, task: Task, split: Split, schema: Schema) -> None:
         )
 
 
+def _counted(data_dir: str, name: str, own: str) -> str:
+    """The data whose training split baselines count; empty where there is none.
+
+    Where new data are all for testing, it is what the model learned from, if that is there.
+    """
+    for data in (name, own):
+        with contextlib.suppress(UserError):
+            if TRAIN in prepared.split_names(data_dir, data):
+                return data
+    return ""
+
+
 # Runs of a sweep are evaluated one after the other on the same queries.
 _LAST_QUERIES: dict[tuple, tuple[Split, Queries, dict[str, Predictions]]] = {}
 
 
 def _query(
-    task: Task, data_dir: str, settings: dict[str, Any], schema: Schema
+    task: Task, data_dir: str, settings: dict[str, Any], schema: Schema, counted: str
 ) -> tuple[Split, Queries, dict[str, Predictions]]:
     """Split, queries and the baselines' predictions: the same for all runs on the same data."""
     name, masking = settings["data"], settings["masking"]
@@ -147,11 +161,11 @@ def _query(
     stored = column_cache.location(builder.directory(data_dir, name), settings["split"], schema)
     # Options of a task of one's own may decide what it asks; those of cbert's decide nothing.
     asks = type(task) if is_ours(type(task)) else dataclasses.replace(task, model=None)
-    asked_for = asks, masking, schema, stored
+    asked_for = asks, masking, schema, stored, counted
     if asked_for not in _LAST_QUERIES:
         split = prepared.load(data_dir, name, settings["split"], schema)
         queries = task.queries(split, masking)
-        load = loader(data_dir, name, schema)
+        load = loader(data_dir, counted or name, schema)
         predictions = task_baselines.predictions(task, load, schema, split, queries)
         _LAST_QUERIES.clear()
         _LAST_QUERIES[asked_for] = split, queries, predictions
