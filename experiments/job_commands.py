@@ -8,22 +8,28 @@ import sys
 import time
 from collections.abc import Sequence
 
-from absl import flags
-from ml_collections import config_flags
+import ml_collections
 
 from cbert import processes
-from cbert.sweep import points
+from cbert.sweep import jobs, points
+from cbert.training import config as config_lib
+
+_CONFIGS = ".configs"  # Reports pass over directories whose names begin so.
+
+
+def keep_configs(config: ml_collections.ConfigDict, todo: Sequence[jobs.Job]) -> None:
+    """Writes the config that each job trains with, so that the config file may be edited."""
+    for job in todo:
+        directory = _config_directory(job.paths)
+        directory.mkdir(parents=True, exist_ok=True)
+        config_lib.save(job.points[0].apply(config), directory)
 
 
 def train(group: Sequence[points.Point], paths: Sequence[pathlib.Path]) -> tuple[str, ...]:
-    """The command that trains some points, each in its own directory."""
-    flag = flags.FLAGS["config"]
-    fields = {**config_flags.get_override_values(flag), **group[0].overrides}
-    arguments = {"config": config_flags.get_config_filename(flag)}
+    """The command that trains some points, each in its own directory; see `keep_configs`."""
+    arguments: dict[str, object] = {"config": _config_directory(paths)}
     if len(group) > 1:
-        del fields[points.SEED]
         arguments["seeds"] = ",".join(str(point.overrides[points.SEED]) for point in group)
-    arguments |= {f"config.{field}": value for field, value in fields.items()}
     # A sweep that was killed may have left a process that still trains in the directory.
     arguments |= {"workdir": _listed(paths), "wait": True, "diagnose": False}
     return processes.command("experiments.train", arguments)
@@ -34,6 +40,11 @@ def evaluate(split: str, importance: bool, paths: Sequence[pathlib.Path]) -> tup
     arguments = {"split": split, "feature_importance": importance}
     arguments["workdir"] = _listed(paths)
     return processes.command("experiments.evaluate", arguments)
+
+
+def _config_directory(paths: Sequence[pathlib.Path]) -> pathlib.Path:
+    """Where the config of a job lies until its runs have their own."""
+    return paths[0].parent / _CONFIGS / paths[0].name
 
 
 def _listed(paths: Sequence[pathlib.Path]) -> str:

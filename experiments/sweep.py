@@ -68,7 +68,9 @@ def main() -> None:
         # A shell makes a command that it starts with `&` ignore SIGINT.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, job_commands.interrupt)
-        sweep.run(_launcher(workdir), job_commands.Shown())
+        launcher = _launcher(workdir)
+        job_commands.keep_configs(_CONFIG.value, todo)
+        sweep.run(launcher, job_commands.Shown())
     print(sweep.table())
     if sweep.failures:
         print(described(sweep.failures), file=sys.stderr)

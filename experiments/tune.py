@@ -75,7 +75,7 @@ def main() -> None:
         points = halving.points(config, rung, len(sizes), trials)
         for point in points:
             workdir_lib.check(point.apply(config), schema, workdir / point.name)
-        if not _run(points, workdir):
+        if not _run(config, points, workdir):
             print("\nstopped; the same command goes on")
             return
         paths = [workdir / point.name for point in points]
@@ -93,13 +93,15 @@ def main() -> None:
     _write(config, schema.kind, workdir, chosen)
 
 
-def _run(points: list[Point], workdir: pathlib.Path) -> bool:
+def _run(config: ml_collections.ConfigDict, points: list[Point], workdir: pathlib.Path) -> bool:
     """Runs what is not finished of a rung; False if it was stopped."""
     evaluate = functools.partial(job_commands.evaluate, halving.SPLIT, False)
     todo = jobs.make(points, workdir, False, job_commands.train, evaluate)
     sweep = Sweep(todo, points[0].overrides[STEPS], halving.SPLIT)
     if not sweep.finished():
-        sweep.run(launchers.Local(_WORKERS.value), job_commands.Shown())
+        launcher = launchers.Local(_WORKERS.value)
+        job_commands.keep_configs(config, todo)
+        sweep.run(launcher, job_commands.Shown())
     if sweep.failures:  # A trial whose loss is not finite is a result, too.
         print(described(sweep.failures), file=sys.stderr)
     return sweep.ended()

@@ -104,6 +104,28 @@ def test_directories_with_commas_are_one_value_of_a_list_each():
     assert flags.ListParser().parse(value) == [str(path) for path in paths]
 
 
+def test_runs_have_the_config_of_the_sweeps_start_although_its_file_was_edited(tmp_path):
+    file, runs = tmp_path / "mine.py", tmp_path / "a, b"
+    text = (
+        "from configs import base\ndef get_config(method):\n  return base.get_config(method)\n"
+    )
+    file.write_text(text)
+    config = config_file.read(f"{file}:gs")
+    config.data.name, config.train.steps = "mine", 70
+    overrides = [{points.SEED: seed, "model.dropout": 0.25} for seed in (3, 4)]
+    made = [points.Point(f"seed{own[points.SEED]}", "gs", own) for own in overrides]
+    for together, seeds in ((False, [3, 4]), (True, [3])):
+        queue = jobs.make(made, runs, together, job_commands.train, lambda _: ())
+        job_commands.keep_configs(config, queue)
+        file.write_text("raise ValueError")
+        given = [dict(part.split("=", 1) for part in job.train[3:]) for job in queue]
+        read = [config_file.read(one["--config"]) for one in given]
+        values = [(one.seed, one.train.steps, one.model.dropout) for one in read]
+        assert values == [(seed, 70, 0.25) for seed in seeds]
+    assert given[0]["--seeds"] == "3,4"
+    assert {path.name for path in runs.iterdir()} == {".configs"}
+
+
 @pytest.mark.parametrize("gibibytes", [1, 3])
 def test_runs_at_a_time_fit_into_a_container(monkeypatch, gibibytes):
     """Each takes 2 GiB of what the container has, however much the machine has free."""
