@@ -245,7 +245,7 @@ class KilledError(Exception):
 def test_a_run_goes_on_from_the_newest_whole_checkpoint_bit_for_bit(
     trained, schema, tmp_path, capsys, monkeypatch
 ):
-    """Step 6 is damaged, and the run goes on from step 4."""
+    """Step 6 of a finished run is damaged, and the run goes on from step 4, unfinished."""
     config = config_lib.load(trained)
     batches = Batches.several
 
@@ -261,8 +261,10 @@ def test_a_run_goes_on_from_the_newest_whole_checkpoint_bit_for_bit(
             loop.train(config, damaged)
     last = shutil.copytree(trained / "checkpoints" / "6", damaged / "checkpoints" / "6")
     flip(last / "opt_state" / "manifest.ocdbt")
+    mark, marked = shutil.copy(trained / "finished.json", damaged / "finished.json"), []
     capsys.readouterr()
-    loop.train(config, damaged)
+    loop.train(config, damaged, loop.Callbacks(step=lambda _: marked.append(mark.exists())))
+    assert (marked, mark.exists()) == ([False, False], True)
     output = capsys.readouterr()
     # The damaged checkpoint was set aside, and was removed when the run finished.
     assert not list((damaged / "checkpoints").glob("*.unusable"))

@@ -95,6 +95,8 @@ def train_seeds(
                 run.set_states(states)
             del states  # Or they would stay in memory beside those that are trained.
             if not _ended(config, seed_runs, run.steps_taken):
+                for path in paths if distributed.is_first() else ():
+                    workdir_lib.unfinish(path)
                 with console.bar(config, len(seed_runs), run.steps_taken) as bar:
                     _loop(config, run, seed_runs, stop, bar, callbacks)
     if _ended(config, seed_runs, run.steps_taken) and distributed.is_first():

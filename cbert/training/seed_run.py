@@ -58,7 +58,8 @@ def open_all(
     seed_runs = []
     for seed, path, own, (_, progress) in zip(run.seeds, paths, opened, restored, strict=True):
         if first:
-            done = workdir_lib.finished(path) is not None
+            # A finished run that has lost its last checkpoint goes on from an earlier one.
+            done = (workdir_lib.finished(path) or {}).get("step") == first
             state = f"{path} is finished, at" if done else f"resuming {path} at"
             print(f"{state} step {first}", flush=True)
             if not done and (line := hardware.change(path)):

@@ -118,6 +118,11 @@ def finish(workdir: pathlib.Path, step: int, progress: Progress) -> None:
         files.write_text(workdir / FINISHED, json.dumps(result) + "\n")
 
 
+def unfinish(workdir: pathlib.Path) -> None:
+    """Removes the mark of a finished run, which trains again because it lost checkpoints."""
+    (workdir / FINISHED).unlink(missing_ok=True)
+
+
 def warn_unfinished(workdir: pathlib.Path, step: int, steps: int) -> None:
     """Warns where a checkpoint of that step is one of a run that has not come to its end."""
     if finished(workdir) is None:
@@ -130,6 +135,7 @@ def warn_unfinished(workdir: pathlib.Path, step: int, steps: int) -> None:
 def finished(workdir: pathlib.Path) -> dict[str, Any] | None:
     """The result that `finish` wrote, None if the run is not finished."""
     try:
-        return json.loads(files.read_text(workdir / FINISHED))
+        result = json.loads(files.read_text(workdir / FINISHED))
     except (OSError, ValueError):
         return None
+    return result if isinstance(result, dict) else None
