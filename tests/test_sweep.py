@@ -59,6 +59,8 @@ def test_a_run_is_finished_once_its_best_step_is_evaluated_as_asked(tmp_path):
     assert not states.is_finished(tmp_path, "test")
     # It is the newer file, as it may be in a copy of the directory.
     trained.write_text('{"step": 40, "best": 1.5, "best_step": 20}')
+    assert not states.is_finished(tmp_path, "test")
+    evaluated.with_suffix(".parquet").touch()  # Reports need its table, too.
     assert states.is_finished(tmp_path, "test")
     assert not states.is_finished(tmp_path, "validation")
     assert not states.is_finished(tmp_path, "test", importance=True)

@@ -41,8 +41,10 @@ def is_finished(path: pathlib.Path, split: str, importance: bool = False) -> boo
     With `importance`, the evaluation has the importance of features, too.
     """
     trained, evaluation = workdir.finished(path), evaluations.read(path, split)
-    if not isinstance(trained, dict) or evaluation is None:
+    if trained is None or evaluation is None:
         return False
+    if not evaluations.path(path, split).with_suffix(".parquet").exists():
+        return False  # Reports need it.
     measured = "feature_importance" in evaluation or not importance
     return measured and evaluation.get("step") == trained.get("best_step")
 
