@@ -231,3 +231,10 @@ def test_the_address_of_a_store_makes_no_directory(tmp_path, monkeypatch):
         files.check_writable(path)  # These are names that a directory may have.
     (tmp_path / "gs:").mkdir()
     files.check_writable(address)
+
+
+@pytest.mark.parametrize("name", ["run[1]", "a\\b"])
+def test_a_path_in_which_orbax_loses_parameters_is_refused(data_dir, tmp_path, name):
+    with pytest.raises(UserError, match=r"in its path, .* use another work directory"):
+        loop.train(small(data__dir=data_dir), tmp_path / name / "gs")
+    assert not list(tmp_path.iterdir())

@@ -25,6 +25,9 @@ CHECKPOINTS = "checkpoints"
 EVALUATIONS = "eval"
 EXPLANATIONS = "explain"
 UNUSABLE = ".unusable"  # The suffix of a damaged checkpoint that was set aside.
+# Orbax takes `[1]` in the path of a checkpoint for a pattern, and loses the parameters, and
+# TensorStore takes a backslash for a slash.
+_MISREAD = re.compile(r"[\[\\]")
 
 
 def read(workdir: pathlib.Path) -> tuple[ml_collections.ConfigDict, Schema]:
@@ -47,8 +50,14 @@ def check(
     """Checks that a run may use a directory.
 
     Raises:
-      UserError: the directory belongs to another config or schema, or to something else.
+      UserError: the directory belongs to another config or schema, or to something else, or
+        its path has a letter with which no checkpoint can be saved.
     """
+    if found := _MISREAD.search(workdir.absolute().as_posix()):
+        raise UserError(
+            f"{workdir} has {found[0]!r} in its path, so that its checkpoints could not be "
+            "read again; use another work directory"
+        )
     if (workdir / CONFIG).exists():
         own_config, own_schema = read(workdir)
         differences = config_lib.differences(own_config, config)
