@@ -210,6 +210,12 @@ def test_a_sweep_killed_twice_and_started_at_once_equals_an_unbroken_run(
             "a\ntraining \\x1b[1m9%\nit was killed by SIGKILL",
         ),
         (-6, "", "it was killed by SIGABRT"),
+        (
+            -6,
+            "step\nE1\nLLVM: no memory\nFatal Python error: Aborted\n\nFile\n  File\n"
+            + "File\n" * 5,
+            "E1\nLLVM: no memory\nFatal Python error: Aborted\nit was killed by SIGABRT",
+        ),
         (-35, "", "it was killed by signal 35"),
     ],
 )

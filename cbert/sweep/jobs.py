@@ -152,8 +152,9 @@ def _read(path: pathlib.Path, start: int) -> str:
 def failure(code: int, output: str) -> str:
     """Why a command failed: its own error message, and how the process ended.
 
-    The message is the last `error:` line, or else the exception that ends the last traceback.
-    Where there is neither, the last lines of the output stand in for it.
+    The message is the last `error:` line, or else the exception that ends the last traceback,
+    or what stands before Python's report of a crash. Where there is none of these, the last
+    lines of the output stand in for it.
 
     Args:
       code: The exit code, negative for the number of the signal that killed the process.
@@ -169,6 +170,8 @@ def failure(code: int, output: str) -> str:
         elif line.startswith("Traceback (most recent call last)"):
             rest = itertools.dropwhile(re.compile(r"\s").match, lines[index + 1 :])
             message = list(rest)[:_MOST_LINES] or message
+        elif line.startswith("Fatal Python error: "):  # What C++ said of it stands before it.
+            message = lines[max(index - 2, 0) : index + 1]
     ended = f"it ended with exit code {code}"
     if code < 0:
         known = {int(one): one.name for one in signal.Signals}
