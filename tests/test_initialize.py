@@ -142,7 +142,7 @@ def test_kernels_over_the_whole_context_where_there_is_one_feature(directory, me
     "choice",
     [
         *("heads 1", "activation relu", "norm_epsilon 0.001"),
-        *("transform_activation relu", "value_pooling sum"),
+        *("transform_activation relu", "value_pooling sum", "start_as_plain True"),
     ],
 )
 def test_another_model_of_the_same_shapes_is_refused(directory, pretrained, choice):

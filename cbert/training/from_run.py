@@ -104,6 +104,8 @@ class FromRun:
             fields.append("transform_activation")
         if self._read_context:
             fields.append("value_pooling")
+        if CONDITIONING in params and any(CONDITIONING in path for path in self._known):
+            fields.append("start_as_plain")  # Most methods have another form with it.
         ours, theirs = self._model.encoder.config, self._theirs.encoder.config
         check_same(fields, ours, theirs, f"that of {self._source}")
 
