@@ -15,7 +15,7 @@ GOOD = {"items": ["a", "b"], "context": {"day": "mon"}}
 BAD_ROWS = {
     "not JSON": ("{oops", "not JSON"),
     "not an object": ("[1, 2]", "a record must be an object"),
-    "no items": ({"context": {}}, "no 'items'"),
+    "no items": ({"context": {}}, "of strings, or of a file map it with --columns=items:NAME"),
     "empty set": ({"items": []}, "'items' is empty"),
     "item not a string": ({"items": ["a", 3]}, "item 3 is not a string"),
     "repeat in a set": ({"items": ["a", "b", "a"]}, "item 'a' occurs twice in a set"),

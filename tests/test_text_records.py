@@ -122,6 +122,12 @@ def test_words_tags_lists_numbers_and_answers_in_csv(tmp_path):
         read(path)
 
 
+def test_an_empty_cell_of_text_is_not_taken_for_a_name_that_has_to_be_mapped(tmp_path):
+    (tmp_path / "in.csv").write_text("text,label\n,a\n")
+    with pytest.raises(UserError, match=r"'words' as a list of strings$"):
+        read(tmp_path / "in.csv")
+
+
 def test_columns_of_these_names_stay_context_where_the_records_are_items(tmp_path):
     (tmp_path / "in.csv").write_text("items,text,label\na|b,x,y\n")
     (record,) = readers.read(tmp_path / "in.csv")
@@ -132,7 +138,7 @@ def test_columns_of_these_names_stay_context_where_the_records_are_items(tmp_pat
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"items": ["a"]}, "no 'text'; give a string"),
+        ({"items": ["a"]}, "of strings, or of a file map it with columns=text:NAME"),
         ({"text": 3}, "'text' must be a string, not 3"),
         ({"text": " \n "}, "'text' is empty"),
         ({"text": "\u200b \u0001\ufeff"}, "'text' is empty or of invisible characters"),

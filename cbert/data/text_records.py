@@ -57,7 +57,9 @@ def validated(row: dict[str, Any]) -> Text:
     text, text_b = _text(row, "text"), _text(row, "text_b")
     if text is None:
         if words is None:
-            raise RowError("no 'text'; give a string, or 'words' as a list of strings")
+            # A cell that is empty is there, so that only records lack the name itself.
+            mapped = "" if "text" in row else ", or of a file map it with columns=text:NAME"
+            raise RowError(f"no 'text'; give a string, or 'words' as a list of strings{mapped}")
         text = " ".join(words)
     if words is not None and text_b is not None:
         raise RowError("a record with 'words' cannot have 'text_b'")

@@ -140,7 +140,8 @@ class Validator:
         if items is None and ("text" in row or "words" in row):
             raise RowError("no 'items'; the records hold texts, so give kind=text")
         if items is None:
-            raise RowError("no 'items'; give a list of strings")
+            mapped = "" if "items" in row else ", or of a file map it with columns=items:NAME"
+            raise RowError(f"no 'items'; give a list of strings{mapped}")
         if not isinstance(items, list):
             raise RowError(f"'items' must be a list of strings, not {shown(items)}")
         if not items:
