@@ -18,6 +18,7 @@ from cbert.evaluation import compare
 from cbert.inference import span_reader
 from cbert.inference.text_checks import Window
 from cbert.tasks import answers
+from cbert.tasks.metric import CROSS_ENTROPY
 from cbert.tasks.multi_label import MultiLabel
 from cbert.tasks.regression import Regression
 from cbert.tasks.span import Span, best_span
@@ -98,6 +99,12 @@ def test_runs_whose_lists_have_many_lengths_are_compared():
     worse = {"model": types.SimpleNamespace(values={"cross_entropy": np.array([2.0, 4.0])})}
     other = types.SimpleNamespace(**{**vars(evaluation), "measured": worse})
     assert compare.paired(evaluation, other)["mean"] == (1 + 3 * 2) / 4
+    other.groups = evaluation.groups = np.array(["a", "a"])  # Nothing is known of others.
+    unknown = dict.fromkeys(("standard_error", "low", "high"))
+    assert compare.paired(evaluation, other) == {"mean": 1.75, **unknown}
+    assert "one group: none" in compare.format_paired(
+        "a", {"b": {"mean": 1.75, **unknown}}, CROSS_ENTROPY
+    )
     other.schema = types.SimpleNamespace(items=("y",))
     with pytest.raises(UserError, match="the runs have different vocabularies"):
         compare.paired(evaluation, other)

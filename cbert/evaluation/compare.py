@@ -114,8 +114,9 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
     """The deciding metric of `other` minus that of `base`, query by query.
 
     Returns:
-      `mean`, `standard_error` (over groups) and the 95 % interval from `low` to `high`. All are
-      conditional on the two trained models, and do not carry what another seed would change.
+      `mean`, `standard_error` (over groups) and the 95 % interval from `low` to `high`, which
+      are None where all queries are of one group. All are conditional on the two trained
+      models, and do not carry what another seed would change.
 
     Raises:
       UserError: the two runs were evaluated on different queries, or their tasks measure
@@ -138,8 +139,9 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
     metric = base.task.metrics[0].name
     difference = other.measured[MODEL].values[metric] - base.measured[MODEL].values[metric]
     estimate = metrics.estimate(difference, base.groups, base.queries.weights)
-    low, high = map(float, estimate.interval())
-    return {**estimate.summary(), "low": low, "high": high}
+    # JSON has no infinite numbers.
+    ends = [float(end) if np.isfinite(end) else None for end in estimate.interval()]
+    return {**estimate.summary(), "low": ends[0], "high": ends[1]}
 
 
 def _check_measures(base: Evaluation, other: Evaluation) -> None:
@@ -173,7 +175,9 @@ def format_paired(base: str, differences: dict[str, dict[str, Any]], metric: Met
             [
                 name,
                 cell(metric, {metric.name: difference}, "+"),
-                interval(difference["low"], difference["high"], metric),
+                interval(difference["low"], difference["high"], metric)
+                if difference["low"] is not None
+                else "one group: none",
             ]
         )
     return align(rows)
