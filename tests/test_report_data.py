@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from cbert.errors import UserError
-from cbert.report import query_table, report_data, run_directory, statistics, variants
+from cbert.report import (
+    query_table,
+    report_data,
+    run_directory,
+    statistics,
+    variants,
+    writers,
+)
 from cbert.schema import Schema
 from tests.conftest import small
 from tests.report_runs import SCHEMA, importance, queries, write_run
@@ -222,9 +229,7 @@ def test_identical_predictions_are_level_and_seeds_decide_what_is_better(tmp_pat
         table = (tmp_path / f"none-{seed}" / "eval" / "test.parquet").read_bytes()
         (tmp_path / f"c-{seed}" / "eval" / "test.parquet").write_bytes(table)
     data = report_data.load(tmp_path, "test", "none")
-    differences = {
-        (one.base, one.other, one.metric.name): one for one in statistics.pairs(data)
-    }
+    differences = {(a.base, a.other, a.metric.name): a for a in statistics.pairs(data)}
     same = differences["none", "c", "cross_entropy"]
     assert (same.mean, same.low, same.high, same.p, same.verdict) == (0, 0, 0, 1.0, "level")
     assert differences["none", "c", "recall@1"].verdict == "undecided"
@@ -233,6 +238,8 @@ def test_identical_predictions_are_level_and_seeds_decide_what_is_better(tmp_pat
         runs["c", seed][0][name] = np.nextafter(runs["none", seed][0][name], 9)
     rounded = statistics._difference(data, data.metric, ("none", "c", [*range(5)]), runs)
     assert (rounded.mean, rounded.p) == (0, 1.0)
+    alone = dataclasses.replace(rounded, error=None, freedom=0.0, low=-np.inf, high=np.inf)
+    assert ",0.0,,0.0,,,1.0," in writers.paired_csv([alone])
     ahead = differences["none", "gs", "cross_entropy"]
     assert ahead.better == "gs"
     # Holm's correction: two pairs have equal p values, and the third one has 1.

@@ -2,6 +2,7 @@
 
 import base64
 import importlib
+import math
 import pathlib
 
 from cbert import files, progress
@@ -142,7 +143,9 @@ def paired_csv(differences: list[Difference]) -> str:
         seeds, by_seed = (
             " ".join(map(str, part)) for part in zip(*one.by_seed.items(), strict=True)
         )
-        values = (one.mean, one.error, one.freedom, one.low, one.high)
+        # Of one group nothing is known of others, and the interval would have no ends.
+        ends = (end if math.isfinite(end) else None for end in (one.low, one.high))
+        values = (one.mean, one.error, one.freedom, *ends)
         tests = (one.p, one.p_holm, one.p_level, one.p_level_holm)
         said = (seeds, by_seed, one.better, one.verdict)
         rows.append((one.base, one.other, one.metric.name, *values, *tests, *said))
