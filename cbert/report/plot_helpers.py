@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH, DOTS = 5.4, 160
+LEGEND_ROW = 0.2  # Inches.
 LONGEST_NAME, MOST_MARKERS = 26, 12
 MARKERS = "osD^vPX*<>"
 
@@ -150,11 +152,13 @@ def zero(axes: "Axes", across: str) -> None:
 
 
 def legend(figure: "Figure", axes: "Axes") -> None:
-    """Adds a legend below the figure, in as many columns as fit."""
+    """Adds a legend below the figure, in as many columns as fit; many rows make it higher."""
     handles, labels = axes.get_legend_handles_labels()
     if labels:
-        columns = max(1, min(len(labels), int(62 / (max(map(len, labels)) + 6))))
+        columns = max(1, min(len(labels), int(86 / (max(map(len, labels)) + 10))))
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=9)
+        rows = math.ceil(len(labels) / columns)
+        figure.set_figheight(figure.get_figheight() + LEGEND_ROW * max(rows - 2, 0))
 
 
 def short(text: str) -> str:
