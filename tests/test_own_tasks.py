@@ -1,7 +1,6 @@
 """Tasks of somebody's own: what they have of those that they extend, and what is refused."""
 
 import csv
-import dataclasses
 
 import numpy as np
 import pytest
@@ -61,24 +60,23 @@ def test_a_task_that_predicts_otherwise_says_why_it_has_no_baselines(trained, ca
     assert 0 < completion.predictions[0][0].probability < 1
 
 
-@dataclasses.dataclass(frozen=True)
 class First(MaskedItem):
-    """Masked items of which no more are asked than an option says."""
-
-    most: int = 1
+    """Masked items of which no more are asked than `sampled_items` says."""
 
     def queries(self, split, masking):
-        return super().queries(split, masking).first(self.most)
+        return super().queries(split, masking).first(self.options.sampled_items)
 
 
 def test_runs_of_one_task_with_other_options_are_asked_other_queries(data_dir, schema):
-    settings = {"data": "small", "split": "test", "masking": "each"}
-    for most in (3, 5):
-        task = First(None, schema, most=most)
-        _, queries, _ = evaluate._query(task, data_dir, settings, schema, "small")
-        assert len(queries) == most
-    same = First("a model", schema, most=5)
-    assert evaluate._query(same, data_dir, settings, schema, "small")[1] is queries
+    def asked(most, model=None):
+        config = small("none", task__masked_item__sampled_items=most)
+        task = First(model, schema, tasks.task_options(config))
+        settings = {"data": "small", "split": "test", "masking": "each"}
+        asks = evaluate._asks(task, config)
+        return evaluate._query(task, asks, data_dir, settings, schema, "small")[1]
+
+    assert [len(asked(most)) for most in (3, 5)] == [3, 5]
+    assert asked(5, "another model") is asked(5)
 
 
 def test_a_task_that_extends_none_is_evaluated_and_refused_elsewhere(trained, tmp_path):

@@ -61,7 +61,10 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
     data_dir = options.data_dir or config.data.dir
     counted = _counted(data_dir, settings["data"], config.data.name)
     data_warnings.warn_of_data(data_dir, settings["data"], schema, config.data.name, counted)
-    split, queries, baseline_predictions = _query(task, data_dir, settings, schema, counted)
+    asks = _asks(task, config)
+    split, queries, baseline_predictions = _query(
+        task, asks, data_dir, settings, schema, counted
+    )
     data_warnings.warn_of_overlap(data_dir, settings["data"], schema, settings["masking"])
     title = f"the {options.split} split of {shown(settings['data'])}"
     data_warnings.warn_of_context(split, schema, title)
@@ -148,19 +151,27 @@ def _counted(data_dir: str, name: str, own: str) -> str:
     return ""
 
 
+def _asks(task: Task, config: ml_collections.ConfigDict) -> tuple:
+    """What decides, for some data, the queries of a task: the options of one's own, too."""
+    return (type(task), "" if is_ours(type(task)) else config.task.to_json())
+
+
 # Runs of a sweep are evaluated one after the other on the same queries.
 _LAST_QUERIES: dict[tuple, tuple[Split, Queries, dict[str, Predictions]]] = {}
 
 
 def _query(
-    task: Task, data_dir: str, settings: dict[str, Any], schema: Schema, counted: str
+    task: Task,
+    asks: tuple,
+    data_dir: str,
+    settings: dict[str, Any],
+    schema: Schema,
+    counted: str,
 ) -> tuple[Split, Queries, dict[str, Predictions]]:
     """Split, queries and the baselines' predictions: the same for all runs on the same data."""
     name, masking = settings["data"], settings["masking"]
     # The last one differs once the data are prepared anew.
     stored = column_cache.location(builder.directory(data_dir, name), settings["split"], schema)
-    # Options of a task of one's own may decide what it asks; those of cbert's decide nothing.
-    asks = type(task) if is_ours(type(task)) else dataclasses.replace(task, model=None)
     asked_for = asks, masking, schema, stored, counted
     if asked_for not in _LAST_QUERIES:
         split = prepared.load(data_dir, name, settings["split"], schema)

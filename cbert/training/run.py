@@ -16,7 +16,7 @@ from cbert.data import context_replacement, prepared
 from cbert.data.batching import Batches
 from cbert.data.columns import Split, evenly_spaced
 from cbert.data.in_memory import InMemory, gather_rows
-from cbert.data.masking import ONE, RATE, Masking
+from cbert.data.masking import ONE, RATE
 from cbert.data.records import TRAIN, VALIDATION
 from cbert.data.streaming import Streaming
 from cbert.errors import UserError, warn
@@ -26,6 +26,7 @@ from cbert.model.placement import Placement
 from cbert.schema import SEQUENCE, Schema
 from cbert.tasks import ranking
 from cbert.tasks.base import Examples, Task
+from cbert.tasks.masked_item import MaskedItemConfig
 from cbert.training import config as config_lib
 from cbert.training import memory, schedule
 from cbert.training import optimizer as optimizer_lib
@@ -119,7 +120,7 @@ def set_up(config: ml_collections.ConfigDict, schema: Schema, seeds: Sequence[in
     if schema.kind == SEQUENCE and not config.model.positions:
         warn("the data are sequences, and model.positions is false, so that no order is read")
     masked = config.task.masked_item
-    if masked.masking == ONE and masked.mask_rate != Masking.rate:
+    if masked.masking == ONE and masked.mask_rate != MaskedItemConfig.mask_rate:
         warn(
             f"task.masked_item.mask_rate is {masked.mask_rate:g} and has no effect, because "
             f"one item an example is masked; task.masked_item.masking={RATE} masks by it"
