@@ -11,6 +11,7 @@ import argparse
 import ast
 import collections
 import functools
+import math
 import os
 import re
 import time
@@ -65,6 +66,9 @@ def options(flags):
 FOR_GPU = {"xla_gpu_autotune_level": 0} | options(runtime.GPU_FLAGS)
 TARGETS: dict[str, tuple[str, dict]] = {"h100": ("cuda", FOR_GPU), "v5e": ("tpu", {})}
 LAUNCHES = re.compile(r"[)}\]] (fusion|custom-call|all-[\w-]*|reduce-scatter[\w-]*)\(")
+# An instruction's name, what it makes, and the names that it is given.
+INSTRUCTION = re.compile(r"\n  (?:ROOT )?(%[\w.-]+) = (.*?[)}\]]) [\w-]+\((.*?)\)")
+ARRAY = re.compile(r"\b(pred|[a-z]+\d+)\[([\d,]*)\]")
 
 
 def main() -> None:
@@ -82,7 +86,7 @@ def main() -> None:
     fields = {name: ast.literal_eval(value) for name, value in pairs}
     platform, always = TARGETS[chosen.target]
     devices = target_devices(chosen.target, chosen.devices)
-    rows = [["", "seconds", "arguments, MB", "temporary, MB", "kernels"]]
+    rows = [["", "seconds", "arguments, MB", "temporary, MB", "kernels", "moved, GB"]]
     for name, config, sizes in cases(chosen.methods.split(","), chosen.devices):
         config.update_from_flattened_dict(fields)
         begin = time.monotonic()
@@ -95,6 +99,7 @@ def main() -> None:
             [name, f"{time.monotonic() - begin:.0f}", *(f"{n / 1e6:,.1f}" for n in sizes)]
         )
         rows[-1].append(str(sum(kernels(program.as_text()).values())))
+        rows[-1].append(f"{moved(program.as_text()) / 1e9:,.1f}")
         print(text_table.align([rows[0], rows[-1]]), flush=True)
     print(f"\n{text_table.align(rows)}")
 
@@ -154,6 +159,24 @@ def kernels(program: str) -> collections.Counter:
     entry = program[program.index("\nENTRY") :]
     found = collections.Counter(LAUNCHES.findall(entry))
     return collections.Counter({k: n for k, n in found.items() if not k.endswith("-done")})
+
+
+def moved(program: str) -> int:
+    """The bytes that a GPU's kernels read and write in a step, but for a cache's hits."""
+    entry, total, made = program[program.index("\nENTRY") :], 0, {}
+    for found in INSTRUCTION.finditer(entry):
+        name, shape, given = found.groups()
+        made[name] = sum(_bytes(*array) for array in ARRAY.findall(shape))
+        if LAUNCHES.search(found[0]):
+            total += made[name] + sum(
+                made.get(each, 0) for each in re.findall(r"%[\w.-]+", given)
+            )
+    return total
+
+
+def _bytes(dtype: str, sizes: str) -> int:
+    bits = 8 if dtype == "pred" else int(re.sub(r"\D", "", dtype))
+    return bits // 8 * math.prod(int(size) for size in sizes.split(",") if size)
 
 
 if __name__ == "__main__":

@@ -45,3 +45,16 @@ def test_products_of_texts_whose_attention_is_dropped():
         "masked_language", "", model__dtype="bfloat16", model__attention_dropout=0.1
     )
     check_products(config, "cuda")
+
+
+def test_a_gpu_stores_what_layers_make_in_bfloat16():
+    """In float32 are the logits of attention and what it reads, before that is divided."""
+    config = small_text("masked_language", "", model__dtype="bfloat16", model__layers=2)
+    config.model.update({"dimension": 32, "feed_forward": 48, "attention_dropout": 0.1})
+    config.train.batch_size = 5
+    text = lower(config, workload.Sizes(items=100, length=6), "cuda").as_text()
+    lines = [line for line in text.splitlines() if "HIGHEST" not in line]
+    made = re.findall(r"dot_general .*-> tensor<(\S+)x(\w+)>", "\n".join(lines))
+    assert {kind for shape, kind in made if re.fullmatch("30x(32|48|64)", shape)} == {"bf16"}
+    of_heads = [kind for shape, kind in made if shape.count("x") == 3]
+    assert of_heads.count("f32") == 4 < of_heads.count("bf16")

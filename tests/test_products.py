@@ -1,5 +1,6 @@
 """Products of bfloat16 with float32 sums, and what is made of them."""
 
+import math
 import re
 
 import jax
@@ -7,10 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cbert import parallel
 from cbert.model import cross_entropy as kernels
 from cbert.model import products
 from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy
 from cbert.model.layers import gelu
+
+TAU = 2 * math.pi
+PLATFORMS = ["cpu", "gpu", "tpu"]  # The forms of each can run on any.
 
 
 def rounded(*shape, seed=0):
@@ -23,10 +28,12 @@ def of_bfloat16(*arrays):
     return [jnp.asarray(array, jnp.bfloat16) for array in arrays]
 
 
+@pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("leading", [(), (2, 3)])
-def test_sums_and_gradients_are_those_of_float64(leading, transposed):
+def test_sums_and_gradients_are_those_of_float64(monkeypatch, leading, transposed, platform):
     """The sums of 300 products keep float32's digits; a gradient is rounded once, by 2^-9."""
+    monkeypatch.setattr(parallel, "platform", lambda: platform)
     x, weights = rounded(*leading, 5, 300), rounded(*leading, 5, 7, seed=1)
     y = rounded(*leading, *((7, 300) if transposed else (300, 7)), seed=2)
 
@@ -54,8 +61,11 @@ def test_vmap_gives_each_its_own():
         np.testing.assert_array_equal(one, products.product(a, b))
 
 
+@pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("transposed", [False, True])
-def test_the_gradient_of_a_kernel_is_not_rounded(transposed):
+def test_the_gradient_of_a_kernel_is_not_rounded(monkeypatch, transposed, platform):
+    """Off a CPU the products that `affine` makes are rounded before their bias is added."""
+    monkeypatch.setattr(parallel, "platform", lambda: platform)
     x, weights = rounded(40, 6), rounded(40, 8, seed=1)
     kernel, bias = rounded(6, 8, seed=2) + 2**-12, rounded(8, seed=3)
     inputs = jnp.asarray(x, jnp.bfloat16)
@@ -71,13 +81,26 @@ def test_the_gradient_of_a_kernel_is_not_rounded(transposed):
     arrays = jnp.asarray(kernel), jnp.asarray(bias)
     stored = np.asarray(arrays[0].astype(jnp.bfloat16), float)
     y = form(inputs, *arrays).astype(float)
-    np.testing.assert_allclose(y, x @ stored + bias, rtol=2**-8, atol=1e-5)
+    first = 0 if platform == "cpu" or transposed else np.abs(x @ stored)
+    assert (np.abs(y - (x @ stored + bias)) <= 2**-8 * (first + np.abs(y)) + 1e-5).all()
     d_x = jax.grad(total, 2)(*arrays, inputs).astype(float)
     np.testing.assert_allclose(d_x, weights @ stored.T, rtol=2**-8, atol=1e-5)
     d_kernel, d_bias = jax.grad(total, (0, 1))(*arrays)
     np.testing.assert_allclose(d_kernel, x.T @ weights, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(d_bias, weights.sum(axis=0), rtol=1e-5, atol=1e-5)
     assert (d_kernel != d_kernel.astype(jnp.bfloat16)).any()
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("rows", [40, 5_000])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_sums_of_rows_are_float32(monkeypatch, dtype, rows, platform):
+    monkeypatch.setattr(parallel, "platform", lambda: platform)
+    x = rounded(rows, 3) + 1
+    total = products.sum_rows(jnp.asarray(x, dtype))
+    assert total.dtype == jnp.float32
+    expected = np.asarray(jnp.asarray(x, dtype), np.float64).sum(axis=0)
+    np.testing.assert_allclose(total, expected, rtol=1e-6, atol=1e-5)
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="layouts are chosen for a CPU")
@@ -136,3 +159,13 @@ def test_gelu_of_bfloat16_is_rounded_once():
     exact = jax.nn.gelu(x.astype(jnp.float32), approximate=False)
     np.testing.assert_array_equal(gelu(x), exact.astype(jnp.bfloat16))
     assert (jax.nn.gelu(x, approximate=False) != gelu(x)).mean() > 0.1
+
+
+def test_the_slope_of_gelu_needs_x_alone():
+    x = np.linspace(-6, 6, 25)
+    expected = [0.5 * math.erfc(-v / 2**0.5) + v * math.exp(-v * v / 2) / TAU**0.5 for v in x]
+    np.testing.assert_allclose(jax.vmap(jax.grad(gelu))(x), expected, rtol=1e-5, atol=1e-7)
+    _, backward = jax.vjp(gelu, of_bfloat16(x)[0])
+    (kept,) = jax.tree.leaves(backward)
+    assert kept.dtype == jnp.bfloat16
+    assert kept.shape == x.shape

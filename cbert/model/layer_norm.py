@@ -4,18 +4,15 @@ Legend: D width, the last axis.
 """
 
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
 
-from cbert import parallel
+from cbert.model import products
 
 Array = jax.Array
-# The most parts of the rows that a GPU sums at once.
-PARTS = 32
 
 
 class LayerNorm(nn.Module):
@@ -78,15 +75,7 @@ def _backward(
 
 def _sum_rows(x: Array) -> Array:
     """The sum over all axes but the last, `[D]`."""
-    rows = x.reshape(-1, x.shape[-1])
-    if parallel.platform() == "tpu":
-        return rows.sum(axis=0)
-    if parallel.platform() == "gpu":
-        # In one pass a GPU would have a part of it sum all rows, and the others wait.
-        parts = rows.reshape(math.gcd(len(rows), PARTS), -1, x.shape[-1]).sum(axis=1)
-        return lax.optimization_barrier(parts).sum(axis=0)
-    # On a CPU a product takes less time than a sum; one row of ones would be no product.
-    return jnp.matmul(jnp.ones((4, len(rows))), rows, precision=lax.Precision.HIGHEST)[0]
+    return products.sum_rows(x.reshape(-1, x.shape[-1]))
 
 
 normalise.defvjp(_forward, _backward)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.scipy.stats import norm as gaussian
 
 from cbert import parallel
 from cbert.model import products
@@ -18,11 +19,26 @@ from cbert.model.layer_norm import LayerNorm
 Array = jax.Array
 
 
+@jax.custom_vjp
 def gelu(x: Array) -> Array:
-    """The exact GELU, whose steps in between are float32."""
+    """The exact GELU, whose steps in between are float32.
+
+    Its backward pass computes them again, so that x alone is kept for it.
+    """
     return nn.gelu(x.astype(jnp.float32), approximate=False).astype(x.dtype)
 
 
+def _gelu_forward(x: Array) -> tuple[Array, Array]:
+    return gelu(x), x
+
+
+def _gelu_backward(x: Array, gradient: Array) -> tuple[Array]:
+    exact = x.astype(jnp.float32)
+    slope = gaussian.cdf(exact) + exact * gaussian.pdf(exact)
+    return ((gradient * slope).astype(x.dtype),)
+
+
+gelu.defvjp(_gelu_forward, _gelu_backward)
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": nn.relu,
     "gelu": gelu,

@@ -14,6 +14,7 @@ Legend: M, K, N rows and columns of matrices.
 import contextlib
 import contextvars
 import functools
+import math
 from collections.abc import Iterator
 
 import jax
@@ -25,7 +26,9 @@ from cbert import parallel
 
 Array = jax.Array
 
-
+# The most parts of the rows that a GPU sums at once, and how many rows of bfloat16 it sums by a
+# product, which takes a kernel less.
+PARTS, FEW = 32, 4096
 _LEFT_TO_LIBRARY = contextvars.ContextVar("_LEFT_TO_LIBRARY", default=False)
 
 
@@ -68,12 +71,10 @@ def _backward(
 ) -> tuple[Array, Array]:
     x, y = saved
     gradient = gradient.astype(x.dtype)
-    d_x = multiply(gradient, y, not transposed)
+    d_x = rounded(gradient, y, not transposed)
     if transposed:
-        d_y = multiply(gradient.swapaxes(-1, -2), x)
-    else:
-        d_y = multiply(x.swapaxes(-1, -2), gradient)
-    return d_x.astype(x.dtype), d_y.astype(y.dtype)
+        return d_x, rounded(gradient.swapaxes(-1, -2), x)
+    return d_x, rounded(x.swapaxes(-1, -2), gradient)
 
 
 product.defvjp(_forward, _backward)
@@ -101,30 +102,47 @@ def _row_products_forward(x: Array, table: Array) -> tuple[Array, tuple[Array, A
 def _row_products_backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     x, table = saved
     gradient = gradient.astype(x.dtype)
-    return multiply(gradient, table).astype(x.dtype), multiply(gradient.T, x)
+    return rounded(gradient, table), multiply(gradient.T, x)
 
 
 row_products.defvjp(_row_products_forward, _row_products_backward)
 
 
-@functools.partial(jax.jit, static_argnums=2)
-def multiply(x: Array, y: Array, transposed: bool = False) -> Array:
-    """x y, or x y^T where `y` is given transposed, `float32 [..., M, N]`; see `product`."""
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def multiply(x: Array, y: Array, transposed: bool = False, dtype: str = "float32") -> Array:
+    """x y, or x y^T where `y` is given transposed, `[..., M, N]`; see `product`."""
     leading = tuple(range(x.ndim - 2))
     contracted = (x.ndim - 1,), (x.ndim - 1 if transposed else x.ndim - 2,)
     of_rows = lax.dot_general(
         _by_rows(x),
         _by_rows(y),
         (contracted, (leading, leading)),
-        preferred_element_type=jnp.float32,
+        preferred_element_type=dtype,
     )
     return _by_rows(of_rows)
 
 
-def sum_rows(weights: Array, rows: Array) -> Array:
-    """The sum of rows `bfloat16 [M, N]` by weights `bfloat16 [M]`, `float32 [N]`."""
-    # One row of weights would be a product of vectors, which XLA computes in float32.
-    return multiply(jnp.broadcast_to(weights, (4, len(weights))), rows)[0]
+def rounded(x: Array, y: Array, transposed: bool = False) -> Array:
+    """`multiply` with a result of bfloat16, whose sums are float32 all the same."""
+    if parallel.platform() == "cpu":
+        return multiply(x, y, transposed).astype(x.dtype)
+    return multiply(x, y, transposed, x.dtype.name)
+
+
+def sum_rows(x: Array) -> Array:
+    """The sum of rows `[M, N]`, `float32 [N]`."""
+    if parallel.platform() == "tpu":
+        return x.sum(axis=0, dtype=jnp.float32)
+    by_product = x.dtype == jnp.bfloat16 and len(x) <= FEW
+    if parallel.platform() == "gpu" and not by_product:
+        # In one pass a GPU would have a part of it sum all rows, and the others wait.
+        parts = x.reshape(math.gcd(len(x), PARTS), -1, x.shape[1]).sum(1, dtype=jnp.float32)
+        return lax.optimization_barrier(parts).sum(axis=0)
+    # On a CPU a product takes less time than a sum; one row of ones would be no product.
+    ones = jnp.ones((4, len(x)), x.dtype)
+    if x.dtype == jnp.bfloat16:
+        return multiply(ones, x)[0]
+    return jnp.matmul(ones, x, precision=lax.Precision.HIGHEST)[0]
 
 
 def sum_columns(columns: Array, weights: Array) -> Array:
@@ -155,13 +173,15 @@ def affine(x: Array, kernel: Array, bias: Array) -> Array:
 
 def _affine_forward(x: Array, kernel: Array, bias: Array) -> tuple[Array, tuple[Array, Array]]:
     kernel = kernel.astype(x.dtype)
-    return (multiply(x, kernel) + bias).astype(x.dtype), (x, kernel)
+    if parallel.platform() == "cpu":
+        return (multiply(x, kernel) + bias).astype(x.dtype), (x, kernel)
+    # The library adds a bias of the same type before it rounds.
+    return rounded(x, kernel) + bias.astype(x.dtype), (x, kernel)
 
 
 def _affine_backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Array, Array, Array]:
     x, kernel = saved
-    d_x = multiply(gradient, kernel, True).astype(x.dtype)
-    return d_x, multiply(x.T, gradient), sum_rows(jnp.ones(len(x), x.dtype), gradient)
+    return rounded(gradient, kernel, True), multiply(x.T, gradient), sum_rows(gradient)
 
 
 affine.defvjp(_affine_forward, _affine_backward)
@@ -182,7 +202,7 @@ def _columns_backward(
     saved: tuple[Array, Array], gradient: Array
 ) -> tuple[Array, Array, Array]:
     x, kernel = saved
-    d_x = multiply(gradient.T, kernel, True).astype(x.dtype)
+    d_x = rounded(gradient.T, kernel, True)
     return d_x, multiply(gradient, x).T, sum_columns(gradient, jnp.ones(len(x), x.dtype))
 
 
