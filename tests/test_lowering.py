@@ -6,7 +6,7 @@ import pytest
 
 from cbert.benchmark import workload
 from cbert.model.conditioning import NAMES
-from tests.compile_for import lower
+from tests.compile_for import lower, moved
 from tests.conftest import small, some
 from tests.text_data import small_text
 
@@ -58,3 +58,14 @@ def test_a_gpu_stores_what_layers_make_in_bfloat16():
     assert {kind for shape, kind in made if re.fullmatch("30x(32|48|64)", shape)} == {"bf16"}
     of_heads = [kind for shape, kind in made if shape.count("x") == 3]
     assert of_heads.count("f32") == 4 < of_heads.count("bf16")
+
+
+def test_what_kernels_move_is_counted_in_bytes():
+    program = """
+ENTRY %main (a: f32[4,2]) -> f32[3] {
+  %a = f32[4,2]{1,0} parameter(0)
+  %b = bf16[2]{0} fusion(%a), kind=kLoop, calls=%c
+  %d = f32[8]{0} bitcast(%a)
+  ROOT %e = (f32[3]{0}, pred[5]{0}) custom-call(%d, %b), custom_call_target="x"
+}"""
+    assert moved(program) == (4 + 32) + (12 + 5 + 32 + 4)
