@@ -8,6 +8,7 @@ import io
 import os
 import pathlib
 import re
+import shutil
 import socket
 import stat
 import tempfile
@@ -24,6 +25,7 @@ except ImportError:  # Windows lacks it, so nothing is locked there.
 
 LOCK = "lock"
 WRITING = ".writing-"  # How the directory begins in which another one is written.
+_ALIVE = ".lock"  # A file there, locked while the process that writes goes on.
 _RENAME_EXCHANGE = 2  # A flag of Linux's renameat2.
 _AT_CURRENT_DIRECTORY = -100
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:")  # Of an address, as in `gs://bucket/run`.
@@ -180,16 +182,37 @@ def replace_directory(target: pathlib.Path, written: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def whole_directory(target: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A directory to write into, which takes the place of `target` once it is whole."""
+    """A directory to write into, which takes the place of `target` once it is whole.
+
+    What earlier writers of `target` left when they were killed is removed.
+    """
     _refuse_address(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        prefix=WRITING, dir=target.parent, ignore_cleanup_errors=True
-    ) as temporary:
+    _remove_unfinished(target)
+    with (
+        tempfile.TemporaryDirectory(
+            prefix=WRITING, dir=target.parent, ignore_cleanup_errors=True
+        ) as temporary,
+        _own_file(pathlib.Path(temporary) / _ALIVE) as owned,
+    ):
+        _try_lock(owned.fileno())  # Before it has the name by which others find it.
         written = pathlib.Path(temporary) / target.name
         written.mkdir()
+        os.rename(owned.name, written.with_name(_ALIVE))
         yield written
         replace_directory(target, written)
+
+
+def _remove_unfinished(target: pathlib.Path) -> None:
+    """Removes what killed writers of `target` left, once what they had moved aside is back."""
+    for left in target.parent.glob(f"{WRITING}*"):
+        written = left / target.name
+        if not (written.exists() or _aside(written).exists()):
+            continue  # It is of another directory.
+        with contextlib.suppress(OSError), (left / _ALIVE).open("rb") as file:
+            if fcntl and _try_lock(file.fileno()):
+                restore_directory(target, written)
+                shutil.rmtree(left)
 
 
 def restore_directory(target: pathlib.Path, written: pathlib.Path) -> None:

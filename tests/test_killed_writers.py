@@ -107,6 +107,45 @@ def test_files_of_killed_writers_are_removed_and_those_of_others_are_not(tmp_pat
             writer.communicate()
 
 
+def test_directories_of_killed_writers_are_removed_and_those_of_others_are_not(tmp_path):
+    code = """
+        import pathlib, sys, time
+        from cbert import files
+        with files.whole_directory(pathlib.Path(sys.argv[1])) as written:
+            (written / "x").write_text("half")
+            print(written.parent.name, flush=True)
+            time.sleep(60)
+    """
+    (tmp_path / ".writing-of a user").mkdir()
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / name)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("one", "one", "one", "other")
+    ]
+    try:
+        made = [writer.stdout.readline().strip() for writer in writers]
+        for writer, number in zip(writers, (signal.SIGKILL, signal.SIGTERM), strict=False):
+            writer.send_signal(number)
+            writer.wait()
+        # The second one was killed between the two renames of a replacement.
+        (tmp_path / made[1] / "one").rename(tmp_path / made[1] / "one.replaced")
+        with files.whole_directory(tmp_path / "one") as written:
+            assert (tmp_path / "one" / "x").read_text() == "half"  # It came back.
+            (written / "x").write_text("whole")
+        left = {path.name for path in tmp_path.iterdir()}
+        assert left == {"one", ".writing-of a user", *made[2:]}
+        assert (tmp_path / "one" / "x").read_text() == "whole"
+        assert [path.name for path in (tmp_path / "one").iterdir()] == ["x"]
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
+
+
 def test_a_pipe_in_place_of_a_schema_is_refused(tmp_path):
     os.mkfifo(tmp_path / "schema.json")
     with pytest.raises(UserError, match=r"schema\.json is not a file; give another path"):
