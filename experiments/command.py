@@ -72,8 +72,9 @@ def run(main: Callable[[], None]) -> None:
             path, reason = error.filename, error.strerror
             fail(f"{path}: {reason}; choose another path" if path else error)
 
-    if isinstance(sys.stdout, io.TextIOWrapper):  # A log that is a file has each line at once.
-        sys.stdout.reconfigure(line_buffering=True)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A log that is a file has each line at once, and one that is not in UTF-8 has escapes.
+        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # Libraries log an error before they raise it, which would be a second line.

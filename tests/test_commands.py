@@ -41,6 +41,23 @@ def test_help_of_which_a_pager_reads_the_beginning_alone_ends_in_silence():
         assert (process.stderr.read(), process.wait(timeout=60)) == (b"", 0)
 
 
+def test_letters_that_the_output_cannot_have_are_escaped(tmp_path):
+    """As in a locale without UTF-8."""
+    rows = ({"items": ["a", "b"], "context": {"größe ≥": n % 3}} for n in range(60))
+    path = tmp_path / "in.jsonl"
+    path.write_text(lines(*rows))
+    command = ["prepare", f"--input={path}", "--name=own", f"--data_dir={tmp_path}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments", *command],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        encoding="latin-1",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "\ngröße \\u2265  numerical " in done.stdout
+
+
 @pytest.mark.parametrize(
     ("command", "flag", "meant"),
     [
