@@ -135,23 +135,35 @@ def _of_split(workdir: pathlib.Path, config: Any, schema: Schema) -> None:
         "split": _SPLIT.value,
         **_measured(restored, config, schema, split),
     }
-    target = workdir / workdir_lib.EXPLANATIONS / f"{_WHAT.value}.json"
-    target.parent.mkdir(exist_ok=True)
+    # What took long to compute is shown, whether or not it can be written.
+    print(json.dumps(measured) if query_flags.JSON.value else _FORMATS[_WHAT.value](measured))
+    folder = workdir / workdir_lib.EXPLANATIONS
+    try:
+        written = _write(folder, measured)
+    except OSError as error:
+        raise UserError(
+            f"the results above could not be written to {folder} ({error.strerror or error}); "
+            "give it room and permission, then run the same command again"
+        ) from None
+    if not query_flags.JSON.value:
+        print(
+            f"\n{measured['examples']:,} examples of the {_SPLIT.value} split, "
+            f"step {restored.step:,}; in {written}"
+        )
+
+
+def _write(folder: pathlib.Path, measured: dict[str, Any]) -> str:
+    """Writes what was measured, and a heat map of attention; returns where."""
+    target = folder / f"{_WHAT.value}.json"
+    folder.mkdir(exist_ok=True)
     files.write_text(target, json.dumps(measured, indent=1, ensure_ascii=False) + "\n")
-    if query_flags.JSON.value:
-        print(json.dumps(measured))
-        return
-    print(_FORMATS[_WHAT.value](measured))
-    written = str(target)
-    if _WHAT.value == sown.ATTENTION and importlib.util.find_spec("matplotlib"):
-        image = target.with_suffix(".png")
-        plot = heat_map.heat_map(measured, sown.ATTENTION, config.model.method)
-        files.write_bytes(image, plot_helpers.render(plot))
-        written += f" and {image.name}"
-    print(
-        f"\n{measured['examples']:,} examples of the {_SPLIT.value} split, "
-        f"step {restored.step:,}; in {written}"
-    )
+    is_drawn = _WHAT.value == sown.ATTENTION and not query_flags.JSON.value
+    if not is_drawn or not importlib.util.find_spec("matplotlib"):
+        return str(target)
+    image = target.with_suffix(".png")
+    plot = heat_map.heat_map(measured, sown.ATTENTION, measured["method"])
+    files.write_bytes(image, plot_helpers.render(plot))
+    return f"{target} and {image.name}"
 
 
 def _measured(restored: Restored, config: Any, schema: Schema, split: Split) -> dict[str, Any]:

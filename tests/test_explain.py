@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -237,6 +238,16 @@ def test_the_command(tiny):
     assert "the blocks are 1 to 2" in refused(
         "explain", f"--workdir={tiny}", "--items=[null]", "--block=3"
     )
+
+
+@pytest.mark.soak
+def test_what_cannot_be_written_is_shown(tiny, tmp_path):
+    shutil.copytree(tiny, tmp_path / "run", ignore=shutil.ignore_patterns("explain"))
+    (tmp_path / "run" / "explain").write_text("a file")
+    done = run("explain", f"--workdir={tmp_path}/run", "--examples=30", check=2)
+    assert done.stdout.split()[:3] == ["attention", "%", "block"]
+    line = f"the results above could not be written to {tmp_path}/run/explain (File exists)"
+    assert done.stderr.startswith(f"error: {line}; give it room")
 
 
 @pytest.mark.soak
