@@ -14,7 +14,7 @@ import jax
 import ml_collections
 import numpy as np
 
-from cbert import files, parallel
+from cbert import directories, parallel
 from cbert.data import in_memory, prepared
 from cbert.data.columns import Split
 from cbert.errors import UserError, check_path, shown
@@ -113,7 +113,7 @@ class Experiment:
         if not math.isfinite(number):
             raise UserError(f"value is {shown(value)}; give the metric's, a finite number")
         workdir_lib.check(self.config, self.schema, path)
-        with files.Lock(path, "work directory"):
+        with directories.Lock(path, "work directory"):
             workdir_lib.initialise_workdir(self.config, self.schema, path)
             with Checkpoints(path) as checkpoints:
                 last, progress = checkpoints.newest()

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from cbert import files
+from cbert import directories, files
 from cbert.config import flat
 from cbert.data import builder, prepare, prepared, readers
 from cbert.errors import UserError
@@ -56,7 +56,7 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in ("filler", files.LOCK)
+        if path.is_file() and path.name not in ("filler", directories.LOCK)
     }
 
 
@@ -223,7 +223,7 @@ def test_the_address_of_a_store_makes_no_directory(tmp_path, monkeypatch):
         with pytest.raises(UserError) as error:
             files.check_writable(path)
         assert str(error.value) == line
-        with pytest.raises(UserError) as error, files.whole_directory(path):
+        with pytest.raises(UserError) as error, directories.whole_directory(path):
             pass
         assert str(error.value) == line
     assert list(tmp_path.iterdir()) == []

@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from cbert import files
+from cbert import directories, files
 from cbert.data import prepare, prepared
 from cbert.errors import UserError
 from cbert.schema import schema_file
@@ -110,8 +110,8 @@ def test_files_of_killed_writers_are_removed_and_those_of_others_are_not(tmp_pat
 def test_directories_of_killed_writers_are_removed_and_those_of_others_are_not(tmp_path):
     code = """
         import pathlib, sys, time
-        from cbert import files
-        with files.whole_directory(pathlib.Path(sys.argv[1])) as written:
+        from cbert import directories
+        with directories.whole_directory(pathlib.Path(sys.argv[1])) as written:
             (written / "x").write_text("half")
             print(written.parent.name, flush=True)
             time.sleep(60)
@@ -133,7 +133,7 @@ def test_directories_of_killed_writers_are_removed_and_those_of_others_are_not(t
             writer.wait()
         # The second one was killed between the two renames of a replacement.
         (tmp_path / made[1] / "one").rename(tmp_path / made[1] / "one.replaced")
-        with files.whole_directory(tmp_path / "one") as written:
+        with directories.whole_directory(tmp_path / "one") as written:
             assert (tmp_path / "one" / "x").read_text() == "half"  # It came back.
             (written / "x").write_text("whole")
         left = {path.name for path in tmp_path.iterdir()}
@@ -156,15 +156,19 @@ def test_a_lock_is_a_file_and_never_a_link(tmp_path):
     precious = tmp_path / "precious.txt"
     precious.write_text("precious")
     (tmp_path / "linked").mkdir()
-    (tmp_path / "linked" / files.LOCK).symlink_to(precious)
+    (tmp_path / "linked" / directories.LOCK).symlink_to(precious)
     (tmp_path / "piped").mkdir()
-    os.mkfifo(tmp_path / "piped" / files.LOCK)
+    os.mkfifo(tmp_path / "piped" / directories.LOCK)
     for name in ("linked", "piped"):
         with (
             pytest.raises(UserError, match="is not a file"),
-            files.Lock(tmp_path / name, "--x"),
+            directories.Lock(tmp_path / name, "--x"),
         ):
             pass
     assert precious.read_text() == "precious"
-    with files.Lock(tmp_path / "own", "--x"):
-        assert (tmp_path / "own" / files.LOCK).read_text().startswith(f"process {os.getpid()}")
+    with directories.Lock(tmp_path / "own", "--x"):
+        assert (
+            (tmp_path / "own" / directories.LOCK)
+            .read_text()
+            .startswith(f"process {os.getpid()}")
+        )

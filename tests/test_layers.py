@@ -12,7 +12,7 @@ LAYERS = [
     {"errors"},
     {*("distributed", "files", "parallel", "processes", "ranks", "registry", "spans")}
     | {"text_table"},
-    {"collectives", "config", "schema"},
+    {"collectives", "config", "directories", "schema"},
     {"data", "model"},
     {"tasks"},
     {"training"},

@@ -13,7 +13,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from cbert import files
+from cbert import directories, files
 from cbert.data import builder, prepare, prepared, readers, tables
 from cbert.data.record_store import RecordStore, RecordView
 from cbert.data.summary import format_summary
@@ -220,7 +220,7 @@ def test_one_process_writes_a_data_set_and_clears_what_a_killed_one_left(tmp_pat
     with contextlib.closing(RecordStore(tmp_path)) as store:
         store.append(records[0], "train")
         views = {"train": RecordView(store, np.array([0]))}
-        with files.Lock(tmp_path / "own", "--name"), pytest.raises(UserError, match=here):
+        with directories.Lock(tmp_path / "own", "--name"), pytest.raises(UserError, match=here):
             builder.write(tmp_path, "own", views, schema, overwrite=True)
         with pytest.raises(UserError, match="exists; give another name"):
             builder.write(tmp_path, "own", views, schema)

@@ -6,14 +6,13 @@ those that TFDS gives, but the examples come one by one from where they wait on 
 
 import pathlib
 import re
-import shutil
 
 import numpy as np
 import tensorflow_datasets as tfds
 from array_record.python import array_record_module
 from tensorflow_datasets.core.utils import shard_utils
 
-from cbert import files, progress
+from cbert import directories, progress
 from cbert.data import examples
 from cbert.data.record_store import RecordView
 from cbert.errors import UserError
@@ -68,13 +67,11 @@ def write(
         process is writing this data set.
     """
     folder = directory(data_dir, name).parent
-    with files.Lock(folder, "name"):
+    with directories.Lock(folder, "name"):
         target = directory(data_dir, name)
-        for left_by_a_kill in folder.glob(f"{files.WRITING}*"):
-            files.restore_directory(target, left_by_a_kill / VERSION)
-            shutil.rmtree(left_by_a_kill, ignore_errors=True)
+        directories.remove_unfinished(target, alone=True)
         check_new(data_dir, name, overwrite)
-        with files.whole_directory(target) as written:
+        with directories.whole_directory(target) as written:
             across = {GROUPS_ACROSS_SPLITS: groups_across_splits}
             infos = [_write_split(written, name, *split) for split in splits.items()]
             tfds.folder_dataset.write_metadata(

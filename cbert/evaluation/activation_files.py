@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from cbert import files
+from cbert import directories, files
 from cbert.data.columns import Split
 from cbert.data.text_records import Text
 from cbert.errors import UserError
@@ -66,7 +66,7 @@ def write(
         "dimension": frozen.model.encoder.config.dimension,
         "splits": {name: len(split) for name, split in splits.items()},
     }
-    with files.whole_directory(directory) as written:
+    with directories.whole_directory(directory) as written:
         for name, split in splits.items():
             _write_split(written, name, frozen, split, description, batch_size)
         text = json.dumps(description, indent=1, ensure_ascii=False)

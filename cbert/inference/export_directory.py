@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from cbert import files
+from cbert import directories, files
 from cbert.errors import UserError, one_line
 from cbert.inference import signatures
 from cbert.inference.base import BasePredictor
@@ -42,7 +42,7 @@ def write(
       UserError: the directory exists.
     """
     directory = new_directory(directory)
-    with files.whole_directory(directory) as written:
+    with directories.whole_directory(directory) as written:
         write_program(written)
         schema_file.save(predictor.schema, written / SCHEMA)
         _write_card(predictor, written, facts)

@@ -11,7 +11,7 @@ import ml_collections
 import numpy as np
 from tqdm import tqdm
 
-from cbert import distributed, files
+from cbert import directories, distributed, files
 from cbert.config import flat
 from cbert.data import prepared
 from cbert.data.records import TRAIN
@@ -87,7 +87,7 @@ def train_seeds(
         states = [] if resumes else initialize.initialised(config, run, initializers)
         for one, path in zip(configs, paths, strict=True):
             if distributed.is_first():
-                stack.enter_context(files.Lock(path, "work directory", wait))
+                stack.enter_context(directories.Lock(path, "work directory", wait))
                 workdir_lib.initialise_workdir(one, schema, path)
         with distributed.error_context():
             seed_runs = open_all(stack, run, paths)

@@ -8,7 +8,7 @@ from typing import Any
 
 import ml_collections
 
-from cbert import files
+from cbert import directories, files
 from cbert.errors import UserError, warn
 from cbert.schema import Schema, schema_file
 from cbert.training import config as config_lib
@@ -78,7 +78,7 @@ def check(
 
 def _is_free(workdir: pathlib.Path) -> bool:
     """Returns whether a directory holds only files that precede a run's `config.json`."""
-    written_first = {SCHEMA, files.LOCK, LOG}
+    written_first = {SCHEMA, directories.LOCK, LOG}
     return workdir.is_dir() and all(
         path.name in written_first or path.suffix == ".tmp" for path in workdir.iterdir()
     )

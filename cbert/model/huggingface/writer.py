@@ -10,8 +10,8 @@ import numpy as np
 import safetensors.numpy
 from flax import traverse_util
 
+from cbert.directories import whole_directory
 from cbert.errors import UserError
-from cbert.files import whole_directory
 from cbert.model.config import ModelConfig
 from cbert.model.heads import PretrainingHead
 from cbert.model.huggingface import folder_files
