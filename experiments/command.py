@@ -72,6 +72,11 @@ def run(main: Callable[[], None]) -> None:
             path, reason = error.filename, error.strerror
             fail(f"{path}: {reason}; choose another path" if path else error)
 
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # Who started the command has closed it, as daemons do.
+            setattr(
+                sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", errors="replace")
+            )
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A log that is a file has each line at once, and one that is not in UTF-8 has escapes.
         sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")

@@ -41,6 +41,16 @@ def test_help_of_which_a_pager_reads_the_beginning_alone_ends_in_silence():
         assert (process.stderr.read(), process.wait(timeout=60)) == (b"", 0)
 
 
+@pytest.mark.parametrize(
+    ("flag", "outputs", "code"),
+    [("fields", "2>&1 >&-", 0), ("a", "2>&-", 2)],
+)
+def test_a_closed_output_changes_no_code_and_goes_nowhere_else(flag, outputs, code):
+    command = f"{sys.executable} -m experiments.describe --{flag} {outputs}"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (code, "")
+
+
 def test_letters_that_the_output_cannot_have_are_escaped(tmp_path):
     """As in a locale without UTF-8."""
     rows = ({"items": ["a", "b"], "context": {"größe ≥": n % 3}} for n in range(60))
