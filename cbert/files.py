@@ -92,7 +92,7 @@ def replace(path: pathlib.Path, write_to: Callable[[pathlib.Path], Any]) -> None
       UserError: `path` is a device or a directory, say, which no file may replace.
     """
     target = path.resolve()  # The target of a link is replaced, and the link stays.
-    if target.exists() and not target.is_file():
+    if path.exists() and not path.is_file():  # `path`, as a pipe in /proc resolves to nothing.
         raise UserError(f"{path} is not a file; give another path")
     temporary = None
     try:

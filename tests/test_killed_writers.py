@@ -152,6 +152,17 @@ def test_a_pipe_in_place_of_a_schema_is_refused(tmp_path):
         schema_file.load(tmp_path / "schema.json")
 
 
+def test_a_pipe_of_a_process_is_no_file_to_replace():
+    """As `/dev/stdout` is one in `command | head`."""
+    ends = os.pipe()
+    try:
+        with pytest.raises(UserError, match=f"/dev/fd/{ends[1]} is not a file; give another"):
+            files.write_text(pathlib.Path(f"/dev/fd/{ends[1]}"), "text")
+    finally:
+        for end in ends:
+            os.close(end)
+
+
 def test_a_lock_is_a_file_and_never_a_link(tmp_path):
     precious = tmp_path / "precious.txt"
     precious.write_text("precious")
