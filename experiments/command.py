@@ -72,14 +72,7 @@ def run(main: Callable[[], None]) -> None:
             path, reason = error.filename, error.strerror
             fail(f"{path}: {reason}; choose another path" if path else error)
 
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # Who started the command has closed it, as daemons do.
-            setattr(
-                sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", errors="replace")
-            )
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # A log that is a file has each line at once, and one that is not in UTF-8 has escapes.
-        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
+    _set_up_outputs()
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # Libraries log an error before they raise it, which would be a second line.
@@ -90,6 +83,17 @@ def run(main: Callable[[], None]) -> None:
     sys.unraisablehook = _main_thread_only(sys.unraisablehook)
     runtime.set_up()
     app.run(guarded, flags_parser=_parse)
+
+
+def _set_up_outputs() -> None:
+    """Makes the outputs fit for any terminal, log or daemon."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # Who started the command has closed it.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            setattr(sys, name, os.fdopen(nowhere, "w", errors="replace"))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A log that is a file has each line at once, and one that is not in UTF-8 has escapes.
+        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
 
 
 def _load_methods() -> None:
