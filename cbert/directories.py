@@ -81,7 +81,7 @@ def remove_unfinished(target: pathlib.Path, alone: bool = False) -> None:
 
 
 def _was_left(directory: pathlib.Path, target: pathlib.Path) -> bool:
-    """Whether a directory is of a writer of `target`, and that was killed."""
+    """Whether a directory is one in which a writer of `target` was killed."""
     written = directory / target.name
     if not (written.exists() or _aside(written).exists()):
         return False

@@ -39,6 +39,7 @@ def _gelu_backward(x: Array, gradient: Array) -> tuple[Array]:
 
 
 gelu.defvjp(_gelu_forward, _gelu_backward)
+
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": nn.relu,
     "gelu": gelu,
