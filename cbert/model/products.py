@@ -110,7 +110,7 @@ row_products.defvjp(_row_products_forward, _row_products_backward)
 
 @functools.partial(jax.jit, static_argnums=(2, 3))
 def multiply(x: Array, y: Array, transposed: bool = False, dtype: str = "float32") -> Array:
-    """x y, or x y^T where `y` is given transposed, `[..., M, N]` of the dtype; see `product`."""
+    """x y, or x y^T where `y` is given transposed, `dtype [..., M, N]`; see `product`."""
     leading = tuple(range(x.ndim - 2))
     contracted = (x.ndim - 1,), (x.ndim - 1 if transposed else x.ndim - 2,)
     of_rows = lax.dot_general(
