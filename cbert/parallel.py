@@ -182,3 +182,9 @@ def divisible(batch_size: int) -> int:
 def platform() -> str:
     """The kind of the devices: `cpu`, `gpu` or `tpu`."""
     return jax.default_backend()
+
+
+def has_bfloat16_units() -> bool:
+    """Whether the devices are NVIDIA's GPUs with units for products of bfloat16."""
+    major = str(getattr(first_device(), "compute_capability", "")).partition(".")[0]
+    return major.isdecimal() and int(major) >= 8

@@ -144,6 +144,7 @@ def lower(
     kind = "gpu" if platform == "cuda" else platform
     with (
         mock.patch.object(parallel, "platform", return_value=kind),
+        mock.patch.object(parallel, "has_bfloat16_units", return_value=kind == "gpu"),
         mock.patch.object(jax, "pmap", functools.partial(jax.pmap, devices=devices)),
     ):
         run, _, _ = workload.make_run(config, sizes)

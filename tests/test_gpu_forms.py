@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from unittest import mock
@@ -73,10 +74,14 @@ def test_parameters_that_a_host_draws_are_bound_to_no_device():
     assert not any(leaf.committed for leaf in jax.tree.leaves(params))
 
 
-@pytest.mark.parametrize("most", [0, 2**26])
-def test_large_gradients_are_scattered(most, monkeypatch):
-    """Both forms of the gradient are the same, and only the small one has no scatter."""
-    monkeypatch.setattr(look_up, "MOST_COMPARED", most)
+@pytest.mark.parametrize(
+    ("limit", "operation"),
+    [(None, "reduce"), ("MOST_COMPARED", "dot_general"), ("MOST_PAIRS", "scatter")],
+)
+def test_large_gradients_are_summed_by_a_product_or_scattered(limit, operation, monkeypatch):
+    """All forms of the gradient are the same."""
+    if limit:
+        monkeypatch.setattr(look_up, limit, 0)
     random = np.random.default_rng(0)
     table, codes = random.normal(size=(7, 4)), random.integers(0, 7, 30)
     d_rows = jnp.asarray(random.normal(size=(30, 4)), jnp.float32)
@@ -86,11 +91,26 @@ def test_large_gradients_are_scattered(most, monkeypatch):
 
     with on_gpu():
         program = jax.jit(gradient).lower(jnp.float32(table), d_rows)
-    assert ("scatter" in program.as_text()) == (most == 0)
+    found = [name for name in ("scatter", "dot_general", "reduce") if name in program.as_text()]
+    assert found[0] == operation
     expected = [d_rows[codes == row].sum(axis=0) for row in range(7)]
     np.testing.assert_allclose(
         program.compile()(jnp.float32(table), d_rows), expected, rtol=1e-5
     )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_sums_by_products_of_bfloat16_are_those_of_float32(dtype, monkeypatch):
+    """Rows are of several sizes, so that a part that were missing would be seen."""
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(300, 40)) * 10.0 ** random.integers(-6, 3, (300, 1))
+    rows, chosen = jnp.asarray(rows, dtype), random.random((50, 300)) < 0.3
+    monkeypatch.setattr(look_up, "FEW", 0)
+    program = jax.jit(look_up._sums).lower(jnp.asarray(chosen), rows)
+    assert "bf16" in re.search(r"dot_general.*", program.as_text())[0]
+    expected = chosen @ np.asarray(rows, np.float64)
+    error = np.abs(program.compile()(jnp.asarray(chosen), rows) - expected)
+    assert (error <= 1e-6 * (chosen @ np.abs(np.asarray(rows, np.float64)))).all()
 
 
 def test_parts_of_packed_vectors_are_theirs():

@@ -2,6 +2,7 @@
 
 import math
 import re
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from cbert import parallel
 from cbert.model import cross_entropy as kernels
 from cbert.model import products
 from cbert.model.cross_entropy import cross_entropy, plain_cross_entropy
-from cbert.model.layers import gelu
+from cbert.model.gelu import gelu
 
 TAU = 2 * math.pi
 PLATFORMS = ["cpu", "gpu", "tpu"]  # The forms of each can run on any.
@@ -169,3 +170,14 @@ def test_the_slope_of_gelu_needs_x_alone():
     (kept,) = jax.tree.leaves(backward)
     assert kept.dtype == jnp.bfloat16
     assert kept.shape == x.shape
+
+
+def test_gelu_of_a_gpu_is_exact():
+    x = np.linspace(-12, 12, 24001, dtype=np.float32)
+    exact = x.astype(np.float64)
+    cumulative = 0.5 * np.vectorize(math.erfc)(-exact / 2**0.5)
+    density = np.exp(-exact * exact / 2) / (2 * np.pi) ** 0.5
+    with mock.patch.object(parallel, "platform", return_value="gpu"):
+        y, slope = jax.jit(jax.vmap(jax.value_and_grad(gelu)))(x)
+    np.testing.assert_allclose(y, exact * cumulative, rtol=1e-6, atol=4e-7)
+    np.testing.assert_allclose(slope, cumulative + exact * density, rtol=1e-6, atol=4e-7)

@@ -1,10 +1,14 @@
-"""Self-attention in two forms: a plain one, and one that is fast for short sets on a CPU.
+"""Self-attention in three forms: a plain one, and those that are fast for short sets on a CPU
+and in bfloat16 on a GPU.
 
 Legend: B examples, L positions, P query positions, D model dimension, H heads, E = D / H width
 of a head.
 """
 
+import functools
+import importlib
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +26,8 @@ SHORT = 8
 # From this length on examples and heads take turns where nothing is learnt, so many weights at
 # once that they stay in the cache.
 LONG, WEIGHTS_AT_ONCE = 256, 2**21
+# The widths of a head that `flash_attention` takes.
+FLASH_WIDTHS = (16, 32, 64, 128)
 # What each position gives each key, `[B, H, P, L]`: an `Attention` keeps it under this name
 # where the caller makes the collection `intermediates` mutable.
 WEIGHTS = "attention_weights"
@@ -30,7 +36,7 @@ WEIGHTS = "attention_weights"
 class Attention(nn.Module):
     """Multi-head attention of some positions to all that the mask shows.
 
-    Both forms have the same parameters, so that `model.kernels` may differ between a
+    All forms have the same parameters, so that `model.kernels` may differ between a
     checkpoint and the program that restores it.
     """
 
@@ -52,7 +58,11 @@ class Attention(nn.Module):
           `[B, P, D]`.
         """
         mask = mask[:, None] if mask.ndim == 2 else mask
-        form = self._fast if self._takes_fast(x.shape[1]) else self._plain
+        form = self._plain
+        if self._takes_fast(x.shape[1]):
+            form = self._fast
+        elif takes_flash(self.config) and bias is None and mask.shape[1] == 1:
+            form = self._flash
         read = form(queries, x, mask, bias)
         if self.is_mutable_collection("intermediates"):
             self.sow("intermediates", WEIGHTS, self._weights(queries, x, mask, bias))
@@ -86,6 +96,21 @@ class Attention(nn.Module):
             )
         return dense(self.config, size, "out")(read.reshape(queries.shape))
 
+    def _flash(self, queries: Array, x: Array, mask: Array, bias: Array | None) -> Array:
+        size, heads = self.config.dimension, self.config.heads
+        rate = self.config.attention_dropout if self.has_rng("dropout") else 0.0
+        query = dense(self.config, size, "query")(queries)
+        # XLA would make one product of the two, and copy both for the kernel.
+        key_value = dense(self.config, 2 * size, "key_value")(lax.optimization_barrier(x))
+        read = _flash_attention().attend(
+            query.reshape(*query.shape[:2], heads, -1),
+            key_value.reshape(*key_value.shape[:2], 2, heads, -1),
+            jnp.broadcast_to(mask[:, 0], x.shape[:2]),
+            Dropout(self.config, rate).keys() if rate else jnp.zeros(2, jnp.uint32),
+            rate,
+        )
+        return dense(self.config, size, "out")(read.reshape(queries.shape))
+
     def _fast(self, queries: Array, x: Array, mask: Array, bias: Array | None) -> Array:
         size, heads = self.config.dimension, self.config.heads
         examples, positions = queries.shape[:2]
@@ -102,7 +127,7 @@ class Attention(nn.Module):
         return out.reshape(positions, examples, size).swapaxes(0, 1)
 
     def _weights(self, queries: Array, x: Array, mask: Array, bias: Array | None) -> Array:
-        """What each head gives each key, `[B, H, P, L]`; neither form returns it."""
+        """What each head gives each key, `[B, H, P, L]`; no form returns it."""
         params, heads = self.variables["params"], self.config.heads
 
         def by_head(name: str, of: Array) -> Array:
@@ -111,6 +136,30 @@ class Attention(nn.Module):
 
         key = by_head("key_value", x)[:, :, :heads]
         return attention_weights(by_head("query", queries), key, mask, bias)
+
+
+def takes_flash(config: ModelConfig) -> bool:
+    """Whether attention to a mask of keys alone stores no weights here."""
+    width = config.dimension // config.heads
+    return (
+        uses_fast_kernels(config)
+        and products.are_fast(jnp.dtype(config.dtype))
+        and parallel.has_bfloat16_units()
+        and width in FLASH_WIDTHS
+        and _flash_attention() is not None
+    )
+
+
+@functools.cache
+def _flash_attention() -> Any:
+    """The kernel's module, which is slow to import; None with a JAX that has not what it needs.
+
+    JAX has announced that it will leave out Pallas for Triton.
+    """
+    try:
+        return importlib.import_module("cbert.model.flash_attention")
+    except ImportError:
+        return None
 
 
 def attention_weights(query: Array, key: Array, mask: Array, bias: Array | None) -> Array:

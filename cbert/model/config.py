@@ -102,7 +102,7 @@ class ModelConfig:
         "auto",
         "`fast`: own forms of attention, dropout, cross-entropy and the optimizer's pass; "
         "`plain`: the libraries'; `auto`: fast on CPUs and GPUs, and for attention up to 8 "
-        "positions; on GPUs it was measured for sets alone",
+        "positions and, on GPUs, in bfloat16",
         choices=("auto", "plain", "fast"),
         changes_results=False,
     )

@@ -21,7 +21,7 @@ from cbert.model.look_up import look_up
 
 Array = jax.Array
 
-MOST_KEPT = 2**26
+MOST_KEPT = 2**27
 # Exponentials keep all their digits if they are shifted by up to this much too far.
 SPREAD = 50.0
 # The logits of a part of the items, which a CPU's cache holds, and the most parts.

@@ -3,42 +3,19 @@
 Legend: B examples, L positions, D model dimension.
 """
 
-import zlib
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jax.scipy.stats import norm as gaussian
 
 from cbert import parallel
-from cbert.model import products
+from cbert.model import hashing, products
 from cbert.model.config import ModelConfig
+from cbert.model.gelu import gelu
 from cbert.model.layer_norm import LayerNorm
 
 Array = jax.Array
-
-
-@jax.custom_vjp
-def gelu(x: Array) -> Array:
-    """The exact GELU, whose steps in between are float32.
-
-    Its backward pass computes them again, so that x alone is kept for it.
-    """
-    return nn.gelu(x.astype(jnp.float32), approximate=False).astype(x.dtype)
-
-
-def _gelu_forward(x: Array) -> tuple[Array, Array]:
-    return gelu(x), x
-
-
-def _gelu_backward(x: Array, gradient: Array) -> tuple[Array]:
-    exact = x.astype(jnp.float32)
-    slope = gaussian.cdf(exact) + exact * gaussian.pdf(exact)
-    return ((gradient * slope).astype(x.dtype),)
-
-
-gelu.defvjp(_gelu_forward, _gelu_backward)
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": nn.relu,
@@ -138,17 +115,20 @@ class Dropout(nn.Module):
         if not rate or not self.has_rng("dropout"):
             return x
         if uses_fast_kernels(self.config):
-            assert self.scope is not None  # A module that is called is bound.
-            seed = jax.random.bits(self.scope.rngs["dropout"].rng)
-            return hashed_dropout(x, seed, "/".join(self.path), rate)
+            return hashed_dropout(x, self._seed(), "/".join(self.path), rate)
         return nn.Dropout(rate, deterministic=False)(x)
+
+    def keys(self) -> Array:
+        """What a kernel that drops entries itself has to know, `uint32 [2]`."""
+        return jnp.stack(hashing.keys(self._seed(), "/".join(self.path)))
+
+    def _seed(self) -> Array:
+        assert self.scope is not None  # A module that is called is bound.
+        return jax.random.bits(self.scope.rngs["dropout"].rng)
 
 
 def hashed_dropout(x: Array, seed: Array, name: str, rate: float) -> Array:
     """Drops entries where a hash of (seed, name, entry) is small, and scales up the others.
-
-    The hash is computed where it is used, so no random bits are drawn, stored or read. It costs
-    a fraction of what a generator does, and it is the same under `vmap`.
 
     Args:
       x: Any shape.
@@ -156,24 +136,13 @@ def hashed_dropout(x: Array, seed: Array, name: str, rate: float) -> Array:
       name: The name of the module that drops; another name drops other entries.
       rate: The fraction that is dropped.
     """
-    key = mix(seed ^ jnp.uint32(zlib.crc32(name.encode())))
+    key, seed = hashing.keys(seed, name)
     if parallel.platform() == "cpu":
         # The barrier keeps the key from being a constant, so one loop serves all layers.
         key = jax.lax.optimization_barrier(key)
     entries = jax.lax.iota(jnp.uint32, x.size).reshape(x.shape)
-    bits = mix(mix(entries + key) ^ seed)
-    kept = bits >= jnp.uint32(int(rate * 2**32))
+    kept = hashing.kept(entries, key, seed, rate)
     return jnp.where(kept, x * (1 / (1 - rate)), 0).astype(x.dtype)
-
-
-def mix(x: Array) -> Array:
-    """A bijection of `uint32` whose output bits each depend on all input bits.
-
-    The multiply-xorshift form and constants are those of C. Wellons' `lowbias32`.
-    """
-    x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
-    x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
-    return x ^ (x >> 16)
 
 
 class FNN(nn.Module):

@@ -1,5 +1,7 @@
 """Rows of tables, whose gradients are sums over all places that use a row."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -8,10 +10,13 @@ from cbert import parallel
 
 Array = jax.Array
 
-# The most products of a table's entries and codes for a gradient without a scatter.
-MOST_COMPARED = 2**26
+# The most products of a table's entries and codes that a reduction sums, and the most pairs of
+# its rows and codes for a gradient without a scatter.
+MOST_COMPARED, MOST_PAIRS = 2**26, 2**27
 # The most codes that are compared with each other at once.
 PART = 2048
+# So few entries of rows are summed by a product of float32, which takes fewer kernels.
+FEW = 2**18
 
 
 @jax.custom_vjp
@@ -61,42 +66,66 @@ def _add_each_once(table: Array, codes: Array, rows: Array) -> Array:
     numbers = jnp.arange(len(codes))
     equal = codes[:, None] == codes
     is_first = ~(equal & (numbers < numbers[:, None])).any(axis=1)
-    sums = jnp.matmul(equal.astype(rows.dtype), rows, precision="highest")
+    sums = _sums(equal, rows)
     # Without the barrier every entry that is written would ask again which codes are first.
     codes = lax.optimization_barrier(jnp.where(is_first, codes, len(table) + numbers))
     return table.at[codes].add(sums, mode="drop", unique_indices=True)
 
 
+def _sums(chosen: Array, rows: Array) -> Array:
+    """The sums of the rows `[N, ...]` that `bool [M, N]` chooses, `float32 [M, ...]`."""
+    entries = rows.reshape(len(rows), -1).astype(jnp.float32)
+    if entries.size <= FEW:
+        sums = jnp.matmul(chosen.astype(jnp.float32), entries, precision="highest")
+        return sums.reshape(-1, *rows.shape[1:])
+    # A float32 is the sum of three bfloat16, whose products take a fraction of the time.
+    parts = []
+    for _ in range(1 if rows.dtype == jnp.bfloat16 else 3):
+        parts.append(lax.reduce_precision(entries, 8, 7))
+        entries = entries - parts[-1]
+    together = jnp.concatenate(parts, axis=1).astype(jnp.bfloat16)
+    sums = jnp.matmul(chosen.astype(jnp.bfloat16), together, preferred_element_type=jnp.float32)
+    sums = sums.reshape(len(chosen), len(parts), -1).sum(axis=1)
+    return sums.reshape(-1, *rows.shape[1:])
+
+
 def small_look_up(table: Array, codes: Array) -> Array:
-    """`table[codes]` of a table `[V, D]` with few rows, see `_compares`."""
-    if _compares(codes.size * table.size):
-        return _compared_rows(table, codes)
-    return table[codes]
+    """`table[codes]` of a table `[V, D]` with few rows, see `_form`."""
+    form = _form(codes.size * len(table), table.shape[1])
+    return form(table, codes) if form else table[codes]
 
 
 def at_positions(x: Array, positions: Array) -> Array:
-    """x `[B, L, D]` at positions `int32 [B, P]`: `[B, P, D]`, see `_compares`."""
-    if _compares(x.size * positions.shape[1]):
-        return jax.vmap(_compared_rows)(x, positions)
+    """x `[B, L, D]` at positions `int32 [B, P]`: `[B, P, D]`, see `_form`."""
+    form = _form(positions.size * x.shape[1], x.shape[2])
+    if form:
+        return jax.vmap(form)(x, positions)
     return jnp.take_along_axis(x, positions[..., None], axis=1)
 
 
-def _compares(products: int) -> bool:
-    """Whether a gradient is made by comparing every code with every row, in one reduction.
+def _form(pairs: int, width: int) -> Callable[[Array, Array], Array] | None:
+    """How a GPU makes the gradient of rows `[V, D]` that codes `[N]` choose.
 
-    A scatter on a GPU adds in an order that differs from run to run, or sorts the codes first,
+    It compares every code with every row, and sums in one reduction, or where that is long in a
+    product. A scatter adds in an order that differs from run to run, or sorts the codes first,
     in some ten kernels.
+
+    Args:
+      pairs: Of codes and rows.
+      width: D.
     """
-    return parallel.platform() == "gpu" and products <= MOST_COMPARED
+    if parallel.platform() != "gpu" or pairs > MOST_PAIRS:
+        return None
+    return _compared_rows if pairs * width <= MOST_COMPARED else _multiplied_rows
+
+
+def _rows_forward(table: Array, codes: Array) -> tuple[Array, tuple[Array, Array]]:
+    return table[codes], (table, codes)
 
 
 @jax.custom_vjp
 def _compared_rows(table: Array, codes: Array) -> Array:
     return table[codes]
-
-
-def _compared_forward(table: Array, codes: Array) -> tuple[Array, tuple[Array, Array]]:
-    return table[codes], (table, codes)
 
 
 def _compared_backward(saved: tuple[Array, Array], d_rows: Array) -> tuple[Array, None]:
@@ -106,4 +135,18 @@ def _compared_backward(saved: tuple[Array, Array], d_rows: Array) -> tuple[Array
     return jnp.where(is_row[..., None], of_codes, 0).sum(axis=1), None
 
 
-_compared_rows.defvjp(_compared_forward, _compared_backward)
+_compared_rows.defvjp(_rows_forward, _compared_backward)
+
+
+@jax.custom_vjp
+def _multiplied_rows(table: Array, codes: Array) -> Array:
+    return table[codes]
+
+
+def _multiplied_backward(saved: tuple[Array, Array], d_rows: Array) -> tuple[Array, None]:
+    table, codes = saved
+    is_row = jnp.arange(len(table))[:, None] == codes.reshape(-1)
+    return _sums(is_row, d_rows.reshape(-1, table.shape[1])).astype(table.dtype), None
+
+
+_multiplied_rows.defvjp(_rows_forward, _multiplied_backward)

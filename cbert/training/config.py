@@ -90,11 +90,17 @@ def build_model(
         not fit the data.
     """
     method, options = config.model.method, method_options(config)
-    model = config_fields.read(config, "model", ModelConfig)
-    built = task_class(config).build_model(model, method, options, schema, task_options(config))
+    built = task_class(config).build_model(
+        model_config(config), method, options, schema, task_options(config)
+    )
     if sharded and config.train.shard_items:
         return built.with_shards(parallel.local_device_count())
     return built
+
+
+def model_config(config: ml_collections.ConfigDict) -> ModelConfig:
+    """The section `model` of a checked config."""
+    return config_fields.read(config, "model", ModelConfig)
 
 
 def method_options(config: ml_collections.ConfigDict) -> Any:

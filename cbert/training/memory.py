@@ -7,6 +7,7 @@ import ml_collections
 from cbert import parallel, processes
 from cbert.errors import UserError
 from cbert.model import parameter_tree
+from cbert.model.attention import takes_flash
 from cbert.model.cross_entropy import MOST_KEPT, items_at_once
 from cbert.model.scoring import most_at_once
 from cbert.schema import Schema
@@ -144,10 +145,12 @@ def _activations(
 def _attention(config: ml_collections.ConfigDict, batch: int, length: int, masked: int) -> Need:
     """The float32 weights of a block's attention, which training keeps for its gradients.
 
-    An evaluation makes them by turns on a CPU, however many they are.
+    An evaluation makes them by turns on a CPU, however many they are, and a GPU may store none.
     """
     model = config.model
     wide = length if model.layers > 1 else masked
+    if takes_flash(config_lib.model_config(config)):
+        wide = 0
     size = _FLOAT * batch * model.heads * wide * length
     return Need("the weights of a block's attention", size, ("train.batch_size", "model.heads"))
 

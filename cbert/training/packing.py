@@ -51,10 +51,21 @@ def packed(optimizer: optax.GradientTransformation) -> optax.GradientTransformat
         if parallel.platform() == "gpu":
             # Without the barrier every part would be made from the parameters of all, which
             # could not be replaced before they are copied.
-            updates = jax.lax.optimization_barrier(updates)
+            updates = _apart(updates, params)
         return unpack(updates, params), state
 
     return optax.GradientTransformation(init, update)
+
+
+def _apart(updates: Packed, params: Any) -> Packed:
+    """The updates, computed before those of several parameters become parts."""
+    groups = _groups(traverse_util.flatten_dict(params))
+    return Packed(
+        {
+            name: vector if len(groups[name]) == 1 else jax.lax.optimization_barrier(vector)
+            for name, vector in updates.vectors.items()
+        }
+    )
 
 
 def pack(tree: Any, concatenate: Callable = jnp.concatenate) -> Packed:

@@ -1,0 +1,121 @@
+"""Attention on a GPU whose weights never leave a program's registers, with dropout.
+
+The method is that of FlashAttention-2 (Dao, arXiv 2307.08691, section 3.1): a program reads a
+block of queries and takes the keys in turn, and the backward pass makes the weights again from
+the logarithms of their sums. Queries, keys and values stay as the dense layers wrote them.
+
+Logarithms are to the base of 2, because a GPU has an instruction for powers of 2.
+
+Legend: B examples, L positions, P query positions, H heads, E width of a head, R rows and C
+columns of a block of weights.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+
+from cbert.model import flash_kernels
+
+Array = jax.Array
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+def attend(
+    query: Array,
+    key_value: Array,
+    shown: Array,
+    keys: Array,
+    rate: float = 0.0,
+    interpret: bool = False,
+) -> Array:
+    """The sums of values by the dropped softmax of the scaled products.
+
+    Args:
+      query: `bfloat16 [B, P, H, E]`, E a power of 2 and at least 16.
+      key_value: `bfloat16 [B, L, 2, H, E]`, keys and values.
+      shown: `bool [B, L]`, False where a key is hidden.
+      keys: `uint32 [2]`, those of `hashing.keys`, which say what is dropped.
+      rate: The fraction of weights that is dropped.
+      interpret: Whether XLA runs the kernel, as it can on a CPU.
+
+    Returns:
+      `bfloat16 [B, P, H, E]`.
+    """
+    return _forward(query, key_value, shown, keys, rate, interpret)[0]
+
+
+def _forward(
+    query: Array, key_value: Array, shown: Array, keys: Array, rate: float, interpret: bool
+) -> tuple[Array, tuple]:
+    examples, positions, heads, _ = query.shape
+    blocks = flash_kernels.Blocks(positions, key_value.shape[1], heads, rate, 64)
+    sums = jax.ShapeDtypeStruct((examples, heads, positions), jnp.float32)
+    specs = _specs(query, key_value, shown, keys, sums)
+    read, log_sums = pl.pallas_call(
+        functools.partial(flash_kernels.forward, blocks),
+        grid=(examples, heads, blocks.down),
+        in_specs=specs[:-1],
+        out_specs=(specs[0], specs[-1]),
+        out_shape=(jax.ShapeDtypeStruct(query.shape, query.dtype), sums),
+        compiler_params=triton.CompilerParams(num_warps=4, num_stages=2),
+        interpret=interpret,
+        name="attention",
+    )(query, key_value, shown.astype(jnp.int32), keys)
+    return read, (query, key_value, shown, keys, read, log_sums)
+
+
+def _backward(
+    rate: float, interpret: bool, saved: tuple, gradient: Array
+) -> tuple[Array, Array, np.ndarray, np.ndarray]:
+    query, key_value, shown, keys, read, log_sums = saved
+    examples, positions, heads, _ = query.shape
+    length = key_value.shape[1]
+    # Where one block holds all weights, they are made once.
+    most = 128 if max(positions, length) <= 128 else 64
+    blocks = flash_kernels.Blocks(positions, length, heads, rate, most)
+    specs = _specs(query, key_value, shown, keys, read, gradient, log_sums)
+    d_query, d_key_value = pl.pallas_call(
+        functools.partial(flash_kernels.backward, blocks),
+        grid=(examples, heads, max(blocks.down, blocks.across)),
+        in_specs=specs,
+        out_specs=specs[:2],
+        out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (query, key_value)],
+        compiler_params=triton.CompilerParams(
+            num_warps=8 if blocks.rows * blocks.columns > 64**2 else 4, num_stages=2
+        ),
+        interpret=interpret,
+        name="attention_backward",
+    )(query, key_value, shown.astype(jnp.int32), keys, read, gradient, log_sums)
+    none = (np.zeros(x.shape, jax.dtypes.float0) for x in (shown, keys))
+    return d_query, d_key_value, *none
+
+
+attend.defvjp(_forward, _backward)
+
+
+def _specs(*arrays: Any) -> tuple[pl.BlockSpec, ...]:
+    """What a program of one example and head sees of each array: all of its positions.
+
+    Their axes tell them apart: keys of the hash are `[2]`, the mask is `[B, L]`, sums
+    are `[B, H, P]`, queries `[B, P, H, E]`, and keys with values `[B, L, 2, H, E]`.
+    """
+    shown = {
+        1: lambda b, h, i: (0,),
+        2: lambda b, h, i: (b, 0),
+        3: lambda b, h, i: (b, h, 0),
+        4: lambda b, h, i: (b, 0, h, 0),
+        5: lambda b, h, i: (b, 0, 0, h, 0),
+    }
+    one = {1: (), 2: (0,), 3: (0, 1), 4: (0, 2), 5: (0, 3)}  # Axes of which it sees one entry.
+
+    def spec(shape: tuple[int, ...]) -> pl.BlockSpec:
+        axes = len(shape)
+        seen = (None if axis in one[axes] else size for axis, size in enumerate(shape))
+        return pl.BlockSpec(tuple(seen), shown[axes])
+
+    return tuple(spec(array.shape) for array in arrays)
