@@ -16,6 +16,9 @@ from cbert.inference.text_queries import TextQuery
 from cbert.serving import text_routes
 from cbert.serving.limits import Limits, RefusalError
 from experiments import predict
+from tests import text_predictors
+from tests.conftest import serving
+from tests.test_serving import ask
 from tests.text_predictors import VOCABULARY, assemble
 
 BLUE, RED, CLS = (VOCABULARY.index(token) for token in ("blue", "red", "[CLS]"))
@@ -162,3 +165,18 @@ def test_a_request_whose_windows_are_too_long_is_refused():
     # A passage that is cut makes none.
     cut = assemble("span").check(TextQuery(QUESTION, None, PASSAGE))
     text_routes._check_windows([cut], Limits(window_tokens=1))
+
+
+def test_an_explanation_reads_the_windows_once_for_each_context(tmp_path):
+    """3 985 windows of twelve tokens, as given and without each of the two features."""
+    text_predictors.save(with_stride(assemble("span"), 1), tmp_path / "run")
+    body = {"text": QUESTION, "text_b": "a " * 3_991, "context": {"mood": "warm", "age": 31}}
+    flags = (f"--workdir={tmp_path / 'run'}", "--checkpoint=last", "--response_seconds=120")
+    with serving(*flags) as (_, address):
+        assert ask(address, "/predict", body)[0] == 200
+        status, response = ask(address, "/explain", body)
+        assert (status, response["error"].partition(";")[0]) == (
+            400,
+            "the passages make windows of 143,460 tokens",
+        )
+        assert ask(address, "/explain", body | {"context": None})[0] == 200

@@ -54,9 +54,12 @@ def add(app: FastAPI, service: Service[TextPredictor]) -> None:
     async def explain(request: Request, body: text_messages.ExplainTextBody) -> TextExplanation:
         """The change in the log-odds (nats) of the first prediction by each feature."""
         _check_characters([body], service.limits)
-        function = service.model(body.model).explain
+        predictor = service.model(body.model)
+        (encoded,) = await service.check(predictor.check, [body.query()])
+        contexts = [encoded.context.values, *encoded.context.dropped()[1]]
+        _check_windows([encoded] * len(contexts), service.limits)
         given = (body.text, body.context, body.text_b, body.words)
-        return await service.call(request, function, *given)
+        return await service.call(request, predictor.explain, *given)
 
     @app.post("/reading")
     async def read(request: Request, body: text_messages.ReadingTextBody) -> messages.Reading:
