@@ -33,6 +33,7 @@ def whole_directory(target: pathlib.Path) -> Iterator[pathlib.Path]:
     What earlier writers of `target` left when they were killed is removed.
     """
     files.refuse_address(target)
+    target = target.resolve()  # The target of a link is replaced, and the link stays.
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_unfinished(target)
     with (
@@ -45,26 +46,25 @@ def whole_directory(target: pathlib.Path) -> Iterator[pathlib.Path]:
         written = pathlib.Path(temporary) / target.name
         written.mkdir()
         os.rename(owned.name, written.with_name(_ALIVE))
-        yield written
-        _replace(target, written)
+        try:
+            yield written
+            _replace(target, written)
+        finally:
+            _restore(target, written)
+            _clear(written)
 
 
 def _replace(target: pathlib.Path, written: pathlib.Path) -> None:
     """Moves a directory to `target`; where there is one, the two are exchanged in one step.
 
     Where the file system cannot do that, the old one is moved aside first, and
-    `_restore` brings it back if the process is killed in between.
+    `_restore` brings it back if the process fails or is killed in between.
     """
     if not target.exists():
         os.rename(written, target)
     elif not _exchanged(target, written):
-        aside = _aside(written)
-        os.rename(target, aside)
-        try:
-            os.rename(written, target)
-        except BaseException:
-            os.rename(aside, target)
-            raise
+        os.rename(target, _aside(written))
+        os.rename(written, target)
 
 
 def remove_unfinished(target: pathlib.Path, alone: bool = False) -> None:
@@ -77,15 +77,22 @@ def remove_unfinished(target: pathlib.Path, alone: bool = False) -> None:
     for left in target.parent.glob(f"{_WRITING}*"):
         if alone or _was_left(left, target):
             _restore(target, left / target.name)
+            _clear(left / target.name)
             shutil.rmtree(left, ignore_errors=True)
+
+
+def _clear(written: pathlib.Path) -> None:
+    """Removes what was written, but not yet its lock, by which the next writer knows it."""
+    for path in (written, _aside(written)):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _was_left(directory: pathlib.Path, target: pathlib.Path) -> bool:
     """Whether a directory is one in which a writer of `target` was killed."""
-    written = directory / target.name
-    if not (written.exists() or _aside(written).exists()):
-        return False
+    own = {_ALIVE, target.name, _aside(target).name}
     try:
+        if not own.issuperset(path.name for path in directory.iterdir()):
+            return False
         with (directory / _ALIVE).open("rb") as file:
             return fcntl is not None and files.try_lock(file.fileno())
     except OSError:

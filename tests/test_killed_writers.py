@@ -36,6 +36,60 @@ sys.addaudithook(watch)
 prepare.prepare(records, folder, "own", prepare.Options(overwrite=True))
 """
 
+# A writer is killed before it replaces a directory, the next one just before the N-th time that
+# it removes something, for every N. The third clears what both left, but for empty directories.
+CLEAR = """
+import os, pathlib, signal, sys
+from cbert import directories
+target = pathlib.Path(sys.argv[1])
+def write(stop=0, number=0):
+    if process := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    seen = 0
+    def watch(event, _):
+        nonlocal seen
+        if event in ("os.remove", "os.rmdir"):
+            seen += 1
+            if seen == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(watch)
+    with directories.whole_directory(target) as written:
+        for name in "abc":
+            (written / name).write_text("x")
+        if stop:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os._exit(0)
+assert write() == 0
+codes = []
+while not codes or codes[-1]:
+    write(stop=1)
+    codes.append(write(number=len(codes) + 1))
+    assert write() == 0
+    left = {path.name for path in target.parent.glob("*/*")}
+    assert left == set("abc"), (codes, left)
+print(codes)
+"""
+
+
+def test_a_writer_that_is_killed_while_it_clears_leaves_no_files(tmp_path):
+    """Its lock, by which the next writer knows what was left, is removed last."""
+    command = [sys.executable, "-c", CLEAR, str(tmp_path / "out")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    # Of each of two: three files, their directory, the lock, and the one around them.
+    assert done.stdout == f"{[-signal.SIGKILL] * 12 + [0]}\n", done.stderr
+
+
+def test_a_directory_is_replaced_where_its_link_leads(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to("disk/out")
+    for text in ("old", "new"):
+        with directories.whole_directory(tmp_path / "link") as written:
+            (written / "x").write_text(text)
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "disk" / "out" / "x").read_text() == text
+    assert {path.name for path in tmp_path.iterdir()} == {"disk", "link"}
+    assert {path.name for path in (tmp_path / "disk").iterdir()} == {"out"}
+
 
 def killed_at(folder: pathlib.Path, number: int) -> bool:
     command = [sys.executable, "-c", OVERWRITE, str(folder), str(number)]
