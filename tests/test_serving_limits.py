@@ -3,6 +3,7 @@
 import http.client
 import json
 import select
+import signal
 import socket
 import time
 import urllib.parse
@@ -62,24 +63,31 @@ def test_the_server_ends_beside_clients_that_do_not_read(trained):
 
 
 def ask_without_end(address, answers):
-    """Posts one query after the other on one connection, until a response says that it ends."""
+    """Posts the same queries again on one connection, until a response says that it ends."""
+    body = json.dumps({"queries": [{"items": [], "k": 1}] * 64})
     connection = http.client.HTTPConnection(urllib.parse.urlsplit(address).netloc, timeout=20)
     while not answers or answers[-1] == (200, None):
-        connection.request("POST", "/complete", '{"items": [], "k": 1}', JSON)
+        connection.request("POST", "/complete_batch", body, JSON)
         response = connection.getresponse()
         response.read()
         answers.append((response.status, response.getheader("connection")))
 
 
-def test_a_server_that_ends_answers_what_has_arrived(trained):
-    """Each of many busy clients gets its answer, and is told that it was the last one."""
+@pytest.mark.parametrize("numbers", [[signal.SIGTERM], [signal.SIGINT] * 3])
+def test_a_server_that_ends_answers_what_has_arrived(trained, numbers):
+    """Each of many busy clients gets its answer, and is told that it was the last one.
+
+    At a second Ctrl-C uvicorn by itself would drop the requests, with a traceback for each.
+    """
     with serving(f"--workdir={trained}") as (process, address):
         answers = [[] for _ in range(12)]
         with futures.ThreadPoolExecutor(len(answers)) as clients:
             jobs = [clients.submit(ask_without_end, address, own) for own in answers]
-            while min(map(len, answers)) < 20:
+            while min(map(len, answers)) < 3:
                 time.sleep(0.01)
-            process.terminate()
+            for number in numbers:
+                process.send_signal(number)
+                time.sleep(0.05)
             for job in jobs:
                 job.result()
         assert [own[-1] for own in answers] == [(200, "close")] * len(answers)

@@ -3,6 +3,7 @@
 import gc
 import signal
 import socket
+import types
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -20,6 +21,13 @@ HEADERS = [
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
 ]
+
+
+class _Server(uvicorn.Server):
+    """Takes a second Ctrl-C as the first; uvicorn would drop all requests, with tracebacks."""
+
+    def handle_exit(self, sig: int, frame: types.FrameType | None) -> None:
+        self.should_exit = True
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -63,10 +71,10 @@ def serve(app: ASGIApp, listening: socket.socket, limits: Limits) -> None:
         headers=HEADERS,
         timeout_graceful_shutdown=max(1, round(limits.shutdown_seconds)),
     )
-    # Uvicorn raises the signal once more when it has ended.
+    # A signal that comes after uvicorn has ended changes nothing.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     # Collecting garbage among all that JAX has imported would take a tenth of a second.
     gc.collect()
     gc.freeze()
-    uvicorn.Server(config).run(sockets=[listening])
+    _Server(config).run(sockets=[listening])
