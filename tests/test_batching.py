@@ -82,3 +82,24 @@ def test_a_failure_is_returned_and_the_queue_goes_on():
     (good,) = batcher.submit(abs_all, [-3])
     assert good.result(20) == 3
     batcher.close()
+
+
+def test_a_request_that_is_cancelled_when_the_server_ends_is_refused():
+    """Uvicorn cancels what still waits seven seconds after the signal."""
+    batcher, gate = Batcher(), Gate()
+    service = Service({}, batcher, Limits())
+
+    async def stay():
+        await asyncio.Event().wait()
+
+    async def cancelled():
+        task = asyncio.create_task(service.compute(Request({"type": "http"}, stay), gate, [1]))
+        await asyncio.to_thread(gate.entered.wait, 20)
+        task.cancel()
+        await task
+
+    with pytest.raises(RefusalError, match="the server ends; try again later") as refusal:
+        asyncio.run(cancelled())
+    assert refusal.value.status_code == 503
+    gate.open.set()
+    batcher.close()

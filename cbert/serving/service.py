@@ -84,6 +84,8 @@ class Service(Generic[Model]):
                 503,
                 f"no result within {self.limits.response_seconds:g} seconds; try again later",
             )
+        except asyncio.CancelledError:  # The server ends, and has waited for seven seconds.
+            raise RefusalError(503, "the server ends; try again later") from None
         finally:
             results.cancel()
             leaving.cancel()
