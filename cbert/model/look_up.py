@@ -1,6 +1,6 @@
 """Rows of tables, whose gradients are sums over all places that use a row."""
 
-from collections.abc import Callable
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -90,63 +90,47 @@ def _sums(chosen: Array, rows: Array) -> Array:
 
 
 def small_look_up(table: Array, codes: Array) -> Array:
-    """`table[codes]` of a table `[V, D]` with few rows, see `_form`."""
-    form = _form(codes.size * len(table), table.shape[1])
-    return form(table, codes) if form else table[codes]
+    """`table[codes]` of a table `[V, D]` with few rows, see `_chosen`."""
+    pairs = codes.size * len(table)
+    if parallel.platform() != "gpu" or pairs > MOST_PAIRS:
+        return table[codes]
+    return _chosen(table, codes, pairs * table.shape[1] > MOST_COMPARED)
 
 
 def at_positions(x: Array, positions: Array) -> Array:
-    """x `[B, L, D]` at positions `int32 [B, P]`: `[B, P, D]`, see `_form`."""
-    form = _form(positions.size * x.shape[1], x.shape[2])
-    if form:
-        return jax.vmap(form)(x, positions)
-    return jnp.take_along_axis(x, positions[..., None], axis=1)
-
-
-def _form(pairs: int, width: int) -> Callable[[Array, Array], Array] | None:
-    """How a GPU makes the gradient of rows `[V, D]` that codes `[N]` choose.
-
-    It compares every code with every row, and sums in one reduction, or where that is long in a
-    product. A scatter adds in an order that differs from run to run, or sorts the codes first,
-    in some ten kernels.
-
-    Args:
-      pairs: Of codes and rows.
-      width: D.
-    """
+    """x `[B, L, D]` at positions `int32 [B, P]`: `[B, P, D]`, see `_chosen`."""
+    pairs = positions.size * x.shape[1]
     if parallel.platform() != "gpu" or pairs > MOST_PAIRS:
-        return None
-    return _compared_rows if pairs * width <= MOST_COMPARED else _multiplied_rows
+        return jnp.take_along_axis(x, positions[..., None], axis=1)
+    choose = functools.partial(_chosen, multiplies=pairs * x.shape[2] > MOST_COMPARED)
+    return jax.vmap(choose)(x, positions)
 
 
-def _rows_forward(table: Array, codes: Array) -> tuple[Array, tuple[Array, Array]]:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _chosen(table: Array, codes: Array, multiplies: bool) -> Array:
+    """`table[codes]`, whose gradient compares every code with every row of the table.
+
+    It sums in one reduction or, where that is long, in a product. A scatter on a GPU adds in an
+    order that differs from run to run, or sorts the codes first, in some ten kernels.
+    """
+    return table[codes]
+
+
+def _chosen_forward(
+    table: Array, codes: Array, multiplies: bool
+) -> tuple[Array, tuple[Array, Array]]:
     return table[codes], (table, codes)
 
 
-@jax.custom_vjp
-def _compared_rows(table: Array, codes: Array) -> Array:
-    return table[codes]
-
-
-def _compared_backward(saved: tuple[Array, Array], d_rows: Array) -> tuple[Array, None]:
+def _chosen_backward(
+    multiplies: bool, saved: tuple[Array, Array], d_rows: Array
+) -> tuple[Array, None]:
     table, codes = saved
     is_row = jnp.arange(len(table))[:, None] == codes.reshape(-1)
     of_codes = d_rows.reshape(-1, table.shape[1])
+    if multiplies:
+        return _sums(is_row, of_codes).astype(table.dtype), None
     return jnp.where(is_row[..., None], of_codes, 0).sum(axis=1), None
 
 
-_compared_rows.defvjp(_rows_forward, _compared_backward)
-
-
-@jax.custom_vjp
-def _multiplied_rows(table: Array, codes: Array) -> Array:
-    return table[codes]
-
-
-def _multiplied_backward(saved: tuple[Array, Array], d_rows: Array) -> tuple[Array, None]:
-    table, codes = saved
-    is_row = jnp.arange(len(table))[:, None] == codes.reshape(-1)
-    return _sums(is_row, d_rows.reshape(-1, table.shape[1])).astype(table.dtype), None
-
-
-_multiplied_rows.defvjp(_rows_forward, _multiplied_backward)
+_chosen.defvjp(_chosen_forward, _chosen_backward)
