@@ -39,7 +39,7 @@ def plain(query, key_value, shown, keys, rate):
     def drop(weights):
         rows = jnp.arange(weights[..., 0].size, dtype=jnp.uint32)
         columns = jnp.arange(weights.shape[-1], dtype=jnp.uint32)
-        kept = hashing.kept_in_rows(hashing.row_keys(rows, *keys), columns, rate)
+        kept = hashing.kept_in_rows(hashing.hashes(rows, *keys), columns, rate)
         return jnp.where(kept.reshape(weights.shape), weights / (1 - rate), 0)
 
     key, value = key_value[:, :, 0], key_value[:, :, 1]
@@ -76,9 +76,9 @@ def test_each_seed_of_a_program_drops_its_own_weights():
 
 def test_each_row_keeps_other_columns():
     keys = hashing.keys(jnp.uint32(3), "name")
-    row_keys = hashing.row_keys(jnp.arange(1000, dtype=jnp.uint32), *keys)
+    rows = hashing.hashes(jnp.arange(1000, dtype=jnp.uint32), *keys)
     columns = jnp.arange(200, dtype=jnp.uint32)
-    dropped = 1.0 - np.asarray(hashing.kept_in_rows(row_keys, columns, 0.3))
+    dropped = 1.0 - np.asarray(hashing.kept_in_rows(rows, columns, 0.3))
     assert abs(dropped.mean() - 0.3) < 4 * (0.21 / dropped.size) ** 0.5
     # Neighbours in a row, and in a column, are both dropped as often as chance has it.
     for one, other in ((dropped[:, 1:], dropped[:, :-1]), (dropped[1:], dropped[:-1])):

@@ -53,69 +53,77 @@ def _forward(
     query: Array, key_value: Array, shown: Array, keys: Array, rate: float, interpret: bool
 ) -> tuple[Array, tuple]:
     examples, positions, heads, _ = query.shape
+    inputs = flash_kernels.Inputs(query, key_value, shown.astype(jnp.int32), keys)
     blocks = flash_kernels.Blocks(positions, key_value.shape[1], heads, rate, 64)
     sums = jax.ShapeDtypeStruct((examples, heads, positions), jnp.float32)
-    specs = _specs(query, key_value, shown, keys, sums)
+    made = jax.ShapeDtypeStruct(query.shape, query.dtype), sums
     read, log_sums = pl.pallas_call(
         functools.partial(flash_kernels.forward, blocks),
         grid=(examples, heads, blocks.down),
-        in_specs=specs[:-1],
-        out_specs=(specs[0], specs[-1]),
-        out_shape=(jax.ShapeDtypeStruct(query.shape, query.dtype), sums),
+        in_specs=_specs((inputs,)),
+        out_specs=_specs(made),
+        out_shape=made,
         compiler_params=triton.CompilerParams(num_warps=4, num_stages=2),
         interpret=interpret,
         name="attention",
-    )(query, key_value, shown.astype(jnp.int32), keys)
-    return read, (query, key_value, shown, keys, read, log_sums)
+    )(inputs)
+    return read, (inputs, read, log_sums)
 
 
 def _backward(
     rate: float, interpret: bool, saved: tuple, gradient: Array
 ) -> tuple[Array, Array, np.ndarray, np.ndarray]:
-    query, key_value, shown, keys, read, log_sums = saved
-    examples, positions, heads, _ = query.shape
-    length = key_value.shape[1]
+    inputs, read, log_sums = saved
+    examples, positions, heads, _ = inputs.query.shape
+    length = inputs.key_value.shape[1]
     # Where one block holds all weights, they are made once.
     most = 128 if max(positions, length) <= 128 else 64
     blocks = flash_kernels.Blocks(positions, length, heads, rate, most)
-    specs = _specs(query, key_value, shown, keys, read, gradient, log_sums)
+    given = inputs, read, gradient, log_sums
+    made = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in inputs[:2])
     d_query, d_key_value = pl.pallas_call(
         functools.partial(flash_kernels.backward, blocks),
         grid=(examples, heads, max(blocks.down, blocks.across)),
-        in_specs=specs,
-        out_specs=specs[:2],
-        out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (query, key_value)],
+        in_specs=_specs(given),
+        out_specs=_specs(made),
+        out_shape=made,
         compiler_params=triton.CompilerParams(
             num_warps=8 if blocks.rows * blocks.columns > 64**2 else 4, num_stages=2
         ),
         interpret=interpret,
         name="attention_backward",
-    )(query, key_value, shown.astype(jnp.int32), keys, read, gradient, log_sums)
-    none = (np.zeros(x.shape, jax.dtypes.float0) for x in (shown, keys))
+    )(*given)
+    none = (np.zeros(x.shape, jax.dtypes.float0) for x in (inputs.shown, inputs.keys))
     return d_query, d_key_value, *none
 
 
 attend.defvjp(_forward, _backward)
 
+# By the number of its axes, which of an array's axes are the first and the second of the grid,
+# examples and heads: the keys of the hash are `[2]`, the mask `[B, L]`, sums `[B, H, P]`,
+# queries `[B, P, H, E]`, and keys with values `[B, L, 2, H, E]`.
+AXES: dict[int, dict[int, int]] = {
+    1: {},
+    2: {0: 0},
+    3: {0: 0, 1: 1},
+    4: {0: 0, 2: 1},
+    5: {0: 0, 3: 1},
+}
 
-def _specs(*arrays: Any) -> tuple[pl.BlockSpec, ...]:
-    """What a program of one example and head sees of each array: all of its positions.
 
-    Their axes tell them apart: keys of the hash are `[2]`, the mask is `[B, L]`, sums
-    are `[B, H, P]`, queries `[B, P, H, E]`, and keys with values `[B, L, 2, H, E]`.
-    """
-    shown = {
-        1: lambda b, h, i: (0,),
-        2: lambda b, h, i: (b, 0),
-        3: lambda b, h, i: (b, h, 0),
-        4: lambda b, h, i: (b, 0, h, 0),
-        5: lambda b, h, i: (b, 0, 0, h, 0),
-    }
-    one = {1: (), 2: (0,), 3: (0, 1), 4: (0, 2), 5: (0, 3)}  # Axes of which it sees one entry.
+def _specs(arrays: Any) -> Any:
+    """What a program sees of each array of a tree: all of it for its example and head."""
 
-    def spec(shape: tuple[int, ...]) -> pl.BlockSpec:
-        axes = len(shape)
-        seen = (None if axis in one[axes] else size for axis, size in enumerate(shape))
-        return pl.BlockSpec(tuple(seen), shown[axes])
+    def spec(array: Any) -> pl.BlockSpec:
+        grid_axes = AXES[array.ndim]
 
-    return tuple(spec(array.shape) for array in arrays)
+        def place(*program: Any) -> tuple[Any, ...]:
+            return tuple(
+                program[grid_axes[axis]] if axis in grid_axes else 0
+                for axis in range(array.ndim)
+            )
+
+        seen = (None if axis in grid_axes else size for axis, size in enumerate(array.shape))
+        return pl.BlockSpec(tuple(seen), place)
+
+    return jax.tree.map(spec, arrays)

@@ -69,6 +69,22 @@ class Blocks:
         return 1 / (1 - self.rate)
 
 
+class Inputs(NamedTuple):
+    """What both programs read.
+
+    Attributes:
+      query: `[P, E]`.
+      key_value: `[L, 2, E]`, keys and values.
+      shown: `int32 [L]`, 0 where a key is hidden.
+      keys: `uint32 [2]`, of the hash.
+    """
+
+    query: Any
+    key_value: Any
+    shown: Any
+    keys: Any
+
+
 def _load(ref: Any, start: Any, size: int, *part: int) -> Array:
     """Some positions of an array: `[size, E]`, or `[size]`, 0 beyond the last position."""
     inside = start + jnp.arange(size) < ref.shape[0]
@@ -104,13 +120,13 @@ class _Keys(NamedTuple):
     column: Any
 
 
-def _load_keys(blocks: Blocks, key_value_ref: Any, shown_ref: Any, column: Any) -> _Keys:
-    shown = _load(shown_ref, column, blocks.columns)
+def _load_keys(blocks: Blocks, inputs: Inputs, column: Any) -> _Keys:
+    shown = _load(inputs.shown, column, blocks.columns)
     added = jnp.where(shown > 0, 0.0, HIDDEN)
     if blocks.length % blocks.columns:
         inside = column + jnp.arange(blocks.columns) < blocks.length
         added = jnp.where(inside, added, -jnp.inf)
-    key, value = (_load(key_value_ref, column, blocks.columns, part) for part in (0, 1))
+    key, value = (_load(inputs.key_value, column, blocks.columns, part) for part in (0, 1))
     return _Keys(key, value, added, column)
 
 
@@ -120,48 +136,43 @@ def _logits(query: Array, keys: _Keys) -> Array:
     return triton.dot(query, keys.key.T) * scale + keys.added[None]
 
 
-def _row_keys(blocks: Blocks, keys_ref: Any) -> Callable[[Any], Array | None]:
-    """From a block's first row to what the hash of its rows begins with, `uint32 [R]`."""
+def _row_hashes(blocks: Blocks, keys: Any) -> Callable[[Any], Array | None]:
+    """From a block's first row to its rows' hashes, `uint32 [R]`, or None without dropout."""
     if not blocks.rate:
         return lambda row: None
     head = pl.program_id(0) * blocks.heads + pl.program_id(1)
-    first, key, seed = head * blocks.positions, keys_ref[0], keys_ref[1]
+    first, key, seed = head * blocks.positions, keys[0], keys[1]
 
     def at(row: Any) -> Array:
         rows = first + row + jnp.arange(blocks.rows)
-        return hashing.row_keys(rows.astype(jnp.uint32), key, seed)
+        return hashing.hashes(rows.astype(jnp.uint32), key, seed)
 
     return at
 
 
-def _kept(blocks: Blocks, row_keys: Array, column: Any) -> Array:
+def _kept(blocks: Blocks, row_hashes: Array, column: Any) -> Array:
     """Which weights of a block are not dropped, `bool [R, C]`."""
     columns = (column + jnp.arange(blocks.columns)).astype(jnp.uint32)
-    return hashing.kept_in_rows(row_keys, columns, blocks.rate)
+    return hashing.kept_in_rows(row_hashes, columns, blocks.rate)
 
 
-def forward(
-    blocks: Blocks,
-    query_ref: Any,
-    key_value_ref: Any,
-    shown_ref: Any,
-    keys_ref: Any,
-    read_ref: Any,
-    sums_ref: Any,
-) -> None:
+def forward(blocks: Blocks, inputs: Inputs, read_ref: Any, sums_ref: Any) -> None:
     """Reads all keys for a block of queries."""
     row = pl.program_id(2) * blocks.rows
-    query, row_keys = _load(query_ref, row, blocks.rows), _row_keys(blocks, keys_ref)(row)
+    query, row_hashes = (
+        _load(inputs.query, row, blocks.rows),
+        _row_hashes(blocks, inputs.keys)(row),
+    )
 
     def add(number: Any, carry: tuple) -> tuple:
         read, highest, total = carry
-        keys = _load_keys(blocks, key_value_ref, shown_ref, number * blocks.columns)
+        keys = _load_keys(blocks, inputs, number * blocks.columns)
         logits = _logits(query, keys)
         new = jnp.maximum(highest, logits.max(axis=1))
         shrink, weights = jnp.exp2(highest - new), jnp.exp2(logits - new[:, None])
         total = total * shrink + weights.sum(axis=1)
-        if row_keys is not None:
-            weights = jnp.where(_kept(blocks, row_keys, keys.column), weights, 0.0)
+        if row_hashes is not None:
+            weights = jnp.where(_kept(blocks, row_hashes, keys.column), weights, 0.0)
         read *= shrink[:, None]
         read += triton.dot(weights.astype(keys.value.dtype), keys.value)
         return read, new, total
@@ -181,15 +192,15 @@ class _Queries(NamedTuple):
     gradient: Array
     along: Array
     log_sums: Array
-    row_keys: Array | None
+    row_hashes: Array | None
 
 
 def _meet(blocks: Blocks, queries: _Queries, keys: _Keys) -> tuple[Array, Array]:
     """The weights that values were read by and the gradient of logits, without their scales."""
     weights = read_by = jnp.exp2(_logits(queries.query, keys) - queries.log_sums[:, None])
     d_weights = triton.dot(queries.gradient, keys.value.T)
-    if queries.row_keys is not None:
-        kept = _kept(blocks, queries.row_keys, keys.column)
+    if queries.row_hashes is not None:
+        kept = _kept(blocks, queries.row_hashes, keys.column)
         read_by = jnp.where(kept, weights, 0.0)
         d_weights = jnp.where(kept, d_weights * blocks.scale, 0.0)
     d_logits = weights * (d_weights - queries.along[:, None])
@@ -198,10 +209,7 @@ def _meet(blocks: Blocks, queries: _Queries, keys: _Keys) -> tuple[Array, Array]
 
 def backward(
     blocks: Blocks,
-    query_ref: Any,
-    key_value_ref: Any,
-    shown_ref: Any,
-    keys_ref: Any,
+    inputs: Inputs,
     read_ref: Any,
     gradient_ref: Any,
     sums_ref: Any,
@@ -209,13 +217,13 @@ def backward(
     d_key_value_ref: Any,
 ) -> None:
     """The gradients of a block of keys and values, and of a block of queries."""
-    row_keys, logit_scale = _row_keys(blocks, keys_ref), query_ref.shape[-1] ** -0.5
+    row_hashes, logit_scale = _row_hashes(blocks, inputs.keys), inputs.query.shape[-1] ** -0.5
 
     def load_queries(row: Any) -> _Queries:
-        refs = query_ref, gradient_ref, read_ref, sums_ref
+        refs = inputs.query, gradient_ref, read_ref, sums_ref
         query, gradient, read, log_sums = (_load(ref, row, blocks.rows) for ref in refs)
         along = (gradient.astype(jnp.float32) * read.astype(jnp.float32)).sum(axis=1)
-        return _Queries(query, gradient, along, log_sums, row_keys(row))
+        return _Queries(query, gradient, along, log_sums, row_hashes(row))
 
     def add_to_keys(number: Any, carry: tuple) -> tuple:
         queries = load_queries(number * blocks.rows)
@@ -224,13 +232,13 @@ def backward(
         return d_key, carry[1] + triton.dot(read_by.T, queries.gradient)
 
     def add_to_query(number: Any, d_query: Array) -> Array:
-        keys = _load_keys(blocks, key_value_ref, shown_ref, number * blocks.columns)
+        keys = _load_keys(blocks, inputs, number * blocks.columns)
         return d_query + triton.dot(_meet(blocks, queries, keys)[1], keys.key)
 
     block = pl.program_id(2)
     row, column = block * blocks.rows, block * blocks.columns
     queries = load_queries(row)
-    keys = _load_keys(blocks, key_value_ref, shown_ref, column)
+    keys = _load_keys(blocks, inputs, column)
     if blocks.down == blocks.across == 1:
         read_by, d_logits = _meet(blocks, queries, keys)
         d_query = triton.dot(d_logits, keys.key)

@@ -24,21 +24,21 @@ def keys(seed: Array, name: str) -> tuple[Array, Array]:
     return mix(seed ^ jnp.uint32(zlib.crc32(name.encode()))), seed
 
 
+def hashes(numbers: Array, key: Array, seed: Array) -> Array:
+    """The hash of each number, `uint32 [...]`, by the two numbers of `keys`."""
+    return mix(mix(numbers + key) ^ seed)
+
+
 def kept(entries: Array, key: Array, seed: Array, rate: float) -> Array:
     """Which entries, by their numbers `uint32 [...]`, stay where a fraction is dropped."""
-    return mix(mix(entries + key) ^ seed) >= _threshold(rate)
+    return hashes(entries, key, seed) >= _threshold(rate)
 
 
-def row_keys(rows: Array, key: Array, seed: Array) -> Array:
-    """What the hash of a row's entries begins with, by the rows' numbers `uint32 [R]`."""
-    return mix(mix(rows + key) ^ seed)
-
-
-def kept_in_rows(row_keys: Array, columns: Array, rate: float) -> Array:
+def kept_in_rows(rows: Array, columns: Array, rate: float) -> Array:
     """Which entries of rows stay, in half of the steps of `kept`.
 
     Args:
-      row_keys: `uint32 [R]`, see above.
+      rows: `uint32 [R]`, hashes of the rows' numbers.
       columns: `uint32 [C]`, numbers of columns.
       rate: The fraction that is dropped.
 
@@ -46,7 +46,7 @@ def kept_in_rows(row_keys: Array, columns: Array, rate: float) -> Array:
       `bool [R, C]`.
     """
     # The last step of `mix` changes only bits that hardly ever decide.
-    return _stir(row_keys[:, None] + columns) >= _threshold(rate)
+    return _stir(rows[:, None] + columns) >= _threshold(rate)
 
 
 def mix(x: Array) -> Array:
