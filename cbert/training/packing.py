@@ -48,24 +48,9 @@ def packed(optimizer: optax.GradientTransformation) -> optax.GradientTransformat
 
     def update(gradients: Any, state: Any, params: Any) -> tuple[Any, Any]:
         updates, state = optimizer.update(pack(gradients), state, pack(params))
-        if parallel.platform() == "gpu":
-            # Without the barrier every part would be made from the parameters of all, which
-            # could not be replaced before they are copied.
-            updates = _apart(updates, params)
         return unpack(updates, params), state
 
     return optax.GradientTransformation(init, update)
-
-
-def _apart(updates: Packed, params: Any) -> Packed:
-    """The updates, computed before those of several parameters become parts."""
-    groups = _groups(traverse_util.flatten_dict(params))
-    return Packed(
-        {
-            name: vector if len(groups[name]) == 1 else jax.lax.optimization_barrier(vector)
-            for name, vector in updates.vectors.items()
-        }
-    )
 
 
 def pack(tree: Any, concatenate: Callable = jnp.concatenate) -> Packed:
@@ -85,21 +70,30 @@ def unpack(packed: Packed, like: Any) -> Any:
     """The inverse of `pack`, for a tree of the shapes of `like`."""
     flat = traverse_util.flatten_dict(like)
     for name, paths in _groups(flat).items():
-        vector = packed.vectors[name].reshape(-1)
-        ends = np.cumsum([flat[path].size for path in paths])
-        for path, end in zip(paths, ends.tolist(), strict=True):
-            shape = flat[path].shape
-            flat[path] = _part(vector, end - flat[path].size, end).reshape(shape)
+        vector = packed.vectors[name]
+        if len(paths) == 1:
+            flat[paths[0]] = vector
+            continue
+        parts = _parts(vector, [flat[path].size for path in paths])
+        for path, part in zip(paths, parts, strict=True):
+            flat[path] = part.reshape(flat[path].shape)
     return traverse_util.unflatten_dict(flat)
 
 
-def _part(vector: Any, start: int, end: int) -> Any:
-    """`vector[start:end]`."""
+def _parts(vector: Any, sizes: list[int]) -> list[Any]:
+    """The parts of these sizes, one after the other."""
+    starts = [0, *np.cumsum(sizes)[:-1].tolist()]
     if isinstance(vector, np.ndarray) or parallel.platform() != "gpu":
-        return vector[start:end]
+        return [vector[start : start + n] for start, n in zip(starts, sizes, strict=True)]
+    # Without the barrier every part would be made from the parameters of all, which could not
+    # be replaced before they are copied.
+    vector = jax.lax.optimization_barrier(vector)
     # XLA makes one program for many parts, unless it knows that no two of them overlap.
-    unknown = jax.lax.optimization_barrier(jnp.int32(start))
-    return jax.lax.dynamic_slice(vector, (unknown,), (end - start,))
+    unknown = [jax.lax.optimization_barrier(jnp.int32(start)) for start in starts]
+    return [
+        jax.lax.dynamic_slice(vector, (start,), (n,))
+        for start, n in zip(unknown, sizes, strict=True)
+    ]
 
 
 def per_leaf(opt_state: Any, params: Any) -> Any:
