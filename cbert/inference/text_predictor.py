@@ -156,7 +156,10 @@ class TextPredictor(BasePredictor):
 
         Arguments as in `predict`.
         """
-        encoded = self.check(TextQuery(text, context, text_b, words))
+        return self.explain_checked(self.check(TextQuery(text, context, text_b, words)))
+
+    def explain_checked(self, encoded: EncodedText) -> TextExplanation:
+        """`explain` of what `check` returned."""
         observed, dropped = encoded.context.dropped()
         contexts, windows = [encoded.context.values, *dropped], encoded.windows
         rows = TextRows(

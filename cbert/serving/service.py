@@ -84,7 +84,7 @@ class Service(Generic[Model]):
                 503,
                 f"no result within {self.limits.response_seconds:g} seconds; try again later",
             )
-        except asyncio.CancelledError:  # The server ends, and has waited for seven seconds.
+        except asyncio.CancelledError:  # It ends, and `shutdown_seconds` are over.
             raise RefusalError(503, "the server ends; try again later") from None
         finally:
             results.cancel()

@@ -58,8 +58,7 @@ def add(app: FastAPI, service: Service[TextPredictor]) -> None:
         (encoded,) = await service.check(predictor.check, [body.query()])
         contexts = [encoded.context.values, *encoded.context.dropped()[1]]
         _check_windows([encoded] * len(contexts), service.limits)
-        given = (body.text, body.context, body.text_b, body.words)
-        return await service.call(request, predictor.explain, *given)
+        return await service.call(request, predictor.explain_checked, encoded)
 
     @app.post("/reading")
     async def read(request: Request, body: text_messages.ReadingTextBody) -> messages.Reading:
