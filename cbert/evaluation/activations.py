@@ -125,6 +125,7 @@ def shards(
     """
     _check_segments(frozen, split)
     compute = _compiled(frozen.model, layers, pooling)
+    params = parameter_tree.rounded(frozen.model, frozen.params)
     batch_size = parallel.divisible(batch_size)
     width = len(layers) * frozen.model.encoder.config.dimension * 4
     if pooling == EVERY_TOKEN:
@@ -138,7 +139,7 @@ def shards(
             batches = length_batches(lengths, batch_size, bounds)
             yield (
                 slice(int(rows[0]), int(rows[0]) + count),
-                _of_shard(compute, frozen.params, parallel.replicate(data), lengths, batches),
+                _of_shard(compute, params, parallel.replicate(data), lengths, batches),
             )
             bar.update(count)
 

@@ -1,11 +1,13 @@
 """The functions of a model of sets or sequences that predictions need."""
 
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from cbert.inference.program import Functions
+from cbert.model import parameter_tree
 from cbert.model.contextual_bert import ContextualBert
 from cbert.model.scoring import all_logits
 
@@ -24,4 +26,5 @@ def functions(model: ContextualBert) -> Functions:
         vector: Any = model.apply({"params": params}, context, method="context_vector")
         return vector.astype(jnp.float32)
 
-    return Functions(logits, context_vector)
+    prepare = functools.partial(parameter_tree.rounded, model)
+    return Functions(logits, context_vector, prepare)

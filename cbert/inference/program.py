@@ -36,10 +36,12 @@ class Functions:
       logits: `(params, codes int32 [R, L], context, positions int32 [R])` to
         `float32 [R, V]`: each row's item at its position, over all real items.
       context_vector: `(params, context)` to `float32 [R, C]`.
+      prepare: Parameters in the form in which the others are fastest, made once.
     """
 
     logits: Callable[[Any, Array, dict[str, Array], Array], Array]
     context_vector: Callable[[Any, dict[str, Array]], Array]
+    prepare: Callable[[Any], Any] = lambda params: params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +84,7 @@ class Program:
         batch_sizes: Sequence[int] = BATCH_SIZES,
     ) -> None:
         self.functions, self.params = functions, params
+        self._prepared = functions.prepare(params)
         self._schema = schema
         largest = max(1, MAX_LOGITS // len(schema.items))
         self.batch_sizes = sorted({min(size, largest) for size in checked_sizes(batch_sizes)})
@@ -137,7 +140,7 @@ class Program:
 
     def context_vector(self, context: dict[str, list[Any]]) -> np.ndarray:
         """The embedded context of one row, `float32 [C]`."""
-        return np.asarray(self._context_vector(self.params, self._encode(context)))[0]
+        return np.asarray(self._context_vector(self._prepared, self._encode(context)))[0]
 
     def warm_up(self) -> Iterator[str]:
         """Compiles for every batch size and length; yields the name of each shape first."""
@@ -160,7 +163,7 @@ class Program:
 
         def results(indices: np.ndarray) -> tuple:
             take = operator.itemgetter(indices)
-            logits = self._logits(self.params, *jax.tree.map(take, arrays))
+            logits = self._logits(self._prepared, *jax.tree.map(take, arrays))
             return function(logits, *map(take, columns))
 
         batches = padded_batches(len(rows), self.batch_sizes)

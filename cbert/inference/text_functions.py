@@ -3,6 +3,7 @@
 Legend: R texts, L positions, N masked tokens, D model dimension, V entries of the vocabulary.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import ml_collections
 
 from cbert.inference.text_program import TextFunctions
+from cbert.model import parameter_tree
 from cbert.model.heads import Pretraining
 from cbert.model.pooling import FIRST_TOKEN, MEAN, pool
 from cbert.model.scoring import all_logits
@@ -53,6 +55,7 @@ def functions(
         outputs,
         {pooling: _embedding(model, pooling) for pooling in (FIRST_TOKEN, MEAN)},
         _token_logits(model) if names_tokens else None,
+        functools.partial(parameter_tree.rounded, model),
     )
 
 

@@ -48,11 +48,13 @@ class TextFunctions:
       embeddings: By the name of the pooling, a vector for each text, `float32 [R, D]`.
       token_logits: Takes parameters and vectors `[N, D]` to `float32 [N, V]`; None for a model
         that names no tokens.
+      prepare: Parameters in the form in which the others are fastest, made once.
     """
 
     outputs: Callable[..., dict[str, Array]]
     embeddings: Mapping[str, Callable[..., Array]]
     token_logits: Callable[[Any, Array], Array] | None = None
+    prepare: Callable[[Any], Any] = lambda params: params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +86,7 @@ class TextProgram:
         batch_sizes: Sequence[int] = BATCH_SIZES,
     ) -> None:
         self.functions, self.params = functions, params
+        self._prepared = functions.prepare(params)
         self._schema = schema
         self.lengths = padded_lengths(schema.max_items)
         batch_sizes = checked_sizes(batch_sizes)
@@ -169,7 +172,7 @@ class TextProgram:
 
             def results(batch: np.ndarray, inputs: Any = inputs) -> Any:
                 taken = jax.tree.map(lambda column: column[batch], inputs)
-                return function(self.params, *taken)
+                return function(self._prepared, *taken)
 
             batches = list(padded_batches(len(indices), self._batch_sizes[length]))
             outputs = fetched((results(batch), count) for batch, count in batches)
@@ -191,7 +194,7 @@ class TextProgram:
 
     def _on_tokens(self, function: Callable, vectors: np.ndarray, *columns: np.ndarray) -> Any:
         def results(batch: np.ndarray) -> Any:
-            logits = self._token_logits(self.params, vectors[batch])
+            logits = self._token_logits(self._prepared, vectors[batch])
             return function(logits, *(column[batch] for column in columns))
 
         batches = padded_batches(len(vectors), self._token_sizes)

@@ -131,7 +131,7 @@ class Attention(nn.Module):
         params, heads = self.variables["params"], self.config.heads
 
         def by_head(name: str, of: Array) -> Array:
-            y = of @ params[name]["kernel"] + params[name]["bias"]
+            y = of @ params[name]["kernel"].astype(jnp.float32) + params[name]["bias"]
             return y.reshape(*of.shape[:2], -1, self.config.dimension // heads)
 
         key = by_head("key_value", x)[:, :, :heads]

@@ -4,6 +4,7 @@ import math
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 from flax import traverse_util
 
@@ -15,6 +16,7 @@ Params = dict[str, Any]
 Path = tuple[str, ...]  # Of a parameter in its tree.
 # The parts of a model by which the context enters.
 CONTEXT_PARTS = ("context_encoder", "conditioning")
+BLOCK = "blocks_"  # What the name of a block begins with; its number, from 0, follows.
 
 
 class Model(Protocol):
@@ -49,6 +51,19 @@ def initialize(model: Model, key: Array) -> Params:
         return _compiled(model, key)
     drawn = jax.device_get(_compiled(model, jax.device_put(key, host)))
     return jax.device_put(drawn)  # Bound to no device: others may hold what is not drawn.
+
+
+def rounded(model: Model, params: Params) -> Params:
+    """The parameters for predictions: the kernels of blocks have `model.dtype`.
+
+    The blocks would round them again for every batch. What they compute is the same to the bit.
+    """
+    dtype = model.encoder.config.dtype
+    flat = traverse_util.flatten_dict(params)
+    for path, leaf in flat.items():
+        if path[0].startswith(BLOCK) and path[-1] == "kernel":
+            flat[path] = jnp.asarray(leaf, dtype)
+    return traverse_util.unflatten_dict(flat)
 
 
 def shapes(model: Model) -> Params:

@@ -62,7 +62,7 @@ def predict_all(
       Name to values `[Q]`, in the order of the queries.
     """
     predict, batch_size = compiled(task), parallel.divisible(batch_size)
-    asked = task.asked(queries)
+    params, asked = parameter_tree.rounded(task.model, params), task.asked(queries)
     lengths = split.lengths[asked.rows]
     batches = length_batches(lengths, batch_size, bucket_bounds(lengths, MOST_BUCKETS))
 

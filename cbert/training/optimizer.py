@@ -13,7 +13,7 @@ from flax import traverse_util
 from cbert.errors import UserError
 from cbert.model import parameter_tree, placement
 from cbert.model.layers import uses_fast_kernels
-from cbert.model.parameter_tree import CONTEXT_PARTS, Path
+from cbert.model.parameter_tree import BLOCK, CONTEXT_PARTS, Path
 from cbert.training.config_sections import SKIP
 from cbert.training.packing import is_decayed, packed, packed_decay
 
@@ -131,8 +131,8 @@ def layer_factor(path: Path, layers: int, decay: float, context: float) -> float
         return context
     if part == "embedding":
         return decay ** (layers + 1)
-    if part.startswith("blocks_"):
-        return decay ** (layers - int(part.removeprefix("blocks_")))
+    if part.startswith(BLOCK):
+        return decay ** (layers - int(part.removeprefix(BLOCK)))
     return 1.0
 
 

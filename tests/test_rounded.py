@@ -1,0 +1,61 @@
+"""Kernels that are rounded once give the predictions of those that every batch rounds."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import traverse_util
+
+from cbert.evaluation import sown
+from cbert.model import attention, parameter_tree
+from cbert.model.conditioning import NAMES
+from tests.conftest import some
+from tests.models import SMALL, batch, made
+
+
+@pytest.mark.parametrize("kernels", ["fast", "plain"])
+@pytest.mark.parametrize("method", some(NAMES, "gsu", "adaln_zero"))
+def test_predictions_are_the_same_to_the_bit(schema, train_split, method, kernels):
+    config = dataclasses.replace(SMALL, dtype="bfloat16", kernels=kernels)
+    model, params = made(schema, method, config)
+    codes, context = batch(train_split)
+    apply = jax.jit(model.apply)
+    positions = np.zeros((len(codes), 1), np.int32)
+    hidden, *_ = apply({"params": params}, codes, context, positions)
+    rounded = parameter_tree.rounded(model, params)
+    again, *_ = apply({"params": rounded}, codes, context, positions)
+    assert hidden.std() > 0.1
+    np.testing.assert_array_equal(hidden, again)
+
+
+def test_only_the_kernels_of_blocks_are_rounded(schema):
+    config = dataclasses.replace(SMALL, dtype="bfloat16")
+    model, params = made(schema, "gs", config)
+    before = traverse_util.flatten_dict(params)
+    after = traverse_util.flatten_dict(parameter_tree.rounded(model, params))
+    changed = {path for path, leaf in after.items() if leaf.dtype != jnp.float32}
+    # The query, the keys and values, what is read, and the two layers of the FNN.
+    assert len(changed) == 5 * SMALL.layers
+    assert {path[-1] for path in changed} == {"kernel"}
+    for path, leaf in before.items():
+        if path not in changed:
+            assert after[path] is leaf
+
+
+def test_shown_attention_is_that_of_float32_products(schema, train_split):
+    """Rounding what the products give, too, would change a weight by some thousandths."""
+    config = dataclasses.replace(SMALL, dtype="bfloat16")
+    model, params = made(schema, "none", config)
+    codes, context = batch(train_split)
+    columns = {"items": codes, "context": context}
+    rounded = parameter_tree.rounded(model, params)
+
+    def weights(model, kept, mask):
+        return {"weights": kept["blocks_0"]["attention"][attention.WEIGHTS][0]}
+
+    exact = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), rounded)
+    read = sown.of_columns(model, weights)
+    found, expected = (read(each, columns)["weights"] for each in (rounded, exact))
+    np.testing.assert_array_equal(found, expected)
