@@ -4,9 +4,7 @@ import math
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
 from jax import lax
-from jax.scipy.stats import norm as gaussian
 
 from cbert import parallel
 
@@ -25,9 +23,7 @@ def gelu(x: Array) -> Array:
     Its backward pass computes them again, so that x alone is kept for it.
     """
     exact = x.astype(jnp.float32)
-    if parallel.platform() == "gpu":
-        return (exact * _gaussian(exact)[0]).astype(x.dtype)
-    return nn.gelu(exact, approximate=False).astype(x.dtype)
+    return (exact * _gaussian(exact)[0]).astype(x.dtype)
 
 
 def _forward(x: Array) -> tuple[Array, Array]:
@@ -45,14 +41,16 @@ gelu.defvjp(_forward, _backward)
 
 def _gaussian(x: Array) -> tuple[Array, Array]:
     """Φ and the density of a standard normal at `float32 [...]`, to 3e-7."""
+    exponential = jnp.exp(-0.5 * jnp.square(x))
+    density = exponential / math.sqrt(2 * math.pi)
     if parallel.platform() != "gpu":
-        return gaussian.cdf(x), gaussian.pdf(x)
+        # erfc, which is exact for small Φ too, takes a CPU twice as long.
+        return 0.5 + 0.5 * lax.erf(x * math.sqrt(0.5)), density
     # The library's erf takes a GPU longer than to read x and to write what comes of it. Here
     # both results share an exponential, and the square root is one instruction.
-    exponential = jnp.exp(-0.5 * jnp.square(x))
     y = lax.rsqrt(jnp.square(1 + P / math.sqrt(2) * jnp.abs(x)))
     polynomial = jnp.float32(COEFFICIENTS[0])
     for coefficient in COEFFICIENTS[1:]:
         polynomial = polynomial * y + coefficient
     tail = 0.5 * polynomial * exponential
-    return jnp.where(x > 0, 1 - tail, tail), exponential / math.sqrt(2 * math.pi)
+    return jnp.where(x > 0, 1 - tail, tail), density
