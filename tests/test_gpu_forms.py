@@ -134,11 +134,12 @@ def test_steps_are_those_of_a_cpu(method):
         np.testing.assert_allclose(gpu, cpu, rtol=1e-5)
 
 
-def test_all_items_are_scored_at_once():
+def test_all_items_are_scored_at_once(monkeypatch):
     random = np.random.default_rng(1)
     hidden, table = random.normal(size=(5, 4)), random.normal(size=(60, 4))
     arrays = (*map(jnp.float32, (hidden, table, random.normal(size=60))), jnp.arange(5))
-    expected = scoring.score(*arrays, chunk=7)
+    expected = scoring.score(*arrays, chunk=7, whole=0)
+    monkeypatch.setattr(scoring, "AT_ONCE", 0)  # That of a CPU.
     with on_gpu():
         program = jax.jit(lambda *arrays: scoring.score(*arrays, chunk=7)).lower(*arrays)
     assert "tensor<5x60xf32>" in program.as_text()

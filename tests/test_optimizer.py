@@ -115,3 +115,14 @@ def test_the_loss_is_divided_by_a_constant(data_dir, schema, monkeypatch):
         monkeypatch.setattr(masked_item, "expected_count", lambda *_, value=expected: value)
         norms.append(steps(config, schema, 1)[1][0]["gradient_norm"])
     assert norms[0] == pytest.approx(2 * norms[1], rel=1e-6)
+
+
+def test_without_clipping_the_update_waits_for_all_gradients(schema):
+    """The norm of all has it wait otherwise."""
+    params = ones(config_lib.build_model(small(), schema))
+    barriers = []
+    for clip_norm in (0.0, 1.0):
+        made = optimizer.make_optimizer(0.1, clip_norm, 0.9, 0.999)
+        lowered = jax.jit(made.update).lower(params, made.init(params), params)
+        barriers.append(lowered.as_text().count("optimization_barrier"))
+    assert barriers == [1, 0]

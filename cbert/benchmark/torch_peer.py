@@ -46,6 +46,7 @@ class Peer:
             "betas": (rates["b1"], rates["b2"]),
             "weight_decay": rates["weight_decay"],
         }
+        self._clip_norm = rates["clip_norm"]
         self._fused = torch.optim.AdamW(self._model.parameters(), fused=True, **options)
         self._default = torch.optim.AdamW(self._model.parameters(), **options)
         arrays = np.load(setting["batches"])
@@ -96,6 +97,8 @@ class Peer:
         with torch.autocast(self._device, torch.bfloat16, enabled=self._bfloat16):
             value = loss(batch)
         value.backward()
+        if self._clip_norm:
+            torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._clip_norm)
         optimizer.step()
 
     def gathered(self, number: int) -> None:

@@ -14,6 +14,9 @@ from cbert.ranks import count_ahead
 
 Array = jax.Array
 
+# The most logits that a CPU makes without chunks. Chunks of more stay in its cache.
+AT_ONCE = 2**23
+
 
 def target_logits(hidden: Array, table: Array, bias: Array, targets: Array) -> Array:
     """Each query's logit of its target, `float32 [Q]`; shapes as in `cross_entropy`."""
@@ -36,7 +39,12 @@ def all_logits(hidden: Array, table: Array, bias: Array) -> Array:
 
 
 def score(
-    hidden: Array, table: Array, bias: Array, targets: Array, chunk: int = CHUNK
+    hidden: Array,
+    table: Array,
+    bias: Array,
+    targets: Array,
+    chunk: int = CHUNK,
+    whole: int | None = None,
 ) -> tuple[Array, Array]:
     """Log-probability (nats) and rank of the targets among all items.
 
@@ -44,18 +52,24 @@ def score(
     """
     own = target_logits(hidden, table, bias, targets)
     tied = least_tied(hidden, table, bias, targets, own)
-    normaliser, ahead = normalise_and_count(hidden, table, bias, targets, tied, chunk)
+    normaliser, ahead = normalise_and_count(hidden, table, bias, targets, tied, chunk, whole)
     return own - normaliser, ahead + 1
 
 
 def most_at_once() -> int:
-    """The most logits that are made without chunks, however few those of a chunk are."""
+    """The most logits that are made without chunks."""
     # A GPU has no cache that chunks would fit into, and starts each loop late.
-    return MOST_KEPT if parallel.platform() == "gpu" else 0
+    return MOST_KEPT if parallel.platform() == "gpu" else AT_ONCE
 
 
 def normalise_and_count(
-    hidden: Array, table: Array, bias: Array, targets: Array, tied: Array, chunk: int = CHUNK
+    hidden: Array,
+    table: Array,
+    bias: Array,
+    targets: Array,
+    tied: Array,
+    chunk: int = CHUNK,
+    whole: int | None = None,
 ) -> tuple[Array, Array]:
     """The log-normaliser, and the number of items ranked ahead of the target.
 
@@ -66,11 +80,13 @@ def normalise_and_count(
       targets: `int32 [Q]`, rows of the table that are not counted; -1 for none.
       tied: `float32 [Q]`, from which logit on an item is ahead, see `least_tied`.
       chunk: The most items of a chunk.
+      whole: The most logits that are made without chunks; None for `most_at_once`.
 
     Returns:
       `float32 [Q]` and `int32 [Q]`.
     """
-    size = items_at_once(len(hidden), len(table), chunk, most_at_once())
+    whole = most_at_once() if whole is None else whole
+    size = items_at_once(len(hidden), len(table), chunk, whole)
 
     def add(carry: tuple, chunk: tuple) -> tuple[tuple, None]:
         running_max, total, ahead = carry
@@ -86,6 +102,5 @@ def normalise_and_count(
 
     rows = len(hidden)
     first = (jnp.full(rows, -jnp.inf), jnp.zeros(rows), jnp.zeros(rows, jnp.int32))
-    # Chunks fit into a CPU's cache, so that a loop is faster than all items at once.
     (running_max, total, ahead), _ = lax.scan(add, first, chunks(len(table), size))
     return running_max + jnp.log(total), ahead

@@ -166,8 +166,8 @@ def _logits(
 ) -> Need:
     """The logits that are made at once, or the sampled ones; each seed makes its own.
 
-    A device scores the masked items of all devices by the candidates that it holds. Except on
-    a GPU, an evaluation makes them in chunks, however few they are: its `whole` is 0.
+    A device scores the masked items of all devices by the candidates that it holds. `whole` is
+    the most logits that are made without chunks.
     """
     if sampled:
         size = _FLOAT * seeds * masked * sampled

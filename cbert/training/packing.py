@@ -37,17 +37,22 @@ def packed_decay(params: Packed) -> Packed:
     return Packed({name: name.split(".")[0] == DECAYED for name in params.vectors})
 
 
-def packed(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+def packed(
+    optimizer: optax.GradientTransformation, waits: bool = False
+) -> optax.GradientTransformation:
     """The optimizer over packed parameters: one norm and one update for a hundred leaves.
 
-    Leaf by leaf, they cost more to compile than the model does.
+    Leaf by leaf, they cost more to compile than the model does. It may wait for all gradients.
     """
 
     def init(params: Any) -> Any:
         return optimizer.init(pack(params))
 
     def update(gradients: Any, state: Any, params: Any) -> tuple[Any, Any]:
-        updates, state = optimizer.update(pack(gradients), state, pack(params))
+        vectors = pack(gradients)
+        if waits:
+            vectors = jax.lax.optimization_barrier(vectors)
+        updates, state = optimizer.update(vectors, state, pack(params))
         return unpack(updates, params), state
 
     return optax.GradientTransformation(init, update)
