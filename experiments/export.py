@@ -40,6 +40,7 @@ _INTENDED_USE = flags.DEFINE_string(
 
 def main() -> None:
     """Exports, and prints what was written."""
+    export_directory.new_directory(_OUTPUT.value)
     predictor = cbert.load(_WORKDIR.value, _CHECKPOINT.value)
     path = pathlib.Path(_WORKDIR.value).expanduser()
     workdir.warn_unfinished(path, predictor.step, predictor.config.train.steps)
