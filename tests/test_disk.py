@@ -135,6 +135,16 @@ def test_the_column_cache(disk, data_dir, schema):
         assert split.contexts == expected.contexts
 
 
+def test_features(disk, trained):
+    """An array that is mapped into memory would end the process with a bus error."""
+    fill(disk, leave=32_000)
+    output = f"{disk}/features"
+    flags = (f"--output={output}", "--format=npy", "--pooling=tokens", "--layers=0,last")
+    error = refused("features", f"--workdir={trained}", *flags)
+    assert error.startswith(f"error: {output}: the disk is full; free some space; then run")
+    assert [path.name for path in disk.iterdir()] == ["filler"]
+
+
 @pytest.mark.soak
 def test_train_and_evaluate(disk, trained, schema):
     config = config_lib.load(trained)

@@ -7,7 +7,7 @@ import contextlib
 import json
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow
@@ -83,32 +83,29 @@ def _write_split(
 ) -> None:
     """Writes one split shard by shard, a row group each."""
     layers, pooling = description["layers"], description["pooling"]
-    arrays = None
-    if description["format"] == NPY:
-        of_tokens = pooling == EVERY_TOKEN
-        shape = int(split.lengths.sum()) if of_tokens else len(split), description["dimension"]
-        arrays = {layer: _new_array(array_path(folder, name, layer), shape) for layer in layers}
     kind = frozen.schema.target.kind if frozen.schema.target else ""
-    first = 0
     with contextlib.ExitStack() as stack:
+        arrays = None
+        if description["format"] == NPY:
+            count = int(split.lengths.sum()) if pooling == EVERY_TOKEN else len(split)
+            shape = count, description["dimension"]
+            new = (_new_array(array_path(folder, name, layer), shape) for layer in layers)
+            arrays = dict(zip(layers, map(stack.enter_context, new), strict=True))
         writer = None
         for rows, values in activations.shards(frozen, split, layers, pooling, batch_size):
             columns = _examples(split, rows, kind)
             if arrays is None:
                 columns |= {_column(layer): _nested(values[layer]) for layer in layers}
             else:
-                count = _fill(arrays, first, values)
+                _append(arrays, values)
                 if pooling == EVERY_TOKEN:
                     columns["tokens"] = split.lengths[rows]
-                first += count
             shard = pyarrow.table(columns)
             if writer is None:
                 writer = stack.enter_context(
                     pyarrow.parquet.ParquetWriter(folder / f"{name}.parquet", shard.schema)
                 )
             writer.write_table(shard.cast(writer.schema))
-    for array in (arrays or {}).values():
-        array.flush()
 
 
 def array_path(folder: pathlib.Path, split: str, layer: int) -> pathlib.Path:
@@ -120,16 +117,23 @@ def _column(layer: int) -> str:
     return f"layer_{layer}"
 
 
-def _new_array(path: pathlib.Path, shape: tuple[int, int]) -> np.memmap:
-    return np.lib.format.open_memmap(path, "w+", np.float32, shape)
+def _new_array(path: pathlib.Path, shape: tuple[int, int]) -> BinaryIO:
+    """A file that has all of an array but its rows, which are then written in order.
+
+    A mapped one would end the process without a word where the disk is full.
+    """
+    file = path.open("wb")
+    descr = np.lib.format.dtype_to_descr(np.dtype(np.float32))
+    header: dict[str, Any] = {"descr": descr, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    return file
 
 
-def _fill(arrays: dict[int, np.memmap], first: int, values: Activations) -> int:
-    """Writes a shard's rows from row `first` on; returns how many."""
+def _append(arrays: dict[int, BinaryIO], values: Activations) -> None:
+    """Writes a shard's rows."""
     for layer, array in arrays.items():
         rows = np.concatenate(values[layer]) if type(values[layer]) is list else values[layer]
-        array[first : first + len(rows)] = rows
-    return len(rows)
+        array.write(np.asarray(rows, np.float32).tobytes())
 
 
 def _examples(split: Split, rows: slice, kind: str) -> dict[str, Any]:
