@@ -9,6 +9,7 @@ import pathlib
 
 from absl import flags
 
+from cbert import files
 from cbert.data import prepared
 from cbert.errors import UserError
 from cbert.evaluation import activation_files, activations, probe
@@ -50,10 +51,11 @@ _PROBE = flags.DEFINE_enum(
 
 def main() -> None:
     """Writes the directory; with a probe, prints its table."""
-    frozen, data_dir, name = _frozen()
-    layers = frozen.layer_numbers(_LAYERS.value)
     directory = pathlib.Path(_OUTPUT.value).expanduser()
     activation_files.check_directory(directory)
+    files.check_writable(directory)
+    frozen, data_dir, name = _frozen()
+    layers = frozen.layer_numbers(_LAYERS.value)
     activations.check(frozen, _POOLING.value)
     if _PROBE.value:
         probe.check(frozen.schema, _SPLIT.value, _POOLING.value)

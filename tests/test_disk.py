@@ -108,6 +108,7 @@ def test_a_command_that_cannot_write_ends_before_it_begins(disk, data_dir, train
         ("tune", trains, "workdir"),
         ("prepare", (f"--input={records}", "--name=own"), "data_dir"),
         ("export", (f"--workdir={tmp_path}/not_read_before",), "output"),
+        ("features", (f"--workdir={tmp_path}/not_read_before",), "output"),
     ):
         for path, said in places.items():
             done = run(command, *flags, f"--{place}={path}", check=2)
