@@ -13,7 +13,12 @@ from cbert import directories, files
 from cbert.data import prepare, prepared
 from cbert.errors import UserError
 from cbert.schema import schema_file
-from tests.conftest import ROOT
+from cbert.training import checksums
+from cbert.training import config as config_lib
+from cbert.training.checkpoint import Checkpoints
+from cbert.training.state import Progress
+from tests.conftest import ROOT, small
+from tests.test_checkpoints import parameters, state
 from tests.test_records import ROWS, read, write
 
 # The script replaces a data set by one of fewer records. It kills itself just before the N-th
@@ -198,6 +203,21 @@ def test_directories_of_killed_writers_are_removed_and_those_of_others_are_not(t
         for writer in writers:
             writer.kill()
             writer.communicate()
+
+
+def test_a_best_checkpoint_that_was_just_replaced(tmp_path):
+    """Its successor is written before its checksums, and is not used without them."""
+    config_lib.save(small(), tmp_path)
+    with Checkpoints(tmp_path) as checkpoints:
+        for step, best in ((1, 1), (2, 1), (3, 1), (4, 4)):
+            checkpoints.save(state(step), Progress(2.5, best))
+    (tmp_path / "checkpoints" / "4" / checksums.NAME).unlink()
+    expected = (
+        "the best checkpoint, of step 1, is gone; if the run is being trained, run the same "
+        "command again, or else use the checkpoint last, of step 3"
+    )
+    with pytest.raises(UserError, match=expected):
+        parameters(tmp_path, "best")
 
 
 def test_a_pipe_in_place_of_a_schema_is_refused(tmp_path):

@@ -94,9 +94,10 @@ class CheckpointReader:
         last, items = self.newest(self.steps(), progress=ocp.args.JsonRestore())
         step = items["progress"].best_step or last
         advice = f"use the checkpoint last, of step {last}"
-        if step not in self.steps():
+        if step not in self.steps():  # A new best replaced it, and has no checksums yet, say.
             raise UserError(
-                f"{self._path}: the best checkpoint, of step {step}, is gone; {advice}"
+                f"{self._path}: the best checkpoint, of step {step}, is gone; if the run is "
+                f"being trained, run the same command again, or else {advice}"
             )
         if step != last:
             self._verify(step, f"it is the best; {advice}")
