@@ -215,6 +215,14 @@ def test_the_probe_is_where_the_gradient_is_zero():
     assert np.abs(fitted.weights[:3]).max() > 0.1
 
 
+def test_the_probe_reads_nothing_from_rounding():
+    """[CLS] before the first block differs between padded lengths by its last bit alone."""
+    labels = np.arange(90) % 3 // 2
+    x = np.where(labels, np.nextafter(np.float32(0.7), 1, dtype=np.float32), np.float32(0.7))
+    own = probe.fit(x[:, None], labels, 1e-5, 2).log_probabilities(x[:, None])
+    np.testing.assert_allclose(np.exp(own), [[2 / 3, 1 / 3]] * 90, atol=1e-4)
+
+
 def test_the_strength_is_the_best_on_the_validation_split(monkeypatch):
     """What was learned needs the weakest penalty, and what misleads the strongest one."""
     monkeypatch.setattr(probe, "STRENGTHS", (1.0, 1e-2))

@@ -80,6 +80,7 @@ def fit(
     """Minimises the mean cross-entropy plus strength / 2 times the sum of squared weights.
 
     Activations are standardised by their mean and deviation, and biases are not penalised.
+    One that varies by no more than rounding, as [CLS] before the first block, says nothing.
     The optimizer is L-BFGS.
 
     Args:
@@ -91,7 +92,9 @@ def fit(
     """
     mean = x.mean(axis=0, dtype=np.float64).astype(np.float32)
     deviation = x.std(axis=0, dtype=np.float64).astype(np.float32)
-    scale = np.where(deviation > 0, deviation, 1).astype(np.float32)
+    # Rounding differs with the padded length, of which a probe would learn.
+    varies = deviation > 1e-6 * np.abs(x).max(axis=0)
+    scale = np.where(varies, deviation, np.inf).astype(np.float32)
     standardised, targets = jnp.asarray((x - mean) / scale), jnp.asarray(labels)
     shape = x.shape[1] + 1, count
 
