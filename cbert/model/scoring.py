@@ -15,7 +15,7 @@ from cbert.ranks import count_ahead
 Array = jax.Array
 
 # The most logits that a CPU makes without chunks. Chunks of more stay in its cache.
-AT_ONCE = 2**23
+AT_ONCE = 2**22
 
 
 def target_logits(hidden: Array, table: Array, bias: Array, targets: Array) -> Array:
