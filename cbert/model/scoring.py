@@ -14,7 +14,7 @@ from cbert.ranks import count_ahead
 
 Array = jax.Array
 
-# The most logits that a CPU makes without chunks. Chunks of more stay in its cache.
+# The most logits that a CPU makes without chunks; of more it makes chunks that its cache holds.
 AT_ONCE = 2**22
 
 
