@@ -134,18 +134,15 @@ def test_steps_are_those_of_a_cpu(method):
         np.testing.assert_allclose(gpu, cpu, rtol=1e-5)
 
 
-def test_all_items_are_scored_at_once(monkeypatch):
-    random = np.random.default_rng(1)
-    hidden, table = random.normal(size=(5, 4)), random.normal(size=(60, 4))
-    arrays = (*map(jnp.float32, (hidden, table, random.normal(size=60))), jnp.arange(5))
-    expected = scoring.score(*arrays, chunk=7, whole=0)
-    monkeypatch.setattr(scoring, "AT_ONCE", 0)  # That of a CPU.
-    with on_gpu():
-        program = jax.jit(lambda *arrays: scoring.score(*arrays, chunk=7)).lower(*arrays)
-    assert "tensor<5x60xf32>" in program.as_text()
-    log_probabilities, ranks = program.compile()(*arrays)
-    np.testing.assert_allclose(log_probabilities, expected[0], rtol=1e-5)
-    np.testing.assert_array_equal(ranks, expected[1])
+def test_all_items_are_scored_at_once():
+    """A CPU makes as many scores in eight chunks."""
+    shapes = [((256, 4), "float32"), ((30_000, 4), "float32"), ((30_000,), "float32")]
+    arrays = [jax.ShapeDtypeStruct(*one) for one in (*shapes, ((256,), "int32"))]
+    for where, wide in ((contextlib.nullcontext(), 3750), (on_gpu(), 30_000)):
+        with where:
+            program = jax.jit(lambda *arrays: scoring.score(*arrays)).lower(*arrays)
+        widths = set(re.findall(r"tensor<256x(\d{4,})xf32>", program.as_text()))
+        assert widths == {str(wide)}
 
 
 ALL = (

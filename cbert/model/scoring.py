@@ -9,7 +9,7 @@ from jax import lax
 
 from cbert import parallel
 from cbert.model.cross_entropy import MOST_KEPT, items_at_once
-from cbert.model.item_chunks import CHUNK, chunks, inner_products, part
+from cbert.model.item_chunks import chunks, inner_products, part
 from cbert.ranks import count_ahead
 
 Array = jax.Array
@@ -39,20 +39,16 @@ def all_logits(hidden: Array, table: Array, bias: Array) -> Array:
 
 
 def score(
-    hidden: Array,
-    table: Array,
-    bias: Array,
-    targets: Array,
-    chunk: int = CHUNK,
-    whole: int | None = None,
+    hidden: Array, table: Array, bias: Array, targets: Array, at_once: int | None = None
 ) -> tuple[Array, Array]:
     """Log-probability (nats) and rank of the targets among all items.
 
-    Shapes as in `cross_entropy`. The rank counts from 1; ties count against the target.
+    Shapes as in `cross_entropy`, and `at_once` as in `normalise_and_count`. The rank counts
+    from 1; ties count against the target.
     """
     own = target_logits(hidden, table, bias, targets)
     tied = least_tied(hidden, table, bias, targets, own)
-    normaliser, ahead = normalise_and_count(hidden, table, bias, targets, tied, chunk, whole)
+    normaliser, ahead = normalise_and_count(hidden, table, bias, targets, tied, at_once)
     return own - normaliser, ahead + 1
 
 
@@ -68,8 +64,7 @@ def normalise_and_count(
     bias: Array,
     targets: Array,
     tied: Array,
-    chunk: int = CHUNK,
-    whole: int | None = None,
+    at_once: int | None = None,
 ) -> tuple[Array, Array]:
     """The log-normaliser, and the number of items ranked ahead of the target.
 
@@ -79,14 +74,12 @@ def normalise_and_count(
       hidden, table, bias: As in `cross_entropy`.
       targets: `int32 [Q]`, rows of the table that are not counted; -1 for none.
       tied: `float32 [Q]`, from which logit on an item is ahead, see `least_tied`.
-      chunk: The most items of a chunk.
-      whole: The most logits that are made without chunks; None for `most_at_once`.
+      at_once: The items of a chunk; None for as many as are fastest.
 
     Returns:
       `float32 [Q]` and `int32 [Q]`.
     """
-    whole = most_at_once() if whole is None else whole
-    size = items_at_once(len(hidden), len(table), chunk, whole)
+    size = at_once or items_at_once(len(hidden), len(table), whole=most_at_once())
 
     def add(carry: tuple, chunk: tuple) -> tuple[tuple, None]:
         running_max, total, ahead = carry
