@@ -8,11 +8,19 @@ import numpy as np
 import pytest
 from flax import traverse_util
 
+from cbert import parallel, tasks
+from cbert.data.columns import selected
+from cbert.data.masking import ONE
 from cbert.evaluation import sown
+from cbert.inference import item_functions
+from cbert.inference.program import Program, Rows
 from cbert.model import attention, parameter_tree
 from cbert.model.conditioning import NAMES
-from tests.conftest import some
-from tests.models import SMALL, batch, made
+from cbert.schema import MASK_ITEM
+from cbert.tasks import prediction
+from cbert.training import config as config_lib
+from tests.conftest import small, some
+from tests.models import SMALL, batch, drawn, made
 
 
 @pytest.mark.parametrize("kernels", ["fast", "plain"])
@@ -59,3 +67,39 @@ def test_shown_attention_is_that_of_float32_products(schema, train_split):
     read = sown.of_columns(model, weights)
     found, expected = (read(each, columns)["weights"] for each in (rounded, exact))
     np.testing.assert_array_equal(found, expected)
+
+
+def recorder(given, function):
+    """The function, which takes parameters first, and keeps what type the kernels have."""
+
+    def recorded(params, *arguments):
+        given.append(params["blocks_0"]["fnn"]["hidden"]["kernel"].dtype)
+        return function(params, *arguments)
+
+    return recorded
+
+
+def test_an_evaluation_rounds_before_its_batches(schema, train_split, monkeypatch):
+    config, given = small("gs", model__dtype="bfloat16"), []
+    model = config_lib.build_model(config, schema)
+    task = tasks.create(config, model, schema, train_split)
+    recorded = recorder(given, prediction.compiled(task))
+    monkeypatch.setattr(prediction, "compiled", lambda task: recorded)
+    split = selected(train_split, range(20))
+    queries, columns = task.queries(split, ONE), parallel.replicate(split.columns)
+    prediction.predict_all(task, drawn(model), columns, split, queries, 10)
+    assert len(given) >= 2
+    assert set(given) == {jnp.dtype("bfloat16")}
+
+
+def test_a_predictor_rounds_and_exports_what_it_read(schema):
+    config, given = small("gs", model__dtype="bfloat16"), []
+    model = config_lib.build_model(config, schema)
+    functions = item_functions.functions(model)
+    functions = dataclasses.replace(functions, logits=recorder(given, functions.logits))
+    params = drawn(model)
+    program = Program(functions, params, schema, schema.max_items)
+    context = {feature.name: [None] for feature in schema.features}
+    program.score(Rows([[0, MASK_ITEM]], [1], context), np.zeros(1, np.int32))
+    assert given == [jnp.dtype("bfloat16")]
+    assert program.params is params
