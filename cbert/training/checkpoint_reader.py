@@ -94,7 +94,8 @@ class CheckpointReader:
         last, items = self.newest(self.steps(), progress=ocp.args.JsonRestore())
         step = items["progress"].best_step or last
         advice = f"use the checkpoint last, of step {last}"
-        if step not in self.steps():  # A new best replaced it, and has no checksums yet, say.
+        # A run that is being trained deletes its old best before the new one has checksums.
+        if step not in self.steps():
             raise UserError(
                 f"{self._path}: the best checkpoint, of step {step}, is gone; if the run is "
                 f"being trained, run the same command again, or else {advice}"
