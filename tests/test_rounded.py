@@ -14,13 +14,16 @@ from cbert.data.masking import ONE
 from cbert.evaluation import sown
 from cbert.inference import item_functions
 from cbert.inference.program import Program, Rows
+from cbert.inference.queries import Query
 from cbert.model import attention, parameter_tree
 from cbert.model.conditioning import NAMES
 from cbert.schema import MASK_ITEM
+from cbert.serving.reading import Reader
 from cbert.tasks import prediction
 from cbert.training import config as config_lib
 from tests.conftest import small, some
 from tests.models import SMALL, batch, drawn, made
+from tests.test_predict import assemble
 
 
 @pytest.mark.parametrize("kernels", ["fast", "plain"])
@@ -103,3 +106,11 @@ def test_a_predictor_rounds_and_exports_what_it_read(schema):
     program.score(Rows([[0, MASK_ITEM]], [1], context), np.zeros(1, np.int32))
     assert given == [jnp.dtype("bfloat16")]
     assert program.params is params
+
+
+def test_what_the_page_reads_is_rounded_once(schema):
+    predictor, given = assemble(schema, "late_gate", model__dtype="bfloat16"), []
+    reader = Reader(predictor)
+    reader._compute = recorder(given, reader._compute)
+    reader.read(predictor.check(Query(list(schema.items[:2]), {})))
+    assert given == [jnp.dtype("bfloat16")]

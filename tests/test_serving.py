@@ -240,7 +240,7 @@ def test_the_page_data(served, schema):
 def test_the_gate_of_a_set_is_read(schema):
     """Without weights, the gate is the sigmoid of its bias at every position."""
     predictor = assemble(schema, "late_gate", model__layers=1)
-    gate = predictor.program.params["conditioning"]
+    gate = predictor.program.prepared["conditioning"]
     gate["gate_hidden"]["kernel"] = np.zeros((16, 16), np.float32)
     gate["gate_context"]["kernel"] = np.zeros((16, 16), np.float32)
     # The sigmoid of log 3 is 3/4, and that of -log 9 is 1/10.

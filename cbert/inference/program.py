@@ -84,7 +84,7 @@ class Program:
         batch_sizes: Sequence[int] = BATCH_SIZES,
     ) -> None:
         self.functions, self.params = functions, params
-        self._prepared = functions.prepare(params)
+        self.prepared = functions.prepare(params)
         self._schema = schema
         largest = max(1, MAX_LOGITS // len(schema.items))
         self.batch_sizes = sorted({min(size, largest) for size in checked_sizes(batch_sizes)})
@@ -140,7 +140,7 @@ class Program:
 
     def context_vector(self, context: dict[str, list[Any]]) -> np.ndarray:
         """The embedded context of one row, `float32 [C]`."""
-        return np.asarray(self._context_vector(self._prepared, self._encode(context)))[0]
+        return np.asarray(self._context_vector(self.prepared, self._encode(context)))[0]
 
     def warm_up(self) -> Iterator[str]:
         """Compiles for every batch size and length; yields the name of each shape first."""
@@ -163,7 +163,7 @@ class Program:
 
         def results(indices: np.ndarray) -> tuple:
             take = operator.itemgetter(indices)
-            logits = self._logits(self._prepared, *jax.tree.map(take, arrays))
+            logits = self._logits(self.prepared, *jax.tree.map(take, arrays))
             return function(logits, *map(take, columns))
 
         batches = padded_batches(len(rows), self.batch_sizes)

@@ -86,7 +86,7 @@ class TextProgram:
         batch_sizes: Sequence[int] = BATCH_SIZES,
     ) -> None:
         self.functions, self.params = functions, params
-        self._prepared = functions.prepare(params)
+        self.prepared = functions.prepare(params)
         self._schema = schema
         self.lengths = padded_lengths(schema.max_items)
         batch_sizes = checked_sizes(batch_sizes)
@@ -172,7 +172,7 @@ class TextProgram:
 
             def results(batch: np.ndarray, inputs: Any = inputs) -> Any:
                 taken = jax.tree.map(lambda column: column[batch], inputs)
-                return function(self._prepared, *taken)
+                return function(self.prepared, *taken)
 
             batches = list(padded_batches(len(indices), self._batch_sizes[length]))
             outputs = fetched((results(batch), count) for batch, count in batches)
@@ -194,7 +194,7 @@ class TextProgram:
 
     def _on_tokens(self, function: Callable, vectors: np.ndarray, *columns: np.ndarray) -> Any:
         def results(batch: np.ndarray) -> Any:
-            logits = self._token_logits(self._prepared, vectors[batch])
+            logits = self._token_logits(self.prepared, vectors[batch])
             return function(logits, *(column[batch] for column in columns))
 
         batches = padded_batches(len(vectors), self._token_sizes)

@@ -69,7 +69,7 @@ class Reader:
             "segments": _padded(segments, length, 0),
             "context": schema.encode_contexts([context]),
         }
-        return self._compute(program.params, columns)
+        return self._compute(program.prepared, columns)
 
 
 def _padded(values: np.ndarray, length: int, fill: int) -> np.ndarray:
