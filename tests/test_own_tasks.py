@@ -7,6 +7,7 @@ import pytest
 
 import cbert
 from cbert import tasks
+from cbert.benchmark import workload
 from cbert.errors import UserError
 from cbert.evaluation import evaluate
 from cbert.report import report_data, writers
@@ -94,6 +95,12 @@ def test_a_task_that_extends_none_is_evaluated_and_refused_elsewhere(trained, tm
         )
     with pytest.raises(UserError, match="the task count_items extends none"):
         cbert.load(trained / "count_items" / "run")
+
+
+def test_the_benchmark_has_sets_for_a_task_that_extends_masked_items():
+    config = small("none", task__name="hits")
+    schema = workload.make_schema(config, workload.Sizes(items=7, length=5))
+    assert (schema.kind, schema.max_items, len(schema.items)) == ("set", 5, 7)
 
 
 def test_a_metric_that_is_added_is_in_the_files_of_a_report(trained):

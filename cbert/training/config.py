@@ -67,7 +67,7 @@ def _check_other_tasks(config: ml_collections.ConfigDict) -> None:
     own = config.task.name
     readers = {name: name.split(".")[1] for name in given if name.startswith("task.")}
     readers.pop("task.name")
-    if not issubclass(task_class(config), MaskedItem):
+    if not has_items(config):
         readers.update(dict.fromkeys(_OF_MASKED_ITEM, MaskedItem.name))
     for name, task in readers.items():
         if task != own and given[name] != declared[name].default:
@@ -118,8 +118,8 @@ def reads_context(config: ml_collections.ConfigDict) -> bool:
 
 
 def has_items(config: ml_collections.ConfigDict) -> bool:
-    """Whether a checked config's examples are sets or sequences of items, and no texts."""
-    return config.task.name == MaskedItem.name
+    """Whether a config's task is masked_item or extends it: of items, and of no texts."""
+    return issubclass(TASKS.get(config.task.name, object), MaskedItem)
 
 
 def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
