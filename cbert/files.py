@@ -1,9 +1,10 @@
-"""Files written whole or not at all."""
+"""Files read with care, and written whole or not at all."""
 
 import contextlib
 import errno
 import glob
 import io
+import json
 import os
 import pathlib
 import re
@@ -63,6 +64,15 @@ def read_text(path: pathlib.Path) -> str:
     """
     with os.fdopen(opened_regular(path, os.O_RDONLY), encoding="utf-8") as file:
         return file.read()
+
+
+def read_object(path: pathlib.Path) -> dict[str, Any] | None:
+    """The object in a file of JSON; None where it is absent, cannot be read or holds none."""
+    try:
+        content = json.loads(read_text(path))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def opened_regular(path: pathlib.Path, flags: int) -> int:

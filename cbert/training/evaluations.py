@@ -1,6 +1,5 @@
 """The results of evaluations in the directory of a run."""
 
-import json
 import pathlib
 from typing import Any
 
@@ -16,9 +15,5 @@ def path(workdir: pathlib.Path, name: str) -> pathlib.Path:
 
 
 def read(workdir: pathlib.Path, name: str) -> dict[str, Any] | None:
-    """The result; None where the file is absent, cannot be read or holds no JSON object."""
-    try:
-        result = json.loads(files.read_text(path(workdir, name)))
-    except (OSError, ValueError):
-        return None
-    return result if isinstance(result, dict) else None
+    """The result; None where there is none that can be read, see `files.read_object`."""
+    return files.read_object(path(workdir, name))

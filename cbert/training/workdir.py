@@ -143,8 +143,4 @@ def warn_unfinished(workdir: pathlib.Path, step: int, steps: int) -> None:
 
 def finished(workdir: pathlib.Path) -> dict[str, Any] | None:
     """The result that `finish` wrote, None if the run is not finished."""
-    try:
-        result = json.loads(files.read_text(workdir / FINISHED))
-    except (OSError, ValueError):
-        return None
-    return result if isinstance(result, dict) else None
+    return files.read_object(workdir / FINISHED)
