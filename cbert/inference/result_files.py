@@ -26,8 +26,7 @@ _PLAIN: dict[type, pyarrow.DataType] = {
 }
 
 
-@contextlib.contextmanager
-def writer(path: pathlib.Path, ending: str) -> Iterator[Write]:
+def writer(path: pathlib.Path, ending: str) -> contextlib.AbstractContextManager[Write]:
     """What writes results to a file, in the form that an ending names.
 
     The columns of a table are `line`, `id`, which is empty where a query has none, and the
@@ -38,9 +37,7 @@ def writer(path: pathlib.Path, ending: str) -> Iterator[Write]:
       path: The file.
       ending: `.csv`, `.parquet`, or any other one for JSON Lines.
     """
-    form = {".csv": _csv, ".parquet": _parquet}.get(ending.lower(), _json_lines)
-    with form(path) as write:
-        yield write
+    return {".csv": _csv, ".parquet": _parquet}.get(ending.lower(), _json_lines)(path)
 
 
 @contextlib.contextmanager
