@@ -144,10 +144,9 @@ class Program:
 
     def warm_up(self) -> Iterator[str]:
         """Compiles for every batch size and length; yields the name of each shape first."""
-        blank = {feature.name: [None] for feature in self._schema.features}
         for size, length in self.shapes:
             yield f"{size} x {length}"
-            context = {name: column * size for name, column in blank.items()}
+            context = {feature.name: [None] * size for feature in self._schema.features}
             rows = Rows([[PAD_ITEM] * length] * size, [0] * size, context)
             candidates = np.ones((size, len(self._schema.items)), bool)
             self.rank(rows, np.arange(size), candidates, np.zeros(size, bool), 1)

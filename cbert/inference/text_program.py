@@ -146,12 +146,11 @@ class TextProgram:
 
     def warm_up(self) -> Iterator[str]:
         """Compiles for every batch size and length; yields the name of each shape first."""
-        blank = {feature.name: [None] for feature in self._schema.features}
         for size, length in self.shapes:
             yield f"{size} x {length}"
             filled = np.zeros(length, np.int32)
             tokens = Tokens(filled, filled, filled, np.zeros((length, 2), np.int32), 0)
-            context = {name: column * size for name, column in blank.items()}
+            context = {feature.name: [None] * size for feature in self._schema.features}
             (outputs, *_) = self.outputs(
                 TextRows([tokens] * size, [filled[:1]] * size, context)
             )
