@@ -5,9 +5,11 @@ import subprocess
 import sys
 
 import pytest
+from absl import logging
 
 import cbert
 from cbert.errors import UserError
+from cbert.training import checkpoint
 from tests.conftest import ROOT
 
 
@@ -43,3 +45,14 @@ def test_importing_the_package_is_light():
     assert done.stdout == "[]\n"
     with pytest.raises(AttributeError, match="no attribute 'save'"):
         cbert.save  # noqa: B018
+
+
+def test_opening_a_run_makes_no_library_louder():
+    before = logging.get_verbosity()
+    logging.set_verbosity(logging.FATAL)  # As commands do.
+    try:
+        with checkpoint._without_warnings():
+            assert logging.get_verbosity() == logging.FATAL
+        assert logging.get_verbosity() == logging.FATAL
+    finally:
+        logging.set_verbosity(before)

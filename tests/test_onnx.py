@@ -1,6 +1,7 @@
 """ONNX files give the logits of the JAX predictor, and run without JAX."""
 
 import json
+import logging
 import os
 import re
 import subprocess
@@ -170,3 +171,13 @@ def test_refusals_leave_nothing(predictor, tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r'optional extra onnx .*; run pip install ".\[onnx\]"'):
         onnx_export.write(predictor, tmp_path / "missing", {})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_caller_who_hid_more_still_does():
+    logging.disable(logging.ERROR)
+    try:
+        with onnx_export._quiet():
+            assert logging.root.manager.disable == logging.ERROR
+        assert logging.root.manager.disable == logging.ERROR
+    finally:
+        logging.disable(logging.NOTSET)

@@ -151,10 +151,11 @@ def _to_onnx() -> Callable[..., Any]:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Hides warnings of jax2onnx about plugins that it skips and types that it leaves open."""
-    logging.disable(logging.WARNING)
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.WARNING))
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
             yield
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(before)

@@ -38,9 +38,9 @@ BARRIER_SECONDS = 300
 
 @contextlib.contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Absl's loggers say errors alone."""
+    """Absl's loggers say errors at most, and as little as before where that was less."""
     verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.ERROR)
+    logging.set_verbosity(min(verbosity, logging.ERROR))
     try:
         yield
     finally:
