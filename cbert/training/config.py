@@ -128,7 +128,6 @@ def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
     Raises:
       UserError: the directory holds none, or it is not one.
     """
-
     path = pathlib.Path(workdir) / FILE
     try:
         text = files.read_text(path)
@@ -192,9 +191,8 @@ def _drop_unused(config: ml_collections.ConfigDict) -> None:
     other options.
     """
     declared = config_fields.declarations(sections())
-    for part, used in ((config.model, config.model.method), (config.task, config.task.name)):
-        prefix = "model" if part is config.model else "task"
-        for name, section in [*part.items()]:
+    for prefix, used in (("model", config.model.method), ("task", config.task.name)):
+        for name, section in [*config[prefix].items()]:
             if name == used or not isinstance(section, ml_collections.ConfigDict):
                 continue
             for field, value in [*section.items()]:
@@ -202,7 +200,7 @@ def _drop_unused(config: ml_collections.ConfigDict) -> None:
                 if known is None or known.complaint(value):
                     del section[field]
             if not section:
-                del part[name]
+                del config[prefix][name]
 
 
 def _complete(config: ml_collections.ConfigDict) -> None:
@@ -235,7 +233,7 @@ def fields(config: ml_collections.ConfigDict) -> dict[str, Any]:
 
 
 def own_fields(config: ml_collections.ConfigDict) -> dict[str, Any]:
-    """The same without the options of methods and tasks that the config does not choose."""
+    """What `fields` has, without the options of methods and tasks that are not chosen."""
     used = {f"model.{config.model.method}", f"task.{config.task.name}"}
     others = {name for name in sections() if name.startswith(("model.", "task."))} - used
     values = fields(config).items()

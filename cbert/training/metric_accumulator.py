@@ -38,8 +38,8 @@ class MetricAccumulator:
 
     def _add(self, seed: int, seed_run: SeedRun, row: dict[str, float]) -> None:
         if not np.isfinite(list(row.values())).all():
-            rows, _ = self._run.batches[seed](self._step - 1)
-            ids = ", ".join(str(self._run.ids[row]) for row in rows[:3])
+            examples, _ = self._run.batches[seed](self._step - 1)
+            ids = ", ".join(str(self._run.ids[example]) for example in examples[:3])
             raise UserError(
                 f"{note_divergence(seed_run, self._step, row)}; its batch begins {ids}"
             )
