@@ -53,21 +53,21 @@ def open_all(
     opened = [stack.enter_context(Checkpoints(path, others)) for path in paths]
     if not others:
         barrier("the first process has opened the directory")
-    first, restored = _restore_common(run, paths, opened)
+    step, restored = _restore_common(run, paths, opened)
     run.set_states([state for state, _ in restored])
     seed_runs = []
     for seed, path, own, (_, progress) in zip(run.seeds, paths, opened, restored, strict=True):
-        if first:
+        if step:
             # A finished run that has lost its last checkpoint goes on from an earlier one.
-            done = (workdir_lib.finished(path) or {}).get("step") == first
+            done = (workdir_lib.finished(path) or {}).get("step") == step
             state = f"{path} is finished, at" if done else f"resuming {path} at"
-            print(f"{state} step {first}", flush=True)
+            print(f"{state} step {step}", flush=True)
             if not done and (line := hardware.change(path)):
                 print(line, flush=True)
         elif not others:
             hardware.note(path)
         name = f"seed {seed}  " if len(paths) > 1 else ""
-        writer = stack.enter_context(Writer(path, first, others))
+        writer = stack.enter_context(Writer(path, step, others))
         seed_runs.append(SeedRun(name, path, progress, own, writer))
     return seed_runs
 
@@ -82,12 +82,12 @@ def _restore_common(
     restored = _restore_all(run, opened)
     _check_begun(paths, opened)
     # A seed may have no checkpoint of the step that another has: then an earlier one is tried.
-    while (first := min(steps := [int(state.step) for state, _ in restored])) < max(steps):
-        _check_common(paths, opened, first)
-        restored = _restore_all(run, opened, first)
+    while (step := min(steps := [int(state.step) for state, _ in restored])) < max(steps):
+        _check_common(paths, opened, step)
+        restored = _restore_all(run, opened, step)
     for checkpoints in opened:
-        checkpoints.delete_after(first)
-    return first, restored
+        checkpoints.delete_after(step)
+    return step, restored
 
 
 def _check_common(

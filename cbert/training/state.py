@@ -99,9 +99,9 @@ class Progress:
             raise UserError("its progress is another version's; train again")
         known = cls(**raw)
         counts = (known.best_step, known.waited)
-        numbers = (known.best, *(known.sums.values() if isinstance(known.sums, dict) else "-"))
         if not all(type(count) is int and count >= 0 for count in counts):
             raise UserError("its progress has a count that is not a whole number")
-        if not all(type(number) in (int, float) for number in numbers):
+        sums = known.sums.values() if isinstance(known.sums, dict) else [None]
+        if not all(type(number) in (int, float) for number in (known.best, *sums)):
             raise UserError("its progress has a value that is not a number")
         return known
