@@ -52,7 +52,7 @@ class Reader(Protocol):
         ...
 
     def first(self, query: EncodedText, outputs: Sequence[Outputs]) -> First:
-        """The first prediction by the first context's outputs, by those of all contexts."""
+        """What the outputs for the first context predict, and its log-odds in all contexts."""
         ...
 
 
@@ -102,10 +102,7 @@ class MultiLabelReader(LabelReader):
 
 
 class NumberReader:
-    """Regression."""
-
-    def __init__(self, schema: Schema) -> None:
-        """The schema is not needed: the program has put mean and scale into the number."""
+    """Regression; the program has put the target's mean and scale into the number."""
 
     def results(self, queries: Queries, outputs: Sequence[Outputs]) -> list[TextPrediction]:
         return [

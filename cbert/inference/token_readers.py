@@ -147,10 +147,11 @@ def create(config: ml_collections.ConfigDict, schema: Schema, program: TextProgr
         return MaskedLanguageReader(schema, program)
     if task == SPAN:
         return SpanReader(schema, config.task.span.max_answer)
+    if task == "regression":
+        return text_readers.NumberReader()
     readers: dict[str, Callable[[Schema], Reader]] = {
         "classification": text_readers.LabelReader,
         "multi_label": text_readers.MultiLabelReader,
-        "regression": text_readers.NumberReader,
         "tagging": TagReader,
     }
     if task not in readers:

@@ -206,7 +206,7 @@ class Task(abc.ABC):
         """What an evaluation asks about a split."""
 
     def asked(self, queries: Any) -> Queries:
-        """The queries that `predict` answers for these; several for one asked of parts."""
+        """The queries that `predict` answers for these: of a passage, one for each window."""
         return queries
 
     def joined(self, predictions: dict[str, np.ndarray], queries: Any) -> dict[str, np.ndarray]:

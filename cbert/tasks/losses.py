@@ -35,7 +35,7 @@ def sum_known(losses: Array, known: Array, columns: Mapping[str, Any]) -> tuple[
 def sum_cross_entropy(
     logits: Array, codes: Array, columns: Mapping[str, Any]
 ) -> tuple[Array, Array]:
-    """The same of the cross-entropy of labels or tags in nats.
+    """The weighted sum of the cross-entropy (nats) of known codes, and the sum of weights.
 
     Args:
       logits: `[B, ..., T]`.

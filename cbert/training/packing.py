@@ -42,7 +42,8 @@ def packed(
 ) -> optax.GradientTransformation:
     """The optimizer over packed parameters: one norm and one update for a hundred leaves.
 
-    Leaf by leaf, they cost more to compile than the model does. It may wait for all gradients.
+    Leaf by leaf, they cost more to compile than the model does. With `waits`, no update begins
+    before all gradients are there.
     """
 
     def init(params: Any) -> Any:
