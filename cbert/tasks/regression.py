@@ -44,10 +44,8 @@ class Regression(TextTask):
         self, params: Any, batch: Batch, rngs: Mapping[str, Array]
     ) -> tuple[Array, Metrics]:
         """Half the squared standardised error; a number that is not known adds nothing."""
-        known = jnp.isfinite(batch["number"])
-        true = (
-            batch["number"] - self.schema.known_target.mean
-        ) / self.schema.known_target.scale
+        known, target = jnp.isfinite(batch["number"]), self.schema.known_target
+        true = (batch["number"] - target.mean) / target.scale
         predicted = self.outputs(params, batch, rngs=rngs)[:, 0]
         errors = predicted - jnp.where(known, true, predicted)
         total, count = sum_known(errors**2 / 2, known, batch)

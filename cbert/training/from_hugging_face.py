@@ -71,15 +71,15 @@ def _check_vocabulary(
 ) -> None:
     """Refuses data of another vocabulary or normaliser, where the folder has its own."""
     _check_normaliser(folder, schema)
-    for path in pretrained.vocabularies:
+    if pretrained.vocabularies:
+        path = pretrained.vocabularies[0]
         items, _ = vocabulary.read(path)
         if items != schema.items:
             raise UserError(
                 f"the data have another vocabulary than {path}; prepare them with "
                 f"vocabulary={path}"
             )
-        return
-    if pretrained.sizes[0] != len(schema.items):
+    elif pretrained.sizes[0] != len(schema.items):
         raise UserError(
             f"the data have a vocabulary of {len(schema.items)} tokens, and {folder} one of "
             f"{pretrained.sizes[0]}; prepare them with its vocabulary"
