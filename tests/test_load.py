@@ -9,6 +9,7 @@ from absl import logging
 
 import cbert
 from cbert.errors import UserError
+from cbert.inference.program import sizes_within
 from cbert.training import checkpoint
 from tests.conftest import ROOT
 
@@ -56,3 +57,15 @@ def test_opening_a_run_makes_no_library_louder():
         assert logging.get_verbosity() == logging.FATAL
     finally:
         logging.set_verbosity(before)
+
+
+def test_the_sizes_to_compile_for():
+    assert sizes_within(100, (64, 1, 64)) == [1, 64]
+    assert sizes_within(6, [16, 4, 8]) == [4, 6]
+    assert sizes_within(0, (4, 16)) == [1]  # A vocabulary of more items than a call has logits.
+    for given in ((), "16", 16):
+        with pytest.raises(UserError, match=r"batch_sizes is .*; give some, such as \(1, 4"):
+            sizes_within(6, given)
+    for given in ((4, 0), (1.5,)):
+        with pytest.raises(UserError, match=r"batch_sizes has .*; give whole numbers"):
+            sizes_within(6, given)

@@ -62,14 +62,18 @@ class Rows:
         return len(self.codes)
 
 
-def checked_sizes(batch_sizes: Any) -> Sequence[int]:
-    """The numbers of rows to compile for; raises `UserError` where these cannot be that."""
+def sizes_within(most: int, batch_sizes: Any) -> list[int]:
+    """The numbers of rows to compile for, ascending, none above `most`, or 1 where that is 0.
+
+    Raises:
+      UserError: `batch_sizes` are no such numbers.
+    """
     if not isinstance(batch_sizes, Sequence) or isinstance(batch_sizes, str) or not batch_sizes:
         raise UserError(f"batch_sizes is {shown(batch_sizes)}; give some, such as (1, 4, 16)")
     for size in batch_sizes:
         if not isinstance(size, int) or size < 1:
             raise UserError(f"batch_sizes has {shown(size)}; give whole numbers from 1")
-    return batch_sizes
+    return sorted({min(size, max(1, most)) for size in batch_sizes})
 
 
 class Program:
@@ -86,8 +90,7 @@ class Program:
         self.functions, self.params = functions, params
         self.prepared = functions.prepare(params)
         self._schema = schema
-        largest = max(1, MAX_LOGITS // len(schema.items))
-        self.batch_sizes = sorted({min(size, largest) for size in checked_sizes(batch_sizes)})
+        self.batch_sizes = sizes_within(MAX_LOGITS // len(schema.items), batch_sizes)
         self.lengths = padded_lengths(longest)
         # Compiled apart from ranking and scoring, because it takes nearly all of the time.
         self._logits = jax.jit(functions.logits)

@@ -17,11 +17,11 @@ from cbert.data.text import Tokens
 from cbert.inference.program import (
     BATCH_SIZES,
     MAX_LOGITS,
-    checked_sizes,
     list_length,
     padded_lengths,
     rank,
     score,
+    sizes_within,
 )
 from cbert.schema import PAD_ITEM, Schema
 
@@ -89,13 +89,11 @@ class TextProgram:
         self.prepared = functions.prepare(params)
         self._schema = schema
         self.lengths = padded_lengths(schema.max_items)
-        batch_sizes = checked_sizes(batch_sizes)
         self._batch_sizes = {
-            length: sorted({min(size, max(1, MAX_POSITIONS // length)) for size in batch_sizes})
+            length: sizes_within(MAX_POSITIONS // length, batch_sizes)
             for length in self.lengths
         }
-        largest = max(1, MAX_LOGITS // len(schema.items))
-        self._token_sizes = sorted({min(size, largest) for size in batch_sizes})
+        self._token_sizes = sizes_within(MAX_LOGITS // len(schema.items), batch_sizes)
         self._outputs = jax.jit(functions.outputs)
         self._embeddings = {name: jax.jit(each) for name, each in functions.embeddings.items()}
         if functions.token_logits:
