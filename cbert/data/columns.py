@@ -131,6 +131,7 @@ class Split:
 
     @property
     def mean_weight(self) -> float:
+        """The mean of the examples' weights."""
         return 1.0 if self.weights is None else float(self.weights.mean(dtype=np.float64))
 
     @property

@@ -59,7 +59,7 @@ class BasePredictor:
         Args:
           context: The features; one that is not observed adds nothing.
           observed: The features that were dropped, one after the other.
-          values: `float64 [1 + N]`, with all features, then without each of N observed ones.
+          values: `[1 + N]`, with all features, then without each of N observed ones.
         """
         added = dict(zip(observed, (values[0] - values[1:]).tolist(), strict=True))
         return {name: added.get(name, 0.0) if self.uses_context else 0.0 for name in context}

@@ -52,6 +52,7 @@ class Jsonable:
     """A result that can be written as JSON."""
 
     def to_dict(self) -> dict[str, Any]:
+        """The fields by name, with dicts in place of results within."""
         return dataclasses.asdict(self)  # type: ignore[call-overload]
 
 
