@@ -240,3 +240,17 @@ def test_weights_of_bfloat16_vectors_are_those_of_float32_products():
     )
     assert weights.dtype == jnp.float32
     np.testing.assert_allclose(weights, exact, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize(("dtype", "within"), [("float32", 1e-6), ("bfloat16", 2**-7)])
+def test_stored_exponentials_give_what_the_softmax_reads(dtype, within):
+    numbers = np.random.default_rng(2)
+    query, key, value = jnp.asarray(numbers.normal(size=(3, 2, 40, 4, 8)), dtype)
+    mask = numbers.random((2, 40, 40)) < 0.7
+    bias = numbers.normal(size=(4, 40, 40)).astype("f")
+    found = attention.read_stored(query, key, value, mask, bias)
+    exact = attention.softmax_read(
+        query.astype("f"), key.astype("f"), value.astype("f"), mask, bias
+    )
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found.astype("f"), exact, atol=within)

@@ -83,10 +83,12 @@ class Attention(nn.Module):
         )
         learns, fast = self.has_rng("dropout"), uses_fast_kernels(self.config)
         counted = isinstance(x.shape[0], int)  # An exported program takes any number of rows.
-        takes_turns = fast and parallel.platform() == "cpu"
         rate = self.config.attention_dropout if learns else 0.0
-        if takes_turns and counted and bias is None and x.shape[1] >= LONG and not learns:
-            read = read_by_turns(query, key, value, mask)
+        if fast and counted and not learns and parallel.platform() == "cpu":
+            if bias is None and x.shape[1] >= LONG:
+                read = read_by_turns(query, key, value, mask)
+            else:
+                read = read_stored(query, key, value, mask, bias)
         elif rate or fast or products.are_fast(query.dtype):
             read = softmax_read(query, key, value, mask, bias, Dropout(self.config, rate))
         else:
@@ -221,8 +223,22 @@ def softmax_read(
     return (read / sums[..., None]).astype(value.dtype).swapaxes(1, 2)
 
 
+def read_stored(
+    query: Array, key: Array, value: Array, mask: Array, bias: Array | None = None
+) -> Array:
+    """`softmax_read` where nothing is learnt, on a CPU.
+
+    The exponentials are stored in the dtype of the values, and summed from there. XLA would
+    compute each of them again for the sums.
+    """
+    exponentials, _ = softmax_parts(query, key, mask, bias)
+    stored = lax.optimization_barrier(exponentials.astype(value.dtype))
+    sums = stored.astype(jnp.float32).sum(axis=-1)
+    return (_read(stored, value) / sums[..., None]).astype(value.dtype).swapaxes(1, 2)
+
+
 def read_by_turns(query: Array, key: Array, value: Array, mask: Array) -> Array:
-    """`softmax_read` of some examples and heads at a time, so that never all weights exist."""
+    """`read_stored` of some examples and heads at a time, so that never all weights exist."""
     examples, positions, heads, _ = query.shape
     most = WEIGHTS_AT_ONCE // (positions * key.shape[1])  # Heads, one of each example.
     if (some := _part_of(examples, most)) < examples:
@@ -239,7 +255,7 @@ def read_by_turns(query: Array, key: Array, value: Array, mask: Array) -> Array:
         return jnp.moveaxis(parts, 2, 0)
 
     read = lax.map(
-        lambda parts: softmax_read(parts[0], parts[1], parts[2], mask),
+        lambda parts: read_stored(parts[0], parts[1], parts[2], mask),
         (split(query), split(key), split(value)),
     )
     return jnp.moveaxis(read, 0, 2).reshape(query.shape)
