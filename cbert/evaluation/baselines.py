@@ -14,7 +14,7 @@ from cbert.evaluation import bigram
 from cbert.evaluation.co_occurrence import CoOccurrence
 from cbert.evaluation.given_context import GivenContext
 from cbert.schema import SEQUENCE, Schema
-from cbert.tasks.masked_queries import ItemQueries, query_last, query_one
+from cbert.tasks.masked_queries import ItemQueries, query_each, query_last, query_one
 from cbert.tasks.prediction import Predictions
 from cbert.tasks.ranking import log_fractions
 
@@ -50,14 +50,18 @@ def of_items(
     load: Load, schema: Schema, split: Split, queries: ItemQueries
 ) -> dict[str, Predictions]:
     """Popularity, alone and given the context, neighbours, and what is possible at best."""
-    ranked = {POPULARITY: predict_popularity(schema, queries)}
     train, validation = load(TRAIN), load(VALIDATION)
+    counts = np.array(schema.counts)
+    if train is not None:  # A schema of other data has their counts.
+        counts = np.bincount(query_each(train).items, minlength=len(schema.items))
+    log_popularity = log_fractions(counts)
+    ranked = {POPULARITY: predict_fractions(log_popularity, queries)}
     if train is not None:
         tuned = query_last if _asks_last(schema, split, queries) else query_one
         if schema.features:
-            given = GivenContext(train, validation, schema, tuned=tuned)
+            given = GivenContext(train, validation, schema, tuned=tuned, counts=counts)
             ranked[GIVEN_CONTEXT] = given.predict(split, queries)
-        beside = CoOccurrence(train, validation, popularity(schema), tuned)
+        beside = CoOccurrence(train, validation, log_popularity, tuned)
         ranked[CO_OCCURRENCE] = beside.predict(split, queries)
         if schema.kind == SEQUENCE:
             ranked[bigram.BIGRAM] = bigram.of_sequences(
@@ -94,20 +98,10 @@ def optima(split: Split, queries: ItemQueries) -> dict[str, Predictions]:
     return {WITHOUT_CONTEXT: {"log_probability": without_context}, BAYES_OPTIMAL: known}
 
 
-def popularity(schema: Schema) -> np.ndarray:
-    """log p(i), `float32 [V]`, from the schema's counts."""
-    return log_fractions(schema.counts)
-
-
-def predict_popularity(schema: Schema, queries: ItemQueries) -> tuple[np.ndarray, np.ndarray]:
-    """The log-probability (nats) `[Q]` and rank `[Q]` by popularity alone."""
-    return predict_fractions(popularity(schema), queries)
-
-
 def predict_fractions(
     log_popularity: np.ndarray, queries: ItemQueries
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The same from log p(i), `[V]`."""
+    """The log-probability (nats) `[Q]` and rank `[Q]` by popularity, log p(i) `[V]`, alone."""
     ordered = np.sort(log_popularity)
     ahead = len(ordered) - np.searchsorted(ordered, log_popularity, side="left")
     return log_popularity[queries.items], ahead[queries.items].astype(np.int32)
