@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pyarrow.parquet
 import pytest
+import scipy.stats
 
 from cbert.evaluation import metrics
 from cbert.report import report_data, slices, statistics
@@ -35,7 +36,16 @@ def test_slices_by_hand(tmp_path):
     inside = np.array(asked["visible_items"]) == 2
     wanted = metrics.estimate(gain[inside], np.array(asked["group"])[inside])
     assert visible.gains["gs"]["2"].mean == pytest.approx(wanted.mean)
-    assert visible.gains["gs"]["2"].error == pytest.approx(wanted.error)
+    reach = scipy.stats.t(wanted.freedom).ppf(0.975)
+    assert 2.0 < reach < 2.5  # Not that of a normal distribution, 1.96.
+    assert visible.gains["gs"]["2"].error == pytest.approx(reach * wanted.error)
+    two = dataclasses.replace(data.queries, groups=np.arange(160) % 2)
+    two = slices.by_visible_items(dataclasses.replace(data, queries=two)).gains["gs"]["1"]
+    wanted = metrics.estimate(gain[~inside], np.arange(160)[~inside] % 2)
+    assert two.error == pytest.approx(12.706 * wanted.error, rel=1e-3)
+    one = dataclasses.replace(data.queries, groups=np.zeros(160, int))
+    one = slices.by_visible_items(dataclasses.replace(data, queries=one)).gains["gs"]["1"]
+    assert (one.mean, one.error) == (two.mean, None)
     assert "none" not in visible.gains
     features = slices.by_features(data)
     assert features[TIME].queries == dict.fromkeys(SCHEMA.features[0].values, 80)

@@ -115,13 +115,12 @@ def dots(
     rows: list[str],
     series: dict[str, dict[str, Mean]],
     styles: dict[str, Style],
-    factor: float,
     spread: float = 0.7,
 ) -> None:
     """Draws a row for each name and a dot for each variant in it.
 
-    Bars reach `factor` standard errors to both sides. The variants of a row are spread over the
-    fraction `spread` of its height.
+    Bars reach the errors to both sides. The variants of a row are spread over the fraction
+    `spread` of its height.
     """
     axes.grid(axis="x", color=FAINT, linewidth=0.6)
     for index, (label, means) in enumerate(series.items()):
@@ -132,7 +131,7 @@ def dots(
         axes.errorbar(
             [mean.mean for _, mean in shown],
             [number + offset for number, _ in shown],
-            xerr=[factor * (mean.error or 0.0) for _, mean in shown],
+            xerr=[mean.error or 0.0 for _, mean in shown],
             linestyle="none",
             elinewidth=1.4,
             label=short(label),

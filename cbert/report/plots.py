@@ -15,8 +15,6 @@ from cbert.tasks.metric import Metric
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# So many standard errors of a normal distribution to both sides hold 95 % of it.
-INTERVAL = 1.96
 # One for each baseline, in their order.
 _LINE_STYLES = (":", "--", "-.", (0, (3, 1)), (0, (6, 2)))
 
@@ -69,7 +67,7 @@ def methods(
                 colour = styles[label].color
                 axes.plot(each, [number] * len(each), ".", color=colour, alpha=0.45, zorder=1)
             series = {label: {label: _scaled(results[label][name], scale)} for label in labels}
-            plot_helpers.dots(axes, labels, series, styles, 1.0, spread=0.0)
+            plot_helpers.dots(axes, labels, series, styles, spread=0.0)
             for baseline, style in zip(data.queries.baselines, _LINE_STYLES, strict=False):
                 line = {"linestyle": style, "linewidth": 1, "zorder": 0}
                 if name in results[baseline]:
@@ -125,7 +123,7 @@ def gain_by_visible_items(data: ReportData, gains: Gains, styles: dict[str, Styl
             axes.errorbar(
                 [number + offset for number in range(len(slices))],
                 [means[name].mean for name in slices],
-                yerr=[INTERVAL * (means[name].error or 0.0) for name in slices],
+                yerr=[means[name].error or 0.0 for name in slices],
                 linewidth=1.4,
                 label=plot_helpers.short(label),
                 **styles[label].options(),
@@ -138,7 +136,8 @@ def gain_by_visible_items(data: ReportData, gains: Gains, styles: dict[str, Styl
     return Plot(
         "gain_by_visible_items",
         f"Gain over {data.base} by number of visible items: {data.metric.heading} saved, over "
-        "the seeds that both have. Bars are 95 % intervals over groups (1.96 standard errors).",
+        "the seeds that both have. Bars are 95 % intervals over groups; a slice of one group "
+        "has none.",
         _alt(gains),
         3.9,
         paint,
@@ -154,7 +153,7 @@ def gain_by_feature(
     def paint(figure: "Figure") -> None:
         axes = figure.subplots()
         plot_helpers.zero(axes, "x")
-        plot_helpers.dots(axes, slices, gains.gains, styles, INTERVAL)
+        plot_helpers.dots(axes, slices, gains.gains, styles)
         axes.set_xlabel(_gain_label(data))
         axes.set_title(plot_helpers.short(gains.title), loc="left", fontsize=11)
         plot_helpers.legend(figure, axes)
@@ -195,7 +194,7 @@ def feature_importance(
         panels = figure.subplots(len(importance), 1, squeeze=False)[:, 0]
         for axes, (perturbation, series) in zip(panels, importance.items(), strict=True):
             plot_helpers.zero(axes, "x")
-            plot_helpers.dots(axes, features, series, styles, 1.0)
+            plot_helpers.dots(axes, features, series, styles)
             axes.set_xlabel(f"{metric.worsening} in {with_unit(metric)}, {perturbation}")
         plot_helpers.legend(figure, panels[0])
 

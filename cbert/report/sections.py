@@ -194,8 +194,8 @@ def _gains(data: ReportData, styles: dict[str, Style]) -> list[Section]:
     text = [
         f"The gain is by how much {data.metric.heading} is better than that of {data.base} on "
         "the same queries, averaged over the seeds that both have. Bars are 95 % intervals "
-        "over groups (1.96 standard errors), conditional on these models. Slices with fewer "
-        f"than {slices.LEAST_QUERIES} queries, vectors, and features with more than "
+        "over groups, conditional on these models; a slice of one group has none. Slices with "
+        f"fewer than {slices.LEAST_QUERIES} queries, vectors, and features with more than "
         f"{slices.MOST_VALUES} values are left out; numbers are sliced at their quarters."
     ]
     gains, visible = [], slices.by_visible_items(data)

@@ -8,7 +8,7 @@ import dataclasses
 import numpy as np
 
 from cbert.errors import UserError
-from cbert.evaluation import breakdown
+from cbert.evaluation import breakdown, metrics
 from cbert.evaluation.feature_importance import PERTURBATIONS
 from cbert.report import statistics
 from cbert.report.report_data import ReportData
@@ -30,8 +30,8 @@ class Gains:
     Attributes:
       title: The property by which the queries are sliced.
       queries: Slice to its number of queries.
-      gains: Variant to slice to the gain in the deciding metric, with its standard error over
-        groups.
+      gains: Variant to slice to the gain in the deciding metric, whose `error` is half of its
+        95 % interval over groups.
     """
 
     title: str
@@ -86,12 +86,18 @@ def _gains(data: ReportData, title: str, slices: dict[str, np.ndarray]) -> Gains
         gain = None if label == data.base else statistics.gain(data, label)
         if gain is not None:
             gains[label] = {
-                name: statistics.over_groups(
-                    gain[inside], data.queries.groups[inside], weights[inside]
-                )
+                name: _interval(gain[inside], data.queries.groups[inside], weights[inside])
                 for name, inside in kept.items()
             }
     return Gains(title, {name: int(inside.sum()) for name, inside in kept.items()}, gains)
+
+
+def _interval(gain: np.ndarray, groups: np.ndarray, weights: np.ndarray) -> Mean:
+    """The mean with half of its interval, which is wide where a slice has few groups."""
+    estimate = metrics.estimate(gain, groups, weights)
+    half = float(estimate.interval()[1] - estimate.mean)
+    error = half if np.isfinite(half) else None
+    return Mean(float(estimate.mean), error, statistics.GROUPS, len(np.unique(groups)))
 
 
 def feature_importance(data: ReportData) -> Importance:

@@ -45,12 +45,6 @@ def over_seeds(values: list[float]) -> Mean:
     return Mean(float(np.mean(values)), error, SEEDS, len(values))
 
 
-def over_groups(values: np.ndarray, groups: np.ndarray, weights: np.ndarray) -> Mean:
-    """The mean with the standard error of `metrics.estimate`."""
-    summary = metrics.estimate(values, groups, weights).summary()
-    return Mean(summary["mean"], summary["standard_error"], GROUPS, len(np.unique(groups)))
-
-
 def results(data: ReportData) -> dict[str, dict[str, Mean]]:
     """Variant or baseline to metric to mean; errors of baselines are over groups.
 
