@@ -47,13 +47,30 @@ def test_the_bigrams_of_sequences_by_hand():
     train = split([["a", "b"], ["a", "c"], ["a", "x", "b"]])
     asked = split([["a", "b"], ["c"]])
     log_probability, rank = bigram.of_sequences(train, None, asked, query_each(asked), 3)
-    p = chain([[0, 1], [0, 2], [0, 3, 1]], bigram.INTERPOLATIONS[2])
+    p = chain([[0, 1], [0, 2], [0, 3, 1]], bigram.UNTUNED)
     joints = [p[BEGIN, :3] * p[:3, 1], p[0, :3], p[BEGIN, :3]]
     for number, (joint, item) in enumerate(zip(joints, [0, 1, 2], strict=True)):
         assert log_probability[number] == pytest.approx(
             np.log(joint[item] / joint.sum()), rel=1e-4
         )
         assert rank[number] == (joint >= joint[item] * (1 - 1e-6)).sum()
+
+
+def test_pairs_that_training_has_by_chance_hardly_count():
+    """Of 20 sequences of random items no pair says what follows: by hand, least is best."""
+    random = np.random.default_rng(0)
+    items = [[random.choice(["a", "b", "c"]) for _ in range(4)] for _ in range(220)]
+    train, held_out = split(items[:20]), split(items[20:])
+    codes = [["abc".index(item) for item in one] for one in items]
+    p = {x: chain(codes[:20], x) for x in (0.05, 0.3)}
+    asked = query_last(held_out)
+    found, _ = bigram.of_sequences(train, held_out, held_out, asked, 3, query_last)
+    nats = {
+        x: -np.log([one[a, b] / one[a, :3].sum() for *_, a, b in codes[20:]]).mean()
+        for x, one in p.items()
+    }
+    assert -found.mean() == pytest.approx(nats[0.05], rel=1e-4)
+    assert nats[0.05] < nats[0.3]
 
 
 def test_items_that_are_equally_probable_beside_a_neighbour_count_against_the_target():

@@ -16,7 +16,9 @@ from cbert.tasks.masked_queries import ItemQueries, query_one
 from cbert.tasks.ranking import log_fractions
 
 BIGRAM = "bigram interpolated"
-INTERPOLATIONS = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
+# Of few sequences, whose items hardly ever follow each other twice, a small one is the best.
+INTERPOLATIONS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
+UNTUNED = 0.6
 
 
 def of_sequences(
@@ -33,7 +35,7 @@ def of_sequences(
 
     Args:
       train: The training split, of which as many examples count as have `MOST_PAIRS` pairs.
-      validation: The split that tunes it; None for the middle of `INTERPOLATIONS`.
+      validation: The split that tunes it; None for `UNTUNED`.
       split: The split that is evaluated.
       queries: The queries about it.
       vocabulary: V, real items.
@@ -104,7 +106,7 @@ class Bigram:
         self._backward = self._forward.T.tocsr()
         # A token that nothing follows in the training split leaves all weight to the unigram.
         self._followed = (totals > 0).astype(np.float32)
-        self.interpolation = INTERPOLATIONS[2]
+        self.interpolation = UNTUNED
 
     def tune(self, validation: np.ndarray, queries: ItemQueries) -> None:
         """Chooses the interpolation of the lowest cross-entropy."""
