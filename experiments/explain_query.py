@@ -158,7 +158,7 @@ def _prediction(explained: Explanation | TextExplanation, word: str) -> str:
     if isinstance(explained, Explanation):
         head, prediction = "item", explained.item
     elif isinstance(explained.prediction, float):
-        return f"{explained.prediction:g}"
+        return str(np.float32(explained.prediction))
     else:
         prediction = explained.prediction or "(none)"
     probability = explained.probability

@@ -9,6 +9,7 @@ python -m experiments.predict --workdir=runs/turns --input=turns.jsonl --output=
 import functools
 import json
 
+import numpy as np
 from absl import flags
 
 from cbert.errors import UserError, printable
@@ -94,7 +95,7 @@ def _(prediction: MultiLabelPrediction) -> list[str]:
 
 @_tables.register
 def _(prediction: RegressionPrediction) -> list[str]:
-    return [f"{prediction.number:g}"]
+    return [str(np.float32(prediction.number))]
 
 
 @_tables.register

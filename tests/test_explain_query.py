@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from experiments import explain_query
@@ -106,6 +107,8 @@ def test_what_a_person_reads(task):
     assert all(line.isprintable() for line in shown.splitlines())
     for part in (*parts, "unknown mood: x", "missing: age", f" {'x' * 37}..."):
         assert part in shown
+    if task == "regression":
+        assert np.float32(shown.split()[0]) == explained.prediction
     assert ("take the changes as hints" in shown) == predictor.outside_training
 
 

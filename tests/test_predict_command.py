@@ -2,13 +2,14 @@
 
 import json
 
+import numpy as np
 import pandas
 import pytest
 
 import cbert
 from cbert.errors import UserError
 from cbert.inference import query_file
-from cbert.inference.text_queries import TextQuery
+from cbert.inference.text_queries import RegressionPrediction, TextQuery
 from experiments import predict
 from tests.conftest import lines, refused, run
 from tests.text_predictors import assemble, save
@@ -199,6 +200,14 @@ def test_what_a_person_reads(task):
     for part in parts:
         assert part in shown
     assert all(line.isprintable() for line in shown.splitlines())
+
+
+@pytest.mark.parametrize("number", [1700000032.0, 1812.7645263671875])
+def test_a_number_has_all_its_digits(number):
+    prediction = RegressionPrediction(
+        number=number, unknown_context={}, missing_context=[], cut=False
+    )
+    assert np.float32(predict.format_prediction(prediction)) == number
 
 
 def test_that_no_label_holds_is_said():

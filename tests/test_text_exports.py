@@ -160,9 +160,9 @@ def test_a_folder_of_transformers_holds_the_model_and_its_vocabulary(tmp_path):
         path = ("blocks_0", "attention", name, "kernel")
         ours = params["blocks_0"]["attention"][name]["kernel"]
         np.testing.assert_array_equal(read.parameters[path], ours)
-    # The last layer gives the number in its units: the target's mean is 50, its scale 10.
+    # The last layer gives the number in its units: the target's mean is 5000, its scale 10.
     bias = read.parameters[("classifier", "bias")]
-    np.testing.assert_allclose(bias, params["classifier"]["bias"] * 10 + 50, rtol=1e-6)
+    np.testing.assert_allclose(bias, params["classifier"]["bias"] * 10 + 5000, rtol=1e-6)
     written = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert written["problem_type"] == "regression"
     assert [path.name for path in read.vocabularies] == ["vocab.txt"]

@@ -76,7 +76,7 @@ def test_labels_that_may_hold_together_and_numbers():
     assert set(result.above_half) == {"xyz"[n] for n in np.flatnonzero(expected > 0.5)}
     numbers = assemble("regression")
     standardised = float(outputs_by_hand(numbers, TOKENS, CONTEXT)[0, 0])
-    assert numbers.predict(TEXT, CONTEXT).number == pytest.approx(50 + 10 * standardised)
+    assert numbers.predict(TEXT, CONTEXT).number == pytest.approx(5000 + 10 * standardised)
     explained = numbers.explain(TEXT, CONTEXT)
     assert (explained.probability, explained.log_odds) == (None, None)
     without = numbers.predict(TEXT, {"mood": "warm"}).number

@@ -27,7 +27,7 @@ TARGETS = {
     "masked_language": Target("label", ("not_next", "is_next"), (5, 4)),
     "classification": Target("label", ("x", "y", "z"), (3, 2, 1)),
     "multi_label": Target("labels", ("x", "y", "z"), (3, 2, 1)),
-    "regression": Target("number", mean=50.0, scale=10.0),
+    "regression": Target("number", mean=5000.0, scale=10.0),
     "tagging": Target("tags", ("O", "B-time", "I-time"), (3, 2, 1)),
     "span": Target("answer"),
 }

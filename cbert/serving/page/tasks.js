@@ -80,16 +80,16 @@ const regression = {
       [
         figure,
         element("div", { class: "gauge", "aria-hidden": "true" }, dot),
-        element("p", { class: "quiet" }, `The tick is the mean of the training data, ${short(target.mean)}, and the ends are three standard deviations of ${short(target.scale)} away from it.`),
+        element("p", { class: "quiet" }, `The tick is the mean of the training data, ${short(target.mean, target.scale)}, and the ends are three standard deviations of ${short(target.scale, target.scale)} away from it.`),
       ],
       ({ number }) => {
-        figure.textContent = short(number);
+        figure.textContent = short(number, target.scale);
         const place = 50 + (50 / 3) * ((number - target.mean) / target.scale);
         dot.style.left = `${Math.min(100, Math.max(0, place))}%`;
       },
     ];
   },
-  describe: ({ number }) => ({ query: "The number that belongs to the text.", said: short(number), explain: {} }),
+  describe: ({ number }, { scale }) => ({ query: "The number that belongs to the text.", said: short(number, scale), explain: {} }),
   explained: () => "The number",
 };
 
@@ -144,8 +144,10 @@ const span = {
   explained: ({ prediction }) => LOG_ODDS(prediction === null ? "that there is no answer" : `“${prediction}”`),
 };
 
-function short(number) {
-  return number.toLocaleString("en", { maximumSignificantDigits: 4 });
+// At least four digits, and enough to tell a hundredth of the scale; a float32 has at most nine.
+function short(number, scale) {
+  const digits = 3 + Math.ceil(Math.log10(Math.max(10, Math.abs(number) / scale)));
+  return number.toLocaleString("en", { maximumSignificantDigits: Math.min(9, digits) });
 }
 
 export const TASKS = new Map(Object.entries({

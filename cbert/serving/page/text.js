@@ -85,7 +85,7 @@ export function makeText(schema, changed) {
     },
     showResults(results) {
       const hidden = maskRanges(text, masks).map(([from, to]) => text.slice(from, to));
-      const shown = { ...query(), hidden, results, compared: results.length > 1 };
+      const shown = { ...query(), hidden, results, compared: results.length > 1, scale: schema.target?.scale };
       shows.forEach((show, index) => show(results[index], shown));
       newest = results[0];
       const notes = newest.cut
