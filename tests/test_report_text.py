@@ -30,6 +30,23 @@ def test_text_is_escaped():
     )
 
 
+def test_a_table_of_many_rows_is_read_a_few_times():
+    """A reading for each cell would take minutes where many variants are compared."""
+    readings = []
+
+    class Rows(list):
+        def __iter__(self):
+            readings.append(self)
+            return super().__iter__()
+
+    rows = Rows((f"pair {number}", f"{number} ± 0.5") for number in range(300))
+    table = tables.Table("caption", ("pair", "difference"), rows)
+    assert "pair 299   299 ± 0.5" in tables.to_terminal(table)
+    assert r"pair 299 & 299 $\pm$ 0.5 \\" in tables.to_latex(table, "label")
+    assert "299<span" in writers.page("title", [Section("section", tables=[table])], {})
+    assert len(readings) < 10
+
+
 @pytest.mark.parametrize("library", ["jinja2", "matplotlib", "pandas", "tabulate"])
 def test_without_a_library_one_line_says_what_to_install(monkeypatch, library):
     monkeypatch.setitem(sys.modules, library, None)

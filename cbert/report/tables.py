@@ -6,6 +6,7 @@ the tables of the HTML page.
 """
 
 import dataclasses
+import functools
 import re
 import textwrap
 import unicodedata
@@ -65,8 +66,13 @@ class Table:
 
     def widest_error(self, column: int) -> str:
         """The longest standard error in a column; empty where it holds none."""
-        errors = [row[column].partition(PLUS_MINUS)[2] for row in self.rows]
-        return max(errors, key=len)
+        return self._widest_errors[column]
+
+    @functools.cached_property
+    def _widest_errors(self) -> list[str]:
+        # Writers ask for every cell, and the pairs of many variants are thousands of rows.
+        columns = zip(*self.rows, strict=True)
+        return [max((cell.partition(PLUS_MINUS)[2] for cell in c), key=len) for c in columns]
 
     def lacks_error(self, column: int, cell: str) -> bool:
         """Returns whether a cell has no standard error in a column where others have one."""
