@@ -75,7 +75,8 @@ def rows(
 ) -> Iterator[tuple[int, Callable[[], dict[str, Any]]]]:
     """The rows of a CSV file; it is read twice, first to see which columns are numbers."""
     delimiter = _delimiter(path)
-    _, header = next(_cells(path, delimiter), (0, []))
+    cells_of = _cells(path, delimiter)
+    _, header = next(cells_of, (0, []))
     if not header:
         raise UserError(f"{path}: the file is empty; give a header and rows below it")
     columns = columns.completed(header)
@@ -83,8 +84,6 @@ def rows(
     columns.check(field_of, path)
     if not columns.separator:
         raise UserError("separator is empty; give what stands between the values of a list")
-    cells_of = _cells(path, delimiter)
-    next(cells_of)
     numerical = csv_columns.numerical(cells_of, path, header, field_of, columns)
     cells_of = _cells(path, delimiter)
     next(cells_of)

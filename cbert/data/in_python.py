@@ -1,6 +1,5 @@
 """Records that a Python program already holds: mappings, or the rows of a DataFrame."""
 
-import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -77,10 +76,9 @@ def _rows(
             categorical=categorical,
             history=histories,
             of_schema=of_schema,
+            fields=tables.MAPPED_OF_TEXT if kind == TEXT else tables.MAPPED,
             dropped=tuple(dropped),
         )
-        if kind == TEXT:
-            columns = dataclasses.replace(columns, fields=tables.MAPPED_OF_TEXT)
         for name in {*dropped} & {*source.columns}:
             source = source.assign(**{name: None})
         try:

@@ -31,11 +31,7 @@ def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
         progress.bar(desc="reading", unit=" rows") as bar,
     ):
         names = [name for name in file.schema_arrow.names if not _INDEX.fullmatch(name)]
-        field_of = field_of_column(columns, names, path)
-        features = _context_names(file.schema_arrow, field_of)
-        check_unique(features, path)
-        columns.check(field_of | dict.fromkeys(features, "context"), path)
-        columns = columns.completed(features)
+        field_of, columns = _mapped(file.schema_arrow, names, columns, path)
         dropped = [
             name for name in names if field_of[name] == "context" and name in columns.dropped
         ]
@@ -51,14 +47,21 @@ def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
 def of_table(table: pyarrow.Table, columns: Columns, name: str) -> Iterator[dict[str, Any]]:
     """The rows of a table in memory; `name` is what errors call it."""
     path = pathlib.Path(name)
-    field_of = field_of_column(columns, table.column_names, path)
-    features = _context_names(table.schema, field_of)
-    check_unique(features, path)
-    columns.check(field_of | dict.fromkeys(features, "context"), path)
-    columns = columns.completed(features)
+    field_of, columns = _mapped(table.schema, table.column_names, columns, path)
     for batch in table.to_batches(_ROWS):
         for row in _with_plain_types(batch).to_pylist():
             yield _record(row, field_of, columns)
+
+
+def _mapped(
+    schema: pyarrow.Schema, names: list[str], columns: Columns, path: pathlib.Path
+) -> tuple[dict[str, str], Columns]:
+    """What each column stands for, and the columns with the kinds of a schema; checks both."""
+    field_of = field_of_column(columns, names, path)
+    features = _context_names(schema, field_of)
+    check_unique(features, path)
+    columns.check(field_of | dict.fromkeys(features, "context"), path)
+    return field_of, columns.completed(features)
 
 
 def _context_names(schema: pyarrow.Schema, field_of: dict[str, str]) -> list[str]:
