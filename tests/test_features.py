@@ -191,7 +191,8 @@ class Hour(Vector):
             turned = 2 * math.pi * (hour + minute / 60) / 24
             return [math.sin(turned), math.cos(turned)]
 
-        return self._rows([None if value is None else angle(value) for value in column])
+        angles = [None if value is None else angle(value) for value in column]
+        return super()._encode(angles, items)
 
 
 class HourAccumulator:

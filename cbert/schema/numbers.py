@@ -4,7 +4,7 @@ Legend: M examples.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -45,7 +45,7 @@ class NumberFeature(Feature[V]):
     def missing(self, rows: int = 1) -> np.ndarray:
         return np.zeros((rows, 1 + self.entries), np.float32)
 
-    def _rows(self, column: Sequence[V | None]) -> np.ndarray:
+    def _encode(self, column: Sequence[V | None], items: Mapping[str, int]) -> np.ndarray:
         rows = self.missing(len(column))
         observed = np.array([value is not None for value in column], bool)
         rows[:, 0] = observed

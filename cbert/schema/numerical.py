@@ -6,7 +6,7 @@ Legend: M examples.
 import array
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -60,9 +60,6 @@ class Numerical(NumberFeature[float]):
 
     def accepts(self, value: object) -> bool:
         return is_finite(value)
-
-    def _encode(self, column: Sequence[float | None], items: Mapping[str, int]) -> np.ndarray:
-        return self._rows(column)
 
     def slices(self, column: Sequence[float | None]) -> dict[str, np.ndarray]:
         return by_range(

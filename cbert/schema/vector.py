@@ -5,7 +5,6 @@ Legend: M examples.
 
 import array
 import dataclasses
-from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -65,11 +64,6 @@ class Vector(NumberFeature[list[float]]):
         if not isinstance(value, list) or len(value) != self.dimension:
             return False
         return all(map(is_finite, value))
-
-    def _encode(
-        self, column: Sequence[list[float] | None], items: Mapping[str, int]
-    ) -> np.ndarray:
-        return self._rows(column)
 
     def form(self) -> dict[str, object]:
         return {
