@@ -72,12 +72,22 @@ def test_baselines_count_the_training_split_whatever_the_schema_counts():
     np.testing.assert_allclose(np.exp(alone["log_probability"][0]), 2.5 / 8.5, rtol=1e-6)
 
 
+def test_baselines_of_a_training_split_without_a_known_item_are_uniform():
+    """New data that an old schema prepared may have known items in their test split alone."""
+    train, asked = split([["x"], ["y"]], ["mon", "tue"]), split([["a", "b"]], ["mon"])
+    made = baselines.of_items({"train": train}.get, SCHEMA, asked, query_each(asked))
+    assert list(made) == ["popularity", "popularity given context", "co-occurrence"]
+    for one in made.values():
+        np.testing.assert_allclose(np.exp(one["log_probability"]), [1 / 3] * 2, rtol=1e-6)
+
+
 def test_only_the_most_frequent_values_of_a_feature_count(monkeypatch):
     train = split([["a"], ["b"], ["b"]], ["mon", "mon", "tue"])
     queries = query_each(train)
-    both, _ = given_context.GivenContext(train, None, SCHEMA).predict(train, queries)
+    given = train, None, SCHEMA, SCHEMA.counts
+    both, _ = given_context.GivenContext(*given).predict(train, queries)
     monkeypatch.setattr(given_context, "MOST_VALUES", 1)
-    one, _ = given_context.GivenContext(train, None, SCHEMA).predict(train, queries)
+    one, _ = given_context.GivenContext(*given).predict(train, queries)
     alone, _ = by_popularity(queries)
     assert SCHEMA.features[0].values[0] == "mon"
     np.testing.assert_array_equal(one[:2], both[:2])
@@ -127,7 +137,7 @@ def test_co_occurrence_is_a_distribution_tuned_on_the_validation_split(monkeypat
 
 def test_popularity_given_context_by_hand():
     train = split([["a", "a"], ["b"], ["b"]], ["mon", "mon", "tue"])
-    baseline = given_context.GivenContext(train, None, SCHEMA)
+    baseline = given_context.GivenContext(train, None, SCHEMA, SCHEMA.counts)
     baseline.smoothing, baseline.exponent = 1.0, 0.5
     queries = query_each(split([["a"], ["b"]], ["tue", None]))
     log_probability, _ = baseline.predict(split([["a"], ["b"]], ["tue", None]), queries)
@@ -149,7 +159,7 @@ def test_popularity_given_context_is_tuned_on_the_validation_split():
         (split(items, days[::-1]), (100.0, 0.25)),
         (None, (10.0, 0.5)),
     ):
-        baseline = given_context.GivenContext(train, validation, SCHEMA)
+        baseline = given_context.GivenContext(train, validation, SCHEMA, SCHEMA.counts)
         assert (baseline.smoothing, baseline.exponent) == tuned
 
 

@@ -59,7 +59,7 @@ def of_items(
     if train is not None:
         tuned = query_last if _asks_last(schema, split, queries) else query_one
         if schema.features:
-            given = GivenContext(train, validation, schema, tuned=tuned, counts=counts)
+            given = GivenContext(train, validation, schema, counts, tuned=tuned)
             ranked[GIVEN_CONTEXT] = given.predict(split, queries)
         beside = CoOccurrence(train, validation, log_popularity, tuned)
         ranked[CO_OCCURRENCE] = beside.predict(split, queries)

@@ -42,22 +42,22 @@ class GivenContext:
         train: Split,
         validation: Split | None,
         schema: Schema,
+        counts: Sequence[int] | np.ndarray,
         observed: Observed = query_each,
         tuned: Observed = query_one,
-        counts: Sequence[int] | np.ndarray = (),
     ) -> None:
         """Counts, and tunes where there is a validation split.
 
         Args:
           train, validation: The splits.
           schema: The schema.
+          counts: How often each item occurs in the training split, `[V]`.
           observed: The items that are counted in the training split.
           tuned: The queries about the validation split that it is tuned on.
-          counts: How often each item occurs, `[V]`; empty for the schema's counts.
         """
         self._features = [f for f in schema.features if f.discrete]
         self._tuned = tuned
-        self._log_popularity = log_fractions(counts if len(counts) else schema.counts)
+        self._log_popularity = log_fractions(counts)
         self._counts, self._expected = self._count(train, observed(train))
         self.smoothing, self.exponent = SMOOTHINGS[2], EXPONENTS[1]
         if validation is not None and self._counts.shape[0]:
@@ -107,7 +107,7 @@ class GivenContext:
             tables.append(table.reshape(size + 1, vocabulary)[1:])
         counts = np.concatenate(tables)
         totals = np.bincount(items, minlength=vocabulary)
-        fraction = counts.sum(axis=1, keepdims=True) / len(items)
+        fraction = counts.sum(axis=1, keepdims=True) / max(len(items), 1)
         return counts, (fraction * totals).astype(np.float32)
 
 

@@ -41,7 +41,7 @@ def of_tags(
     tagged = {FREQUENT_TAG: tags.predict(split, queries)}
     if schema.features:
         given = GivenContext(
-            train, validation, schema, observed_tags, observed_tags, tags.counts
+            train, validation, schema, tags.counts, observed_tags, observed_tags
         )
         ratios = given.log_probabilities(split, queries.rows) - log_fractions(tags.counts)
         tagged[FREQUENT_TAG_GIVEN_CONTEXT] = tags.predict(split, queries, ratios)

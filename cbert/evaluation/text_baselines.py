@@ -34,7 +34,7 @@ def of_tokens(
     counts = np.bincount(observed(train).items, minlength=len(schema.items))
     ranked = {UNIGRAM: predict_fractions(log_fractions(counts), queries)}
     if schema.features:
-        given = GivenContext(train, validation, schema, observed, tuned, counts)
+        given = GivenContext(train, validation, schema, counts, observed, tuned)
         ranked[UNIGRAM_GIVEN_CONTEXT] = given.predict(split, queries)
     bigram = Bigram(train.items, counts)
     if validation is not None:
@@ -58,7 +58,7 @@ def of_labels(
     classified = {MAJORITY: _classified(log_probabilities, labels)}
     if schema.features:
         given = GivenContext(
-            train, validation, schema, observed_labels, observed_labels, counts
+            train, validation, schema, counts, observed_labels, observed_labels
         )
         log_probabilities = given.log_probabilities(split, queries.rows)
         classified[MAJORITY_GIVEN_CONTEXT] = _classified(log_probabilities, labels)
