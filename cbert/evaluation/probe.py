@@ -23,16 +23,13 @@ from cbert.model.pooling import EVERY_TOKEN
 from cbert.schema import Schema
 from cbert.schema.target import LABEL
 from cbert.tasks.label_metrics import macro_f1
-from cbert.tasks.metric import Metric
+from cbert.tasks.metric import ACCURACY, MACRO_F1
 
 # What the squared weights are multiplied by; the strongest is fitted first.
 STRENGTHS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 MAJORITY = "majority"
 RESULTS = "probe.json"
-METRICS = (
-    Metric("accuracy", "max", "accuracy", percent=True),
-    Metric("macro_f1", "max", "macro-F1", percent=True),
-)
+METRICS = (ACCURACY, MACRO_F1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,7 +222,7 @@ def _scores(predicted: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> di
     correct = (predicted == labels).astype(np.float64)
     corpus = macro_f1(labels, predicted)
     return {
-        **metrics.summarize({"accuracy": correct}, groups),
+        **metrics.summarize({ACCURACY.name: correct}, groups),
         **metrics.summarize_corpus(corpus, groups, np.ones(len(groups), bool)),
     }
 
