@@ -12,10 +12,12 @@ from cbert.report.report_data import ReportData
 from cbert.report.tables import Table
 from cbert.training.workdir import EXPLANATIONS
 
-Explained = dict[str, Any]
+Explained = dict[str, Any]  # What was measured of a run, the content of a file.
 
 
-def by_variant(data: ReportData, name: str, check: Callable[[Explained], object]) -> Explained:
+def by_variant(
+    data: ReportData, name: str, check: Callable[[Explained], object]
+) -> dict[str, Explained]:
     """Label to what was measured of the variant's first run that has it, as it was evaluated.
 
     It is of the same checkpoint and of the same split.
@@ -28,7 +30,7 @@ def by_variant(data: ReportData, name: str, check: Callable[[Explained], object]
     Raises:
       UserError: a file is damaged.
     """
-    by_label: Explained = {}
+    by_label: dict[str, Explained] = {}
     for label, variant in data.variants.items():
         for run in variant.runs.values():
             measured = _read(run.path / EXPLANATIONS / f"{name}.json", check)
@@ -58,7 +60,7 @@ def check_state(measured: Explained) -> None:
     [float(measured["gradients"].get(part, 0)) for part in PARTS]
 
 
-def state_table(by_label: Explained) -> Table:
+def state_table(by_label: dict[str, Explained]) -> Table:
     """A row for each variant; numbers of several blocks stand one after the other."""
     rows = []
     for label, measured in by_label.items():

@@ -170,12 +170,11 @@ def paper_table(data: ReportData, differences: list[Difference]) -> Table:
 
 
 def _comparison_row(one: Difference) -> tuple[str, ...]:
-    mean = Mean(one.mean, one.error, statistics.GROUPS, 0)
-    count = len(one.by_seed)
+    metric, count = one.metric, len(one.by_seed)
     return (
         f"{one.base} → {one.other}",
-        cell(mean, one.metric, "+"),
-        interval(one.low, one.high, one.metric),
+        plus_minus(one.mean, one.error, metric.scale, metric.digits, "+"),
+        interval(one.low, one.high, metric),
         f"{count} seeds and groups" if count > 1 else "groups, one seed",
         _p(one.p),
         _p(one.p_holm),

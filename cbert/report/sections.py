@@ -242,5 +242,6 @@ def _attention(data: ReportData) -> list[Section]:
 def _state(data: ReportData) -> list[Section]:
     """What blocks read, dead units and gradients, of variants of which they were measured."""
     by_label = explained.by_variant(data, "state", explained.check_state)
-    table = [explained.state_table(by_label)] if by_label else []
-    return [Section("State of the models", tables=table)] if table else []
+    if not by_label:
+        return []
+    return [Section("State of the models", tables=[explained.state_table(by_label)])]
