@@ -22,6 +22,15 @@ class Batches:
     padding, and shuffles the batches in blocks of one padded length. What a step is padded to
     depends on the data set and the step alone; the seed decides which examples of that length
     fill it. Those that do not fill a last batch are left out, other ones in each epoch.
+
+    Args:
+      lengths: `int32 [M]`, the items or tokens of each example.
+      batch_size: B.
+      seed: Decides which examples of a length fill a step.
+      buckets: The most padded lengths.
+
+    Raises:
+      UserError: there are fewer than B examples.
     """
 
     def __init__(
@@ -79,7 +88,9 @@ def _blocks(steps: np.ndarray, padded: np.ndarray) -> list[np.ndarray]:
 
 
 def bucket_bounds(lengths: np.ndarray, buckets: int) -> np.ndarray:
-    """At most `buckets` padded lengths, chosen so that padding is least.
+    """At most `buckets` padded lengths of examples of `lengths [M]`, with the least padding.
+
+    They ascend, and the last is that of the longest example.
 
     Dynamic programming over the lengths that occur; `cells[first, last]` is what a bucket
     of all lengths from the first to the last fills, padding included.

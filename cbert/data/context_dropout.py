@@ -1,6 +1,6 @@
 """Context dropout: training drops features, so that a model learns to predict without them.
 
-Legend: B examples, F features, K entries of a feature's coded rows.
+Legend: B examples, K entries of a feature's coded rows.
 """
 
 import jax

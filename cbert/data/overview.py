@@ -1,4 +1,7 @@
-"""A few numbers of each record, collected while the records pass by."""
+"""A few numbers of each record, collected while the records pass by.
+
+Legend: M records.
+"""
 
 import array
 import collections

@@ -1,4 +1,7 @@
-"""Records on disk while a data set is prepared, so that memory does not grow with them."""
+"""Records on disk while a data set is prepared, so that memory does not grow with them.
+
+Legend: M records.
+"""
 
 import array
 import dataclasses

@@ -1,6 +1,6 @@
 """A split that stays on disk; a step is sent the columns of its own rows, read ahead.
 
-Legend: B examples, L positions.
+Legend: B examples.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The numbers that describe prepared data, collected while the records pass by."""
+"""The summary of prepared data: its numbers, and the same as text."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -2,6 +2,8 @@
 
 Each of them reads the records of one split, those of a group (a document) in order and
 following each other, and yields records.
+
+Legend: M records of a split.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """How much a model's attention gives to each feature of the context, block by block.
 
-Legend: B examples of a batch, H heads, P query positions of a block, K keys, N names of what is
-read (features, the null token, the tokens), Q queries, L positions.
+Legend: B examples of a batch, H heads, P query positions of a block, N names of what is read
+(features, the null token, the tokens), L positions.
 """
 
 from typing import Any

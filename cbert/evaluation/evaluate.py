@@ -31,7 +31,17 @@ from cbert.training.evaluations import MODEL
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationOptions:
-    """The options of an evaluation; an empty string takes the run's own value."""
+    """The options of an evaluation; an empty string takes the run's own value.
+
+    Attributes:
+      split: The split that is evaluated.
+      checkpoint: `best`, `last` or a step.
+      data_dir: Where prepared data sets lie.
+      name: The prepared data.
+      masking: What is asked about each example, one of `EVAL_MASKINGS`.
+      by: Features whose values are slices.
+      feature_importance: Whether it is measured.
+    """
 
     split: str = TEST
     checkpoint: str = checkpoint.BEST

@@ -1,6 +1,6 @@
 """Feature importance: how much worse a model is without a context feature.
 
-Legend: M examples, Q queries.
+Legend: M examples.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """How far the gates are open by which a method lets the context in.
 
-Legend: B examples of a batch, P query positions, L positions, Q queries.
+Legend: B examples of a batch.
 """
 
 from typing import Any

@@ -1,4 +1,7 @@
-"""Tables of labels, at a terminal and as CSV: their F1, and which is taken for which."""
+"""Tables of labels, at a terminal and as CSV: their F1, and which is taken for which.
+
+Legend: T labels.
+"""
 
 import pathlib
 from typing import Any

@@ -1,6 +1,6 @@
 """The state a model is in: what its blocks read of the context, dead units, and gradients.
 
-Legend: B examples of a batch, P positions, D model dimension, H units, Q queries.
+Legend: B examples of a batch, D model dimension, H units, Q queries.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """Anybody's predictions for the queries of an evaluation, and whether a distribution has them.
 
-Legend: Q queries, V candidates, T labels.
+Legend: Q queries, V candidates.
 """
 
 import dataclasses

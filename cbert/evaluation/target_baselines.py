@@ -1,6 +1,6 @@
 """Baselines of tagging, spans, numbers and several labels.
 
-Legend: M examples, Q queries, W known words, T tags or labels, K feature values.
+Legend: Q queries, T tags or labels, K feature values.
 """
 
 from collections.abc import Callable

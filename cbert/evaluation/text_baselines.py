@@ -1,6 +1,6 @@
 """Baselines of masked tokens and of classification.
 
-Legend: Q queries, V tokens of the vocabulary, T labels.
+Legend: Q queries, T labels.
 """
 
 import functools

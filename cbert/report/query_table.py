@@ -1,6 +1,6 @@
 """The queries of an evaluation and their metrics, read from `eval/<split>.parquet`.
 
-Legend: Q queries, M examples, K sums.
+Legend: Q queries, M examples, G groups.
 """
 
 import dataclasses

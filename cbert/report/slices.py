@@ -1,6 +1,6 @@
 """Gains in slices of the queries, and feature importance: where and how the context helps.
 
-Legend: Q queries, M examples.
+Legend: Q queries.
 """
 
 import dataclasses
