@@ -56,11 +56,11 @@ def batch(split, rows=6, length=8):
     return split.items[:rows, :length], context
 
 
-def encode(model, params, codes, context):
-    """The last block's output at every position, `[B, L, D]`."""
+def encode(model, params, codes, context, queries=None):
+    """The last block's output at every position, `[B, L, D]`, or at those asked for."""
 
     def run(encoder):
         x, _ = encoder.embedding(codes)
-        return encoder(x, codes != PAD_ITEM, context)
+        return encoder(x, codes != PAD_ITEM, context, queries)
 
     return jax.jit(functools.partial(model.encoder.apply, method=run))({"params": params})

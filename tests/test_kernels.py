@@ -30,7 +30,9 @@ def assert_equal(one, other):
 
 
 @pytest.mark.parametrize("terms", [0, 32])
-@pytest.mark.parametrize("shape", [None, (4, 1, 1), (4, 5, 7), (1, 5, 7), (4, 1, 7)])
+@pytest.mark.parametrize(
+    "shape", [None, (4, 1, 1), (4, 5, 7), (1, 5, 7), (4, 1, 7), (3, 4, 1, 7)]
+)
 def test_attention_with_and_without_a_bias(monkeypatch, terms, shape):
     monkeypatch.setattr(attention, "SHORT", 0)
     monkeypatch.setattr(short_attention, "TERMS", terms)

@@ -1,7 +1,9 @@
-"""What a method of somebody's own says of the keys that its positions read."""
+"""The keys that positions read by a method of somebody's own: their names and their biases."""
 
 import dataclasses
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from cbert.config import field
@@ -10,6 +12,9 @@ from cbert.errors import UserError
 from cbert.evaluation import attention
 from cbert.model import conditioning
 from cbert.model.conditioning.cross_attention import CrossAttention
+from cbert.model.conditioning.method import ExtraKeys, Method
+from cbert.model.layers import dense
+from tests.models import SMALL, batch, encode, made
 from tests.test_explain import restored
 
 
@@ -32,6 +37,21 @@ class Mix(CrossAttention):
         return names if options.short else (*names, options.null)
 
 
+class Far(Method):
+    """Logits fall with the distance, by slopes that the context makes (after ALiBi)."""
+
+    def setup(self):
+        self.slopes = dense(self.config, self.config.heads)
+
+    def begin(self, x, mask, context):
+        places = jnp.arange(x.shape[1])
+        distance = jnp.abs(places[:, None] - places).astype(jnp.float32)
+        return x, mask, self.slopes(context.vector)[..., None, None] * distance
+
+    def keys_values(self, layer, state):
+        return ExtraKeys(bias=state)
+
+
 class Unnamed(conditioning.GlobalState):
     """It says that it has weights to show, and calls no attention."""
 
@@ -40,7 +60,7 @@ class Unnamed(conditioning.GlobalState):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    own = {"mix": Mix, "unnamed": Unnamed}
+    own = {"mix": Mix, "far": Far, "unnamed": Unnamed}
     monkeypatch.setattr(conditioning.METHODS, "data", {**conditioning.METHODS, **own})
 
 
@@ -69,3 +89,23 @@ def test_another_number_of_names_than_keys_is_refused(schema, train_split):
     )
     with pytest.raises(UserError, match="Unnamed has no module attention_0 that sows 'attent"):
         attention.measure(restored(schema, "unnamed"), split)
+
+
+@pytest.mark.parametrize("length", [6, 12])  # Of the form for short sets, and of the other.
+def test_a_bias_follows_the_context_and_the_queries(schema, train_split, length):
+    model, params = made(schema, "far", dataclasses.replace(SMALL, kernels="auto"))
+    codes, context = batch(train_split, rows=3, length=length)
+    queries = np.array([[1, 0], [0, 1], [1, 1]], np.int32)
+    every, read = (encode(model, params, codes, context, asked) for asked in (None, queries))
+    expected = np.take_along_axis(np.asarray(every), queries[..., None], axis=1)
+    np.testing.assert_allclose(read, expected, atol=1e-5)
+
+    plain = made(schema, "far", dataclasses.replace(SMALL, kernels="plain"))[0]
+    np.testing.assert_allclose(encode(plain, params, codes, context), every, atol=1e-5)
+    slopes = {name: 0 * leaf for name, leaf in params["conditioning"]["slopes"].items()}
+    flat = encode(model, {**params, "conditioning": {"slopes": slopes}}, codes, context)
+    other = {name: column[::-1] for name, column in context.items()}
+    changed = np.abs(encode(model, params, codes, other) - every).max(axis=(1, 2))
+    assert changed[[0, 2]].min() > 0.01
+    assert changed[1] < 1e-5
+    assert np.abs(flat - every).max() > 0.01

@@ -52,12 +52,15 @@ class Attention(nn.Module):
           queries: `[B, P, D]`.
           x: `[B, L, D]`.
           mask: `bool [B, L]`, True where there is a token; or `[B, P, L]`, for each query.
-          bias: `[H, P, L]` or broadcastable to it, added to the logits.
+          bias: `[H, P, L]`, or `[B, H, P, L]` for each example, or broadcastable to it, added
+            to the logits.
 
         Returns:
           `[B, P, D]`.
         """
         mask = mask[:, None] if mask.ndim == 2 else mask
+        if bias is not None:
+            bias = jnp.expand_dims(bias, tuple(range(4 - bias.ndim)))
         form = self._plain
         if self._takes_fast(x.shape[1]):
             form = self._fast
@@ -92,7 +95,7 @@ class Attention(nn.Module):
         elif rate or fast or products.are_fast(query.dtype):
             read = softmax_read(query, key, value, mask, bias, Dropout(self.config, rate))
         else:
-            logits_bias = None if bias is None else bias[None].astype(query.dtype)
+            logits_bias = None if bias is None else bias.astype(query.dtype)
             read = jax.nn.dot_product_attention(
                 query, key, value, bias=logits_bias, mask=mask[:, None]
             )
@@ -123,7 +126,7 @@ class Attention(nn.Module):
             query.reshape(heads, -1, positions, examples),
             key_value.reshape(2, heads, size // heads, -1, examples),
             jnp.moveaxis(mask, 0, -1),
-            bias,
+            None if bias is None else jnp.moveaxis(bias, 0, -1),
         )
         out = dense(self.config, size, "out")(read.reshape(size, -1).T)
         return out.reshape(positions, examples, size).swapaxes(0, 1)
@@ -211,7 +214,7 @@ def softmax_read(
       query: `[B, P, H, E]`.
       key, value: `[B, L, H, E]`.
       mask: `bool [B, P, L]`, or broadcastable to it.
-      bias: `[H, P, L]` or broadcastable to it, or None.
+      bias: `[B, H, P, L]` or broadcastable to it, or None.
       drop: Applied to the weights before they are divided by their sums.
 
     Returns:

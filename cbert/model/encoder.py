@@ -122,9 +122,7 @@ class Encoder(nn.Module):
             else:
                 x, chosen = at_positions(x, queries), at_positions(keys, queries)
                 mask = jnp.take_along_axis(mask, queries, axis=1)
-            if extra.visible is not None:
-                rows = slice(length) if queries is None else queries
-                extra = dataclasses.replace(extra, visible=extra.visible[rows])
+            extra = _of_queries(extra, length, queries)
         y = block.attend(chosen, keys, shown, extra)
         x = method.residual(layer, ATTENTION, x, y, state, block.attention_norm)
         x = method.after_attention(layer, x, mask, state)
@@ -135,6 +133,18 @@ class Encoder(nn.Module):
     def embed_context(self, context: dict[str, Array]) -> Context:
         """The context of a method, from each feature's coded rows by its name."""
         return self.context_encoder(context, lambda codes: self.embedding.embed_items(codes))
+
+
+def _of_queries(extra: ExtraKeys, length: int, queries: Array | None) -> ExtraKeys:
+    """The rows of the query positions, of which `Encoder.__call__` speaks, or of all tokens."""
+    visible, bias = extra.visible, extra.bias
+    if visible is not None:
+        visible = visible[slice(length) if queries is None else queries]
+    if bias is not None and bias.shape[-2] > 1:
+        bias = jnp.expand_dims(bias, tuple(range(4 - bias.ndim)))
+        rows = jnp.arange(length)[None] if queries is None else queries
+        bias = jnp.take_along_axis(bias, rows[:, None, :, None], axis=2)
+    return dataclasses.replace(extra, visible=visible, bias=bias)
 
 
 def build_encoder(

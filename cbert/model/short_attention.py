@@ -49,7 +49,7 @@ def attend(query: Array, key_value: Array, mask: Array, bias: Array | None = Non
       query: `[H, E, P, B]`.
       key_value: `[2, H, E, L, B]`.
       mask: `bool [P, L, B]`, or broadcastable to it.
-      bias: `[H, P, L]`, or None.
+      bias: `[H, P, L, B]`, or 1 in place of some of them, or None.
 
     Returns:
       `[H, E, P, B]`.
@@ -63,7 +63,7 @@ def _forward(
 ) -> tuple[Array, tuple]:
     logits = _dots(query, key_value[0]) * query.shape[1] ** -0.5
     if bias is not None:
-        logits = logits + bias[..., None]
+        logits = logits + bias
     logits = jnp.where(mask, logits, -1e9)
     weights = jnp.exp(logits - logits.max(axis=2, keepdims=True))
     weights = (weights / weights.sum(axis=2, keepdims=True)).astype(query.dtype)
@@ -77,7 +77,7 @@ def _backward(saved: tuple, gradient: Array) -> tuple[Array, Array, None, Array 
     d_logits = weighted - weights * weighted.sum(axis=2, keepdims=True)
     d_bias = None
     if bias is not None:
-        d_bias = _sum_to(d_logits.sum(axis=3), bias.shape).astype(bias.dtype)
+        d_bias = _sum_to(d_logits, bias.shape).astype(bias.dtype)
     d_logits = (d_logits * query.shape[1] ** -0.5).astype(query.dtype)
     d_key, d_value = _over_queries(d_logits, query), _over_queries(weights, gradient)
     return _over_keys(d_logits, key), jnp.stack([d_key, d_value]), None, d_bias

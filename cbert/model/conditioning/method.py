@@ -64,7 +64,8 @@ class ExtraKeys:
     Attributes:
       x: `[B, K, D]`, more keys and values, seen by every query; None for no more.
       mask: `bool [B, K]`, which of them are there; None for all.
-      bias: `[H, P, L + K]`, or broadcastable to it, added to the logits; None for none.
+      bias: `[H, L, L + K]`, or `[B, H, L, L + K]` for each example, or broadcastable to it,
+        added to the logits; None for none. The last block takes the rows of its queries.
       visible: `bool [L, L + K]`, which keys each position may read; None for all. The last
         block takes the rows of its queries.
     """
