@@ -85,6 +85,18 @@ def test_the_method_of_the_page_has_an_option_and_starts_as_plain(page_ran):
         cbert.read_config("data/mine/config.py:bounded_shift", {"model.bounded_shift.bound": 0})
 
 
+def test_what_the_page_checks_holds_of_a_shift_that_a_norm_follows(page_ran):
+    class Normed(page_ran["BoundedShift"]):
+        after_attention = Method.after_attention
+
+        def residual(self, layer, sublayer, x, y, state, add_and_norm):
+            return add_and_norm(x, super().after_attention(layer, y, None, state))
+
+    conditioning.METHODS["normed"] = Normed
+    block = OWN.split("import cbert\n")[1].split("```")[0]
+    exec(block.replace(":bounded_shift", ":normed"), {"cbert": cbert})
+
+
 def test_what_the_page_sows_is_attention_and_hidden_states(page_ran):
     maps, states = page_ran["maps"], page_ran["states"]
     config, items = page_ran["own"].config.model, page_ran["inputs"][0]
