@@ -81,14 +81,14 @@ def test_several_labels():
 
 
 def test_regression():
-    """The target has the mean 50 and the deviation 10."""
-    outputs, numbers = draw(3, 1), np.array([70.0, np.nan, 45.0], np.float32)
+    """The target has the mean 5000 and the deviation 10."""
+    outputs, numbers = draw(3, 1), np.array([5020.0, np.nan, 4995.0], np.float32)
     errors = outputs[:, 0] - [2.0, 0.0, -0.5]
     expected = np.where(np.isfinite(numbers), errors**2 / 2, 0)
     task = make(Regression)
     check_loss(task, outputs, {"number": numbers}, expected, 2)
     made = task.predict(outputs, {}, {})["prediction"]
-    np.testing.assert_allclose(made, 50 + 10 * outputs[:, 0], rtol=1e-5)
+    np.testing.assert_allclose(made, 5000 + 10 * outputs[:, 0], rtol=2e-7)
 
 
 def test_tagging():

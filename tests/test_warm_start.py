@@ -147,7 +147,7 @@ def test_a_regression_gives_the_same_numbers_in_other_units():
 
 
 def test_a_head_is_taken_where_its_target_means_the_same(tmp_path):
-    """A number is 50 + 10 y, whatever the units; rows of other labels would be wrong.
+    """A number is 5000 + 10 y, whatever the units; rows of other labels would be wrong.
 
     The parameters are those of step 3, the best, and not those of the last one.
     """
@@ -164,7 +164,7 @@ def test_a_head_is_taken_where_its_target_means_the_same(tmp_path):
     known = steps.flat(predictor.program.params)
     kernel, bias = "classifier/kernel", "classifier/bias"
     np.testing.assert_allclose(began[kernel], 10 * known[kernel], rtol=1e-6)
-    np.testing.assert_allclose(began[bias], 50 + 10 * known[bias], rtol=1e-6)
+    np.testing.assert_allclose(began[bias], 5000 + 10 * known[bias], rtol=2e-7)
     for labels, changed in ((("x", "y"), set()), (("y", "x"), {"classifier"})):
         one, other = (
             dataclasses.replace(schema, target=Target("label", each, (2, 1)))

@@ -136,7 +136,7 @@ class Encoder(nn.Module):
 
 
 def _of_queries(extra: ExtraKeys, length: int, queries: Array | None) -> ExtraKeys:
-    """The rows of the query positions, of which `Encoder.__call__` speaks, or of all tokens."""
+    """The extra keys with the rows of the queries `[B, P]` alone, or of all tokens for None."""
     visible, bias = extra.visible, extra.bias
     if visible is not None:
         visible = visible[slice(length) if queries is None else queries]
