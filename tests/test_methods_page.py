@@ -94,7 +94,10 @@ def test_what_the_page_checks_holds_of_a_shift_that_a_norm_follows(page_ran):
 
     conditioning.METHODS["normed"] = Normed
     block = OWN.split("import cbert\n")[1].split("```")[0]
-    exec(block.replace(":bounded_shift", ":normed"), {"cbert": cbert})
+    names = {"cbert": cbert}
+    exec(block.replace(":bounded_shift", ":normed"), names)
+    assert names["own"].config.model.method == "normed"
+    assert abs(names["one"] - names["other"]) > 1e-5
 
 
 def test_what_the_page_sows_is_attention_and_hidden_states(page_ran):
