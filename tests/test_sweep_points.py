@@ -42,6 +42,17 @@ def test_names_and_overrides():
     ]
 
 
+def test_an_option_of_a_method_is_a_setting_of_that_method_alone():
+    settings = ["model.gsu.update_norm=after,before", "model.dropout=0.0"]
+    assert names(methods=["none", "gsu", "gsu_constant"], settings=settings) == [
+        "none-dropout=0.0-seed0",
+        "gsu-update_norm=after-dropout=0.0-seed0",
+        "gsu-update_norm=before-dropout=0.0-seed0",
+        "gsu_constant-update_norm=after-dropout=0.0-seed0",
+        "gsu_constant-update_norm=before-dropout=0.0-seed0",
+    ]
+
+
 @pytest.mark.parametrize("end", ["_wide", "_narrow"])
 def test_a_value_that_ends_like_a_control_makes_none(end):
     """The width of a run that begins with another one stays what the config says."""
@@ -72,6 +83,11 @@ def test_a_value_that_ends_like_a_control_makes_none(end):
         ({"sweep": [{"train.steps": "many"}]}, "correct the config's sweep()"),
         ({"settings": ["train.steps=5,5"]}, "two runs would be called none-steps=5-seed0"),
         ({"methods": ["np", "np"]}, "two runs would be called np-seed0"),
+        (
+            {"methods": ["none", "gs"], "settings": ["model.gsu.update_norm=before"]},
+            "model.gsu.update_norm is an option of gsu, which is none of the methods none, gs; "
+            "add gsu to them",
+        ),
         ({"settings": ["model.heads=3"]}, "not a multiple of model.heads, 3"),
     ],
 )

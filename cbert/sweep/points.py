@@ -61,6 +61,8 @@ def expand(
 ) -> list[Point]:
     """A point for every combination of a method, a setting and a seed.
 
+    The options of a method, such as `model.gsu.update_norm`, are settings of that method alone.
+
     Args:
       config: The config that the points override.
       sweep: The config file's own list of overrides.
@@ -77,10 +79,13 @@ def expand(
     if len(set(fields)) < len(fields):
         raise UserError("the settings name a field twice; write field=value,value")
     short = short_names(fields)
+    entries = list(_methods(sweep, methods))
+    _check_read(fields, [_method(config, chosen) for _, chosen, _ in entries])
     points = []
-    for label, chosen, control in _methods(sweep, methods):
-        for values in itertools.product(*(values for _, values in grids)):
-            given = dict(zip(fields, values, strict=True))
+    for label, chosen, control in entries:
+        read = [grid for grid in grids if _reads(_method(config, chosen), grid[0])]
+        for values in itertools.product(*(values for _, values in read)):
+            given = {field: value for (field, _), value in zip(read, values, strict=True)}
             shown = [f"{short[field]}={value}" for field, value in given.items()]
             variant = "-".join([label, *shown])
             overrides = {**chosen, **given}
@@ -92,6 +97,26 @@ def expand(
                 points.append(point)
     _check(config, points)
     return points
+
+
+def _method(config: ml_collections.ConfigDict, overrides: dict[str, Any]) -> str:
+    return str(overrides.get(METHOD, config.model.method))
+
+
+def _reads(method: str, field: str) -> bool:
+    """Whether a field is none of another method's options, such as `model.gsu.update_norm`."""
+    section, *rest = field.split(".")
+    return section != "model" or len(rest) == 1 or rest[0] == method
+
+
+def _check_read(fields: Sequence[str], methods: Sequence[str]) -> None:
+    for field in fields:
+        if not any(_reads(method, field) for method in methods):
+            owner = field.split(".")[1]
+            raise UserError(
+                f"{field} is an option of {owner}, which is none of the methods "
+                f"{', '.join(dict.fromkeys(methods))}; add {owner} to them"
+            )
 
 
 def _methods(
