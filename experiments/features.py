@@ -12,7 +12,7 @@ from absl import flags
 from cbert import files
 from cbert.data import prepared
 from cbert.errors import UserError
-from cbert.evaluation import activation_files, activations, probe
+from cbert.evaluation import activation_files, activations, data_warnings, probe
 from cbert.evaluation.activations import FrozenModel
 from cbert.model.pooling import MEAN, POOLINGS
 from cbert.training import config as config_lib
@@ -86,7 +86,10 @@ def _frozen() -> tuple[FrozenModel, str, str]:
     if _WORKDIR.value is not None and _INIT_FROM.value is None:
         data = config_lib.load(pathlib.Path(_WORKDIR.value).expanduser()).data
         frozen = activations.frozen_run(_WORKDIR.value, _CHECKPOINT.value)
-        return frozen, _DATA_DIR.value or data.dir, _NAME.value or data.name
+        data_dir, name = _DATA_DIR.value or data.dir, _NAME.value or data.name
+        if name == data.name:
+            data_warnings.warn_if_prepared_anew(data_dir, name, frozen.schema)
+        return frozen, data_dir, name
     if _WORKDIR.value is not None or _INIT_FROM.value is None:
         raise UserError("give one of --workdir=RUN and --init_from=hf:DIR")
     if not _NAME.value:

@@ -9,6 +9,7 @@ import pandas
 import pyarrow.parquet
 import pytest
 
+import cbert
 from cbert.data import prepared
 from cbert.schema import PAD_ITEM
 from cbert.training import config as config_lib
@@ -55,3 +56,9 @@ def test_the_activations_of_a_run(trained, predictor, tmp_path):
     np.testing.assert_allclose(np.load(output / "test_layer_1.npy"), expected, atol=1e-5)
     table = pyarrow.parquet.read_table(output / "test.parquet").to_pydict()
     assert table == {"id": list(split.ids), "group": list(split.groups)}
+    items = schema.items[:2]
+    anew = [{"items": items, "context": {"occasion": "ab"[n % 2]}} for n in range(90)]
+    cbert.prepare(anew, data.name, tmp_path / "anew")
+    flags = f"--data_dir={tmp_path / 'anew'}", f"--output={tmp_path / 'others'}"
+    said = run("features", f"--workdir={trained}", "--split=test", *flags).stderr
+    assert f"{data.name!r} was prepared anew since the model learned from it" in said

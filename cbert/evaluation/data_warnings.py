@@ -36,13 +36,19 @@ def warn_of_data(data_dir: str, name: str, schema: Schema, own: str, counted: st
         if not counted:
             baselines = "without a training split, baselines that count one are left out"
         warn(f"{shown(name)} is not what the model learned from, {shown(own)}; {baselines}")
-    if name == own and theirs != schema:
+    if name == own:
+        warn_if_prepared_anew(data_dir, name, schema)
+    if theirs.kind != schema.kind:
+        warn(f"{shown(name)} has {theirs.kind}s, and the model learned from {schema.kind}s")
+
+
+def warn_if_prepared_anew(data_dir: str, name: str, schema: Schema) -> None:
+    """Warns where the data that a run learned from no longer have its schema."""
+    if prepared.load_schema(data_dir, name) != schema:
         warn(
             f"{shown(name)} was prepared anew since the model learned from it, with another "
             "schema; it may have seen examples that are held out now"
         )
-    if theirs.kind != schema.kind:
-        warn(f"{shown(name)} has {theirs.kind}s, and the model learned from {schema.kind}s")
 
 
 def warn_of_overlap(data_dir: str, name: str, schema: Schema, masking: str) -> None:
