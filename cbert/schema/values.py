@@ -8,6 +8,7 @@ LARGEST_NUMBER = 1e30  # A number beyond it may overflow float32.
 FARTHEST = 1e12  # In deviations; a number farther from the mean is refused.
 LARGEST_SIZE = 2**31 - 1  # A width, a length or a count beyond it fits no machine.
 LONGEST_NAME = 10_000
+_NO_UNICODE = "is not valid Unicode; leave out halves of characters, \\ud800 to \\udfff"
 _MOST_CODES = 2**31  # A split's codes then take 8 GiB.
 
 
@@ -40,10 +41,10 @@ def check_text(text: str, what: str, longest: int = LONGEST_NAME) -> None:
     """Raises `UserError` where a text is too long or cannot be written as UTF-8."""
     if len(text) > longest:
         raise UserError(
-            f"{what} {text[:40]!r}... has {len(text)} characters, more than {longest}"
+            f"{what} {text[:40]!r}... has {len(text)} characters; give at most {longest}"
         )
     if not is_unicode(text):
-        raise UserError(f"{what} {shown(text)} is not valid Unicode")
+        raise UserError(f"{what} {shown(text)} {_NO_UNICODE}")
 
 
 def is_unicode(text: str) -> bool:
@@ -72,7 +73,7 @@ def check_names(names: tuple[object, ...], what: str) -> None:
         if not isinstance(name, str):
             raise UserError(f"{what}: {shown(name)} is not a string")
         if not is_unicode(name):
-            raise UserError(f"{what}: {shown(name)} is not valid Unicode")
+            raise UserError(f"{what}: {shown(name)} {_NO_UNICODE}")
         if name in seen:
             raise UserError(f"{what}: {shown(name)} is listed twice")
         seen.add(name)
