@@ -184,7 +184,8 @@ class _Column:
             self._kind = self._decide(value)
         elif not self._kind.holds(value):
             raise UserError(
-                f"context {self._name!r} is {shown(value)}, but {self._kind.kind} elsewhere"
+                f"context {self._name!r} is {shown(value)}, but {self._kind.kind} elsewhere; "
+                "write all its values alike"
             )
         self._entries = max(self._entries, self._kind.entries_of(value))
 

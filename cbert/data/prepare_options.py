@@ -151,7 +151,9 @@ def beside_schema(options: Options, schema: schema_lib.Schema) -> Options:
       UserError: one of these was given.
     """
     if options.kind not in (schema_lib.SET, schema.kind):
-        raise UserError(f"kind is {options.kind!r}, and the schema is of {schema.kind}s")
+        raise UserError(
+            f"kind is {options.kind!r}, and the schema is of {schema.kind}s; leave kind out"
+        )
     default = Options()
     given = [n for n in _OF_SCHEMA if getattr(options, n) != getattr(default, n)]
     text = [n for n in OF_VOCABULARY if getattr(options.text, n) != getattr(default.text, n)]

@@ -133,7 +133,8 @@ def _json_lines(
     for field, name in columns.names.items():
         if name not in seen:
             raise UserError(
-                f"{path}: no row has {shown(name)}, which columns takes as {shown(field)}"
+                f"{path}: no row has {shown(name)}, which columns takes as {shown(field)}; "
+                "correct the name"
             )
 
 

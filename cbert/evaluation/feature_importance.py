@@ -34,7 +34,8 @@ def permutation_between_groups(groups: Sequence[str], schema: Schema) -> np.ndar
     """
     if not schema.features:
         raise UserError(
-            "feature importance cannot be measured: the data have no context features"
+            "the data have no context features whose importance could be measured; leave "
+            "feature_importance out"
         )
     codes = metrics.group_codes(groups)
     sizes = np.bincount(codes)
@@ -44,7 +45,7 @@ def permutation_between_groups(groups: Sequence[str], schema: Schema) -> np.ndar
             "feature importance cannot be measured: the group "
             f"{groups[int(np.argmax(codes == sizes.argmax()))]!r} holds {largest} of the "
             f"{len(codes)} examples, so its values cannot be exchanged with those of other "
-            "groups"
+            "groups; leave feature_importance out, or prepare more groups"
         )
     random = stream("permutation between groups")
     order, group_order = random.permutation(len(codes)), random.permutation(len(sizes))

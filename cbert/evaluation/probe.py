@@ -161,7 +161,10 @@ def _labelled(directory: pathlib.Path) -> _Labelled:
     }
     for name in SPLITS:
         if not len(rows[name]):
-            raise UserError(f"the {name} split has no label that the training split has")
+            raise UserError(
+                f"the {name} split has no label that the training split has; split the records "
+                "otherwise"
+            )
     groups = metrics.group_codes(tables[TEST]["group"].to_pylist())[rows[TEST]]
     skipped = len(labels[TEST]) - len(groups)
     return _Labelled(len(names), rows, targets, groups, skipped)

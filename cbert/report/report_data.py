@@ -160,7 +160,10 @@ def _full_name(base: str, usable: list[str], labels: list[str]) -> str:
     if not usable or base in usable:
         return base
     if base in labels:
-        raise UserError(f"the base variant {base!r} has no finished and evaluated run")
+        raise UserError(
+            f"the base variant {base!r} has no finished and evaluated run; finish one, or use "
+            f"one of: {'; '.join(usable)}"
+        )
     # What follows a comma makes a baseline of its own, such as `none, wide`.
     of_method = [one for one in usable if one.startswith(f"{base} ") and ", " not in one]
     if len(of_method) == 1:

@@ -132,7 +132,7 @@ def _methods(
     """
     own = {_label(overrides): overrides for overrides in sweep}
     if len(own) < len(sweep):
-        raise UserError("two entries of the config's sweep() are the same")
+        raise UserError("two entries of the config's sweep() are the same; leave one out")
     made = controls()
     for name in methods or own:
         if name in own:
@@ -235,7 +235,9 @@ def _setting(
         argument = "methods" if field == METHOD else "seeds"
         raise UserError(f"{field} cannot be a setting; use {argument}=...")
     if field.startswith("data."):
-        raise UserError(f"{field} cannot be a setting, for a sweep is on one data set")
+        raise UserError(
+            f"{field} cannot be a setting, for a sweep is on one data set; sweep each of them"
+        )
     return field, [_parse(field, known[field], value) for value in values.split(",")]
 
 

@@ -49,7 +49,7 @@ def check(config: ml_collections.ConfigDict) -> None:
     if config.model.dimension % config.model.heads:
         raise UserError(
             f"model.dimension is {config.model.dimension}, not a multiple of model.heads, "
-            f"{config.model.heads}"
+            f"{config.model.heads}; change one of them"
         )
     if task_class(config).name != config.task.name:
         raise UserError(

@@ -117,7 +117,9 @@ def _checked_entry(path: str, entry: Any) -> dict[str, Any]:
         if name == "seed":
             raise UserError(f"{path}: sweep() sets seed; leave it out, and give seeds=N")
         if name.startswith("data."):
-            raise UserError(f"{path}: sweep() sets {name}, but a sweep is on one data set")
+            raise UserError(
+                f"{path}: sweep() sets {name}, but a sweep is on one data set; leave it out"
+            )
     return overrides
 
 

@@ -89,7 +89,9 @@ def read(config: ml_collections.ConfigDict, schema: Schema) -> ItemVectors | Non
         name = names[theirs[np.argmin(finite)]]
         raise UserError(f"{path}: the vector of {shown(name)} is not finite; leave it out")
     if not known.any():
-        raise UserError(f"{path}: the vectors of the data's items are all zero")
+        raise UserError(
+            f"{path}: the vectors of the data's items are all zero; give other ones"
+        )
     return ItemVectors(source, own, known, len(schema.items))
 
 
