@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cbert.errors import UserError
+from cbert.evaluation import gates
 from cbert.model.conditioning import default_options, method_class
-from cbert.model.conditioning.method import ATTENTION, FEED_FORWARD
+from cbert.model.conditioning.method import ATTENTION, FEED_FORWARD, GATES
 from cbert.model.context import Context
-from tests.models import SMALL
+from tests.models import SMALL, build
 from tests.test_modulation import normed
 
 PLAIN = dataclasses.replace(SMALL, start_as_plain=True)
@@ -191,3 +193,18 @@ def test_items_of_a_history_have_the_type_of_their_feature():
     )
     empty = called("history", SMALL, "begin", X, MASK, none, blocks=0)[0][2][1]
     assert empty[2].astype(int).tolist() == [0, 0, 0, 1]
+
+
+def test_a_gate_of_several_blocks_is_their_mean():
+    """The second position is padding, and the last block computes one position alone."""
+    first, last = jnp.array([[[0.25], [9.0]]]), jnp.array([[[0.75]]])
+    kept = {"conditioning": {GATES: ({"gate": first}, {"gate": last, "own": last})}}
+    found = gates.distributions(None, kept, jnp.array([[True, False]]))
+    assert found["gate"][0].tolist() == [0.5, 0, 0, 0.5, 0, 0, 0, 0, 0.5, 0, 0, 0]
+    assert found["own"][0, 0] == 0.75
+
+
+def test_a_method_that_shows_gates_and_sows_none_is_told_how(schema):
+    model = build(schema, "late_gate")
+    with pytest.raises(UserError, match="LateGate shows gates and sows none; sow a dict from"):
+        gates.distributions(model, {}, jnp.array([[True]]))

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cbert.data.columns import Split
+from cbert.errors import UserError
 from cbert.evaluation import sown
 from cbert.evaluation.restore import Restored
 from cbert.model.conditioning.method import GATES
@@ -37,9 +38,23 @@ def measure(restored: Restored, split: Split) -> dict[str, Any]:
 
 
 def distributions(model: Any, kept: dict[str, Any], mask: Array) -> dict[str, Array]:
-    """Each gate's mean, and its fractions in the ranges, `[B, 1 + ranges]`."""
-    (gates,) = kept["conditioning"][GATES]
-    return {name: _distribution(x.astype(jnp.float32), mask) for name, x in gates.items()}
+    """Each gate's mean, and its fractions in the ranges, `[B, 1 + ranges]`.
+
+    Of a gate that several blocks sow it is the mean over these blocks.
+
+    Raises:
+      UserError: a method of somebody's own sows no gates.
+    """
+    found: dict[str, list[Array]] = {}
+    for gates in kept.get("conditioning", {}).get(GATES, ()):
+        for name, x in gates.items():
+            found.setdefault(name, []).append(_distribution(x.astype(jnp.float32), mask))
+    if not found:
+        raise UserError(
+            f"{model.encoder.method.__name__} shows gates and sows none; sow a dict from "
+            f"name to [B, P, ...] under {GATES!r} into 'intermediates'"
+        )
+    return {name: jnp.mean(jnp.stack(of), axis=0) for name, of in found.items()}
 
 
 def _distribution(x: Array, mask: Array) -> Array:
