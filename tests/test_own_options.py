@@ -6,7 +6,9 @@ import re
 import pytest
 
 import cbert
+from cbert.errors import UserError
 from cbert.training import config as config_lib
+from cbert.training import config_file
 from tests.conftest import ROOT, refused, run
 
 PAGE = (ROOT / "docs" / "methods.md").read_text().split("## A method of your own")[1]
@@ -104,3 +106,16 @@ def test_options_of_a_task_that_is_not_known_are_left_out_too(swept, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(values))
     with pytest.raises(cbert.UserError, match=r"there is no field 'model\.gs\.rank'; did you"):
         config_lib.load(tmp_path)
+
+
+@pytest.mark.parametrize("own", ["from . import parts\n", "from .parts import Shift\n"])
+@pytest.mark.parametrize("name", ["__init__.py", "shift.py"])
+def test_a_relative_import_is_refused_by_what_it_is(tmp_path, own, name):
+    (tmp_path / name).write_text("\n" + own)
+    (tmp_path / "parts.py").write_text("Shift = 1\n")
+    with pytest.raises(UserError) as error:
+        config_file.load_module(str(tmp_path / name))
+    assert str(error.value) == (
+        f"{tmp_path}/{name}:2: a relative import, and the file is run on its own; import its "
+        "package by name, which PYTHONPATH or an installation makes known"
+    )

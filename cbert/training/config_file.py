@@ -23,6 +23,7 @@ _ADVICE = "give the path of a config file, such as configs/base.py:gsu"
 
 # The environment variable that names files, with commas, which register methods and tasks.
 METHODS_VARIABLE = "CBERT_METHODS"
+_MODULE = "config_file"  # The name of a file's module, whatever the file's own is.
 
 T = TypeVar("T")
 
@@ -160,7 +161,7 @@ def load_module(path: str) -> types.ModuleType:
     file = _find(path)
     if not file.is_file():
         raise UserError(f"{path}: no such file; {_ADVICE}")
-    specification = importlib.util.spec_from_file_location("config_file", file)
+    specification = importlib.util.spec_from_file_location(_MODULE, file)
     if specification is None or specification.loader is None:
         raise UserError(f"{path} is not a Python file; {_ADVICE}")
     module, loader = importlib.util.module_from_spec(specification), specification.loader
@@ -193,4 +194,11 @@ def _call(path: str, function: Callable[[], T]) -> T:
         name = pathlib.Path(path).name
         lines = [str(f.lineno) for f in frames if pathlib.Path(f.filename).name == name]
         location = ":".join([path, *lines[-1:]])
+        if isinstance(error, ImportError) and (
+            error.name == _MODULE or "relative import" in str(error)
+        ):
+            raise UserError(
+                f"{location}: a relative import, and the file is run on its own; import its "
+                "package by name, which PYTHONPATH or an installation makes known"
+            ) from None
         raise UserError(f"{location}: {type(error).__name__}: {error}") from None
