@@ -10,7 +10,7 @@ import pytest
 import safetensors.numpy
 
 from cbert.errors import UserError
-from cbert.model import heads, huggingface, text_bert
+from cbert.model import conditioning, heads, huggingface, text_bert
 from cbert.training.initial_parameters import described
 from tests.bert_reference import RANDOM_BERT
 from tests.huggingface_folders import CONFIG, HEADS, TENSORS, folder_of, random_model
@@ -190,3 +190,16 @@ def test_a_context_is_written_only_where_it_has_no_effect(tmp_path, schema):
     with pytest.raises(UserError, match="transform_norm is False, and BERT's is True"):
         huggingface.write(tmp_path / "open", model, params)
     assert not (tmp_path / "open").exists()
+
+
+def test_a_misspelt_name_shuts_no_context_out(tmp_path, schema):
+    class Misspelt(conditioning.METHODS["c"]):
+        zero_is_plain = ("outs",)
+
+    model, params = loaded(
+        RANDOM_BERT, method="c", features=schema.features[:2], start_as_plain=True
+    )
+    params["conditioning"]["out"]["bias"] = params["conditioning"]["out"]["bias"] + 1
+    model = model.clone(encoder=model.encoder.clone(method=Misspelt))
+    with pytest.raises(UserError, match="a context changes what the model computes"):
+        huggingface.write(tmp_path / "open", model, params)

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from cbert.errors import UserError
-from cbert.evaluation import gates
+from cbert.evaluation import gates, model_state
 from cbert.model.conditioning import default_options, method_class
 from cbert.model.conditioning.method import ATTENTION, FEED_FORWARD, GATES
 from cbert.model.context import Context
+from cbert.model.layers import UNITS
 from tests.models import SMALL, build
 from tests.test_modulation import normed
 
@@ -208,3 +209,14 @@ def test_a_method_that_shows_gates_and_sows_none_is_told_how(schema):
     model = build(schema, "late_gate")
     with pytest.raises(UserError, match="LateGate shows gates and sows none; sow a dict from"):
         gates.distributions(model, {}, jnp.array([[True]]))
+
+
+def test_only_the_updates_of_a_state_have_dead_units(schema):
+    """A module of somebody's own may be named like them."""
+    units = jnp.array([[0.0, 2.0]])
+    own, mask = {"fnn_state": {UNITS: (units,)}}, jnp.array([[True]])
+    assert model_state.read(build(schema, "gs"), {"conditioning": own}, mask) == {}
+    own["fnn_0"] = own["fnn_state"]
+    read = model_state.read(build(schema, "gsu"), {"conditioning": own}, mask)
+    assert [*read] == ["active_0"]
+    assert read["active_0"].tolist() == [[False, True]]

@@ -88,11 +88,13 @@ def _is_closed(config: ModelConfig, parts: tuple[str, ...], flat: dict[Path, Any
     """Whether a context is shut out exactly, see `Method.zero_is_plain`."""
     if not config.start_as_plain or not parts:
         return False
-    return not any(
-        np.any(values)
+    closing = [
+        values
         for path, values in flat.items()
         if path[0] == "conditioning" and path[1].startswith(parts)
-    )
+    ]
+    # Names that no parameter has, such as misspelt ones, shut nothing out.
+    return bool(closing) and not any(map(np.any, closing))
 
 
 def _config(model: TextBert, labels: Sequence[str]) -> dict[str, Any]:
