@@ -119,3 +119,20 @@ def test_a_relative_import_is_refused_by_what_it_is(tmp_path, own, name):
         f"{tmp_path}/{name}:2: a relative import, and the file is run on its own; import its "
         "package by name, which PYTHONPATH or an installation makes known"
     )
+
+
+def test_an_error_in_a_package_that_the_file_imports_names_its_place(tmp_path, monkeypatch):
+    """One in a library, which is no user's, does not."""
+    monkeypatch.syspath_prepend(tmp_path)
+    parts, file = tmp_path / "parts_of_mine.py", tmp_path / "mine.py"
+    parts.write_text("\n\nx = unknown\n")
+    for text, message in (
+        ("import parts_of_mine", f"NameError: name 'unknown' is not defined ({parts}:3)"),
+        ("import json; json.loads('{')", "JSONDecodeError: Expecting property name enclosed"),
+        ("import not_there", "ModuleNotFoundError: No module named 'not_there'"),
+    ):
+        file.write_text(text)
+        with pytest.raises(UserError) as error:
+            config_file.load_module(str(file))
+        assert str(error.value).startswith(f"{file}:1: {message}")
+        assert (".py:" in str(error.value).removeprefix(f"{file}:")) == ("parts" in text)

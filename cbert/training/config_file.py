@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import pathlib
+import sysconfig
 import traceback
 import types
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +24,8 @@ _ADVICE = "give the path of a config file, such as configs/base.py:gsu"
 
 # The environment variable that names files, with commas, which register methods and tasks.
 METHODS_VARIABLE = "CBERT_METHODS"
+# Where the files lie that are no user's, and the names of Python's own modules.
+_LIBRARIES = (*(sysconfig.get_path(name) for name in ("stdlib", "purelib")), "<")
 _MODULE = "config_file"  # The name of a file's module, whatever the file's own is.
 
 T = TypeVar("T")
@@ -191,6 +194,7 @@ def _call(path: str, function: Callable[[], T]) -> T:
         raise UserError(f"{path}: {error}") from None
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
+        own = [f for f in frames if not f.filename.startswith(_LIBRARIES)]
         name = pathlib.Path(path).name
         lines = [str(f.lineno) for f in frames if pathlib.Path(f.filename).name == name]
         location = ":".join([path, *lines[-1:]])
@@ -201,4 +205,8 @@ def _call(path: str, function: Callable[[], T]) -> T:
                 f"{location}: a relative import, and the file is run on its own; import its "
                 "package by name, which PYTHONPATH or an installation makes known"
             ) from None
-        raise UserError(f"{location}: {type(error).__name__}: {error}") from None
+        # What the file imports of a package of the user's may be at fault.
+        within = ""
+        if lines and own and pathlib.Path(own[-1].filename).name != name:
+            within = f" ({own[-1].filename}:{own[-1].lineno})"
+        raise UserError(f"{location}: {type(error).__name__}: {error}{within}") from None
