@@ -193,20 +193,23 @@ def _call(path: str, function: Callable[[], T]) -> T:
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [f for f in frames if not f.filename.startswith(_LIBRARIES)]
-        name = pathlib.Path(path).name
-        lines = [str(f.lineno) for f in frames if pathlib.Path(f.filename).name == name]
-        location = ":".join([path, *lines[-1:]])
-        if isinstance(error, ImportError) and (
-            error.name == _MODULE or "relative import" in str(error)
-        ):
-            raise UserError(
-                f"{location}: a relative import, and the file is run on its own; import its "
-                "package by name, which PYTHONPATH or an installation makes known"
-            ) from None
-        # What the file imports of a package of the user's may be at fault.
-        within = ""
-        if lines and own and pathlib.Path(own[-1].filename).name != name:
-            within = f" ({own[-1].filename}:{own[-1].lineno})"
-        raise UserError(f"{location}: {type(error).__name__}: {error}{within}") from None
+        raise UserError(_explained(path, error)) from None
+
+
+def _explained(path: str, error: Exception) -> str:
+    """An error with its line in the user's file, and its place in what that imports."""
+    frames = traceback.extract_tb(error.__traceback__)
+    within = [f for f in frames if pathlib.Path(f.filename).name == pathlib.Path(path).name]
+    location = f"{path}:{within[-1].lineno}" if within else path
+    if isinstance(error, ImportError) and (
+        error.name == _MODULE or "relative import" in str(error)
+    ):
+        return (
+            f"{location}: a relative import, and the file is run on its own; import its "
+            "package by name, which PYTHONPATH or an installation makes known"
+        )
+    line = f"{location}: {type(error).__name__}: {error}"
+    own = [f for f in frames if not f.filename.startswith(_LIBRARIES)]
+    if within and own and own[-1].filename != within[-1].filename:
+        line += f" ({own[-1].filename}:{own[-1].lineno})"
+    return line
