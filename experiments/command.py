@@ -34,7 +34,7 @@ _ADVICE = {
 # As `config_file.METHODS_VARIABLE`, whose module takes a second to import.
 _METHODS = "CBERT_METHODS"
 # Flags of `prepare` that other commands advise to prepare the data with.
-_OF_PREPARE = ("kind", "max_items", "vocabulary")
+_OF_PREPARE = ("kind", "max_items", "max_length", "vocabulary")
 
 # What absl and Python say of a flag, and what a person would.
 _PLAIN = {

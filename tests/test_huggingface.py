@@ -12,6 +12,7 @@ import safetensors.numpy
 from cbert.errors import UserError
 from cbert.model import conditioning, heads, huggingface, text_bert
 from cbert.training.initial_parameters import described
+from cbert.training.initialize import from_source
 from tests.bert_reference import RANDOM_BERT
 from tests.huggingface_folders import CONFIG, HEADS, TENSORS, folder_of, random_model
 from tests.models import drawn
@@ -84,8 +85,8 @@ def test_shorter_texts_take_the_first_positions_and_other_sizes_are_refused():
     for choices, sizes, message in (
         ({}, (50, 8), None),
         ({}, (51, 12), r"embedding/tokens has the shape \[51, 16\], and the pretrained"),
-        ({}, (50, 13), "embedding/positions"),
-        ({"heads": 2}, (50, 12), "model.heads is 2, and the pretrained model's is 4"),
+        ({}, (50, 13), "up to 13 tokens, and the .* reads 12; prepare them with max_length=12"),
+        ({"heads": 2}, (50, 12), "is 2, and the pretrained model's is 4; set model.heads=4"),
         ({"norm_epsilon": 1e-6}, (50, 12), "model.norm_epsilon is 1e-06"),
         ({"dropout": 0.0}, (50, 12), None),
     ):
@@ -190,6 +191,11 @@ def test_a_context_is_written_only_where_it_has_no_effect(tmp_path, schema):
     with pytest.raises(UserError, match="transform_norm is False, and BERT's is True"):
         huggingface.write(tmp_path / "open", model, params)
     assert not (tmp_path / "open").exists()
+
+
+def test_a_folder_that_is_taken_for_a_run_is_told_apart(schema):
+    with pytest.raises(UserError, match=f"s form; set train.init_from=hf:{RANDOM_BERT}"):
+        from_source(str(RANDOM_BERT), None, schema)
 
 
 def test_a_misspelt_name_shuts_no_context_out(tmp_path, schema):

@@ -124,4 +124,6 @@ def check_same(
     for name in fields:
         one, other = getattr(ours, name), getattr(theirs, name)
         if one != other:
-            raise UserError(f"model.{name} is {one}, and {whose} is {other}")
+            raise UserError(
+                f"model.{name} is {one}, and {whose} is {other}; set model.{name}={other}"
+            )

@@ -1,12 +1,13 @@
 """The parameters that a run begins with: fresh, of another run, or of a pretrained BERT."""
 
 import dataclasses
+import pathlib
 from typing import Any
 
 import ml_collections
 
-from cbert.errors import warn
-from cbert.model import parameter_tree
+from cbert.errors import UserError, warn
+from cbert.model import huggingface, parameter_tree
 from cbert.model.config import POPULARITY
 from cbert.model.parameter_tree import Path
 from cbert.schema import Schema
@@ -33,8 +34,11 @@ def from_source(source: str, model: Any, schema: Schema) -> FromRun | FromHuggin
     Raises:
       UserError: the source is not what it must be, or has another vocabulary.
     """
-    kind = FromHuggingFace if source.startswith(HUGGING_FACE) else FromRun
-    return kind(source, model, schema)
+    if source.startswith(HUGGING_FACE):
+        return FromHuggingFace(source, model, schema)
+    if huggingface.is_folder(pathlib.Path(source).expanduser()):
+        raise UserError(f"{source} has Hugging Face's form; set train.init_from=hf:{source}")
+    return FromRun(source, model, schema)
 
 
 def read(config: ml_collections.ConfigDict, schema: Schema) -> list[Initializer]:

@@ -16,6 +16,11 @@ VOCABULARY, TOKENIZER = "vocab.txt", "tokenizer.json"
 VOCABULARIES = (VOCABULARY, TOKENIZER)
 
 
+def is_folder(path: pathlib.Path) -> bool:
+    """Whether a folder holds the weights of a Hugging Face model."""
+    return any((path / name).is_file() for name in (SAFETENSORS, TORCH))
+
+
 def read_config(path: pathlib.Path) -> dict[str, Any]:
     """The JSON object of `config.json`; raises `UserError`."""
     try:

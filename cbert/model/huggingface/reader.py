@@ -44,7 +44,8 @@ FIXED = {
 # Other names of an activation.
 ACTIVATIONS = {"gelu_python": "gelu"}
 # Ours may have fewer rows than theirs: their positions are more, or their vocabulary is padded.
-FIRST_ROWS = (("embedding", "positions"), ("embedding", "tokens"), ("output_bias",))
+POSITIONS = ("embedding", "positions")
+FIRST_ROWS = (POSITIONS, ("embedding", "tokens"), ("output_bias",))
 SEGMENTS = ("embedding", "segments")
 ENCODER_ALONE = "save the encoder alone, as BertModel, for a task with a head of its own"
 MOST_LABELS = 1_000_000  # A damaged file may claim any number.
@@ -241,6 +242,11 @@ def initialize_from(
             values = values[: shape[0]]
         if path == SEGMENTS and values.shape[1:] == shape[1:]:
             values = np.concatenate([values, flat[path][len(values) :]])[: shape[0]]
+        if path == POSITIONS and len(values) < shape[0]:
+            raise UserError(
+                f"the data have texts of up to {shape[0]} tokens, and the pretrained model "
+                f"reads {len(values)}; prepare them with max_length={len(values)}"
+            )
         if values.shape != shape:
             raise UserError(
                 f"the parameter {'/'.join(path)} has the shape {list(shape)}, and the "
