@@ -153,8 +153,10 @@ def test_gates_fall_into_ranges(schema, train_split):
     # The sigmoid of log 3 is 3/4, and that of -log 9 is 1/10.
     assert measured["mean"] == pytest.approx(0.75 * 0.75 + 0.25 * 0.1)
     fractions = dict(zip(gates.RANGES, measured["fractions"], strict=True))
-    assert fractions["0.7 to 0.8"] == pytest.approx(0.75)
+    assert fractions["from 0.7 to 0.8"] == pytest.approx(0.75)
     assert sum(fractions.values()) == pytest.approx(1)
+    lines = gates.format_gates({"gates": {"gate": measured}}).splitlines()
+    assert lines[9] == "% from 0.7 to 0.8   75.0"
 
 
 def test_what_is_read_is_asked_as_an_evaluation_asks(trained):

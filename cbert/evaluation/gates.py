@@ -19,7 +19,10 @@ from cbert.text_table import align
 Array = jax.Array
 TENTHS = 10
 # A gate's values fall into ten bins from 0 to 1, and one for what is above.
-RANGES = (*(f"{n / TENTHS:.1f} to {(n + 1) / TENTHS:.1f}" for n in range(TENTHS)), "above 1")
+RANGES = (
+    *(f"from {n / TENTHS:.1f} to {(n + 1) / TENTHS:.1f}" for n in range(TENTHS)),
+    "above 1",
+)
 
 
 def measure(restored: Restored, split: Split) -> dict[str, Any]:
@@ -70,5 +73,5 @@ def format_gates(measured: dict[str, Any]) -> str:
     rows = [["", *gates], ["mean", *(f"{gate['mean']:.3f}" for gate in gates.values())]]
     for number, name in enumerate(RANGES):
         fractions = (100 * gate["fractions"][number] for gate in gates.values())
-        rows.append([f"{name} %", *(f"{fraction:.1f}" for fraction in fractions)])
+        rows.append([f"% {name}", *(f"{fraction:.1f}" for fraction in fractions)])
     return align(rows)
