@@ -286,6 +286,11 @@ def test_each_task_is_shown(browser, workdir, task):  # noqa: F811
         shown_as(page, task, assemble(task).predict(text, CONTEXT, k=8))  # As the page lists.
         assert page.locator("#bars li").count() == 2
         assert page.locator("#pair").is_hidden() == (task == "tagging")
+        if task == "tagging":
+            assert assemble(task).predict("blue").spans == []
+            page.locator("#text").fill("blue")
+            page.get_by_role("button", name="Nothing known").click()
+            page.get_by_text("No word is part of a span.").wait_for()
 
 
 def test_runs_of_two_tasks_are_not_compared(workdir):

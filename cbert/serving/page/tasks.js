@@ -113,8 +113,8 @@ const tagging = {
       line.replaceChildren(...markedText(text, spans, pieces));
     }];
   },
-  describe: ({ spans }, { compared }) => ({
-    query: `The percentage is the probability of the span's least certain word.${compared ? " Words that the models tag differently are underlined." : ""}`,
+  describe: ({ spans }, { compared, results }) => ({
+    query: `${results.some((one) => one.spans.length) ? "The percentage is the probability of the span's least certain word." : "No word is part of a span."}${compared ? " Words that the models tag differently are underlined." : ""}`,
     said: spans.map(({ type, text }) => `${type}: ${text}`).join(", ") || "No span",
     explain: {},
   }),
