@@ -114,7 +114,7 @@ def _check_read(fields: Sequence[str], methods: Sequence[str]) -> None:
         if not any(_reads(method, field) for method in methods):
             owner = field.split(".")[1]
             raise UserError(
-                f"{field} is an option of {owner}, which is none of the methods "
+                f"{field} is an option of {owner}, and the methods are "
                 f"{', '.join(dict.fromkeys(methods))}; add {owner} to them"
             )
 
