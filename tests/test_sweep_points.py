@@ -85,8 +85,7 @@ def test_a_value_that_ends_like_a_control_makes_none(end):
         ({"methods": ["np", "np"]}, "two runs would be called np-seed0"),
         (
             {"methods": ["none", "gs"], "settings": ["model.gsu.update_norm=before"]},
-            "model.gsu.update_norm is an option of gsu, and the methods are none, gs; add gsu "
-            "to them",
+            "update_norm is an option of gsu, which no run has; add gsu to the methods",
         ),
         ({"settings": ["model.heads=3"]}, "not a multiple of model.heads, 3"),
     ],

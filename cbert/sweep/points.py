@@ -79,11 +79,11 @@ def expand(
     if len(set(fields)) < len(fields):
         raise UserError("the settings name a field twice; write field=value,value")
     short = short_names(fields)
-    entries = list(_methods(sweep, methods))
-    _check_read(fields, [_method(config, chosen) for _, chosen, _ in entries])
-    points = []
-    for label, chosen, control in entries:
-        read = [grid for grid in grids if _reads(_method(config, chosen), grid[0])]
+    points, unread = [], fields
+    for label, chosen, control in _methods(sweep, methods):
+        method = str(chosen.get(METHOD, config.model.method))
+        unread = [field for field in unread if not _reads(method, field)]
+        read = [grid for grid in grids if _reads(method, grid[0])]
         for values in itertools.product(*(values for _, values in read)):
             given = {field: value for (field, _), value in zip(read, values, strict=True)}
             shown = [f"{short[field]}={value}" for field, value in given.items()]
@@ -95,28 +95,19 @@ def expand(
             for seed in range(config.seed, config.seed + seeds):
                 point = Point(f"{variant}-seed{seed}", variant, {**overrides, SEED: seed})
                 points.append(point)
+    if unread:
+        owner = unread[0].split(".")[1]
+        raise UserError(
+            f"{unread[0]} is an option of {owner}, which no run has; add {owner} to the methods"
+        )
     _check(config, points)
     return points
-
-
-def _method(config: ml_collections.ConfigDict, overrides: dict[str, Any]) -> str:
-    return str(overrides.get(METHOD, config.model.method))
 
 
 def _reads(method: str, field: str) -> bool:
     """Whether a field is none of another method's options, such as `model.gsu.update_norm`."""
     section, *rest = field.split(".")
     return section != "model" or len(rest) == 1 or rest[0] == method
-
-
-def _check_read(fields: Sequence[str], methods: Sequence[str]) -> None:
-    for field in fields:
-        if not any(_reads(method, field) for method in methods):
-            owner = field.split(".")[1]
-            raise UserError(
-                f"{field} is an option of {owner}, and the methods are "
-                f"{', '.join(dict.fromkeys(methods))}; add {owner} to them"
-            )
 
 
 def _methods(
