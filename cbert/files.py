@@ -70,7 +70,7 @@ def read_object(path: pathlib.Path) -> dict[str, Any] | None:
     """The object in a file of JSON; None where it is absent, cannot be read or holds none."""
     try:
         content = json.loads(read_text(path))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
 

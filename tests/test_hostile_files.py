@@ -13,6 +13,7 @@ import pytest
 
 from cbert.data import readers, tables
 from cbert.errors import UserError
+from cbert.training import evaluations, workdir
 from tests.conftest import ROOT
 
 ADDRESS_SPACE = 3_000_000  # Kibibytes, for `ulimit -v`.
@@ -166,3 +167,11 @@ def test_compressed_json_lines_still_end_where_they_end(tmp_path):
     path = tmp_path / "in.jsonl.gz"
     path.write_bytes(gzip.compress(b'{"items": ["a"]}\n\n{"items": ["b"]}'))
     assert [record.id for record in readers.read(path)] == ["row-1", "row-3"]
+
+
+def test_results_nested_too_deeply_count_as_none(tmp_path):
+    (tmp_path / "eval").mkdir()
+    for path in (tmp_path / workdir.FINISHED, evaluations.path(tmp_path, "test")):
+        path.write_text(100_000 * "[")
+    assert workdir.finished(tmp_path) is None
+    assert evaluations.read(tmp_path, "test") is None
