@@ -72,6 +72,11 @@ def test_fields_that_records_do_not_have_are_named_once(tmp_path, capsys):
         kind="text",
     )
     assert "'labels' is ignored; did you mean 'label'?" in capsys.readouterr().err
+    for kind, row in (("text", {"text": "a"}), ("set", {"items": ["a"]})):
+        list(in_python.read([{**row, "window": 3, "context": {}}], kind))
+        assert capsys.readouterr().err == (
+            "warning: record 1: the field 'window' is ignored; a feature belongs in 'context'\n"
+        )
 
 
 def test_records_whose_features_are_all_outside_a_context_are_refused(tmp_path, capsys):

@@ -16,7 +16,7 @@ from cbert.schema.python_values import without_booleans
 
 _FIELDS = frozenset({"id", "group", "split", "weight", "context"})
 FIELDS = _FIELDS | {"items", "reference"}
-FIELDS_OF_TEXT = _FIELDS | set(Text.__slots__)
+FIELDS_OF_TEXT = _FIELDS | set(Text.__slots__) - {"window"}  # Which `prepare` makes.
 REFUSE, DROP = "refuse", "drop"  # What is done with items that a set has twice.
 MOST_WARNINGS = 10  # Records of which each has other fields would fill the screen.
 
