@@ -3,6 +3,7 @@
 import pathlib
 from typing import Any
 
+from cbert.data.prepare_options import TRAINED
 from cbert.training import suggest
 from cbert.training.from_hugging_face import HUGGING_FACE
 from experiments import command
@@ -37,6 +38,8 @@ def lines(data_dir: str, name: str, vocabulary: str, numbers: dict[str, Any]) ->
 
 def _pretrained(vocabulary: str) -> pathlib.Path | None:
     """The folder of the pretrained model whose vocabulary was given."""
+    if vocabulary == TRAINED:
+        return None
     path = pathlib.Path(vocabulary).expanduser()
     folder = path if path.is_dir() else path.parent
     return folder if (folder / "model.safetensors").is_file() else None

@@ -195,6 +195,16 @@ def test_the_commands_that_are_advised_can_be_copied(tmp_path, monkeypatch):
         ]
 
 
+def test_weights_are_advised_only_where_a_vocabulary_was_given(tmp_path, monkeypatch):
+    """Those in the directory of the command are not beside a vocabulary called `train`."""
+    _, summary, _ = make_prepared(tmp_path, rows(20))
+    (tmp_path / "model.safetensors").touch()
+    monkeypatch.chdir(tmp_path)
+    advised = prepare_advice.lines(str(tmp_path), "own", "train", summary)
+    assert len(advised) == 2
+    assert advised[-1].endswith("--workdir=runs/own/none")
+
+
 def test_texts_without_a_known_word_are_pointed_out(tmp_path, capsys):
     """A word of 101 letters is [UNK], and one of 100 is not."""
     for count, expected in ((3, True), (2, False)):
