@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 import socket
+import threading
 
 import pytest
 from absl import flags
@@ -240,3 +241,23 @@ def test_the_time_in_a_queue_is_not_in_the_rate(tmp_path, monkeypatch):
     assert {shown[now] for now in range(110)} == {(None, None)}
     assert {shown[now] for now in range(110, 120)} == {(2.0, 80.0)}
     assert {shown[now] for now in range(130, 140)} == {(2.0, 60.0)}
+
+
+class Interrupted(launchers.Local):
+    """Ctrl-C arrives when a job has been started, and before the sweep has noted it."""
+
+    def start(self, job):
+        super().start(job)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("launcher", "command"), [(launchers.Local, ("true",)), (Interrupted, ("sleep", "60"))]
+)
+def test_a_sweep_that_has_ended_leaves_no_job_and_no_thread(tmp_path, launcher, command):
+    """`tune` has a launcher for each rung."""
+    made = [points.Point("gs-seed0", "gs", {points.SEED: 0})]
+    todo = jobs.make(made, tmp_path, False, lambda *_: command, lambda _: ())
+    threads = threading.active_count()
+    running.Sweep(todo, 10, "test").run(launcher(1), lambda _: None)
+    assert threading.active_count() == threads

@@ -83,7 +83,7 @@ class Sweep:
         return states.table(list(self.states.values()))
 
     def run(self, launcher: Launcher, show: Callable[[str], None]) -> None:
-        """Starts jobs when there is room for them, and follows each of them to its end."""
+        """Starts jobs when there is room, follows each to its end, and stops the launcher."""
         waiting = [job for job in self._jobs if not self._is(job, states.FINISHED)]
         running: list[Job] = []
         for job in waiting:
@@ -105,10 +105,9 @@ class Sweep:
             for job in running:
                 self._set(job, states.STOPPED)
         finally:  # No job may be left behind if showing the table fails, for instance.
-            if running:
-                launcher.stop()
-                for job in running:  # They have saved, and so are farther than was shown.
-                    self._read(job)
+            launcher.stop()
+            for job in running:  # They have saved, and so are farther than was shown.
+                self._read(job)
 
     def finished(self) -> bool:
         """Returns whether every run is finished."""
