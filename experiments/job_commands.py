@@ -4,6 +4,7 @@ import csv
 import io
 import pathlib
 import re
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -54,9 +55,11 @@ def _listed(paths: Sequence[pathlib.Path]) -> str:
     return line.getvalue()
 
 
-def interrupt(*_: object) -> None:
-    """A signal handler that ends the command, and with it its runs, which save first."""
-    raise KeyboardInterrupt
+def end_on_signals() -> None:
+    """Has a signal end the command, and with it its runs, which save first."""
+    # A shell makes a command that it starts with `&` ignore SIGINT.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
 
 
 class Shown:

@@ -8,7 +8,6 @@ python -m experiments.sweep --config=configs/meals.py --workdir=runs/rates --met
 import contextlib
 import functools
 import pathlib
-import signal
 import sys
 from typing import Any
 
@@ -65,9 +64,7 @@ def main() -> None:
         return
     if not sweep.finished():
         files.check_writable(workdir)
-        # A shell makes a command that it starts with `&` ignore SIGINT.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, job_commands.interrupt)
+        job_commands.end_on_signals()
         launcher = _launcher(workdir)
         job_commands.keep_configs(_CONFIG.value, todo)
         sweep.run(launcher, job_commands.Shown())

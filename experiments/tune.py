@@ -11,7 +11,6 @@ stopped goes on with the same command.
 
 import functools
 import pathlib
-import signal
 import sys
 from typing import Any
 
@@ -68,8 +67,7 @@ def main() -> None:
         print(align(halving.table(config, _TRIALS.value, rungs, metric)))
         return
     files.check_writable(workdir)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, job_commands.interrupt)
+    job_commands.end_on_signals()
     for rung in range(len(sizes)):
         trials = halving.following(sizes, rungs, metric)
         points = halving.points(config, rung, len(sizes), trials)
