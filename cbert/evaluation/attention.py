@@ -16,6 +16,7 @@ from cbert.evaluation import activations, sown
 from cbert.evaluation.restore import Restored
 from cbert.model.attention import WEIGHTS
 from cbert.model.conditioning.method import TOKENS
+from cbert.model.parameter_tree import BLOCK
 from cbert.text_table import align
 
 Array = jax.Array
@@ -49,7 +50,7 @@ def by_name(model: Any, kept: dict[str, Any], length: int) -> list[Array]:
     weights = []
     for layer in range(encoder.config.layers):
         if TOKENS in columns:
-            module = kept[f"blocks_{layer}"]["attention"]
+            module = kept[f"{BLOCK}{layer}"]["attention"]
         else:
             module = kept.get("conditioning", {}).get(f"attention_{layer}", {})
         if WEIGHTS not in module:

@@ -31,13 +31,13 @@ def warn_of_data(data_dir: str, name: str, schema: Schema, own: str, counted: st
       counted: The data whose training split baselines count; empty where there is none.
     """
     theirs = prepared.load_schema(data_dir, name)
-    if name != own:
+    if name == own:
+        warn_if_prepared_anew(data_dir, name, schema)
+    else:
         baselines = f"the baselines are of the training split of {shown(counted)}"
         if not counted:
             baselines = "without a training split, baselines that count one are left out"
         warn(f"{shown(name)} is not what the model learned from, {shown(own)}; {baselines}")
-    if name == own:
-        warn_if_prepared_anew(data_dir, name, schema)
     if theirs.kind != schema.kind:
         warn(f"{shown(name)} has {theirs.kind}s, and the model learned from {schema.kind}s")
 

@@ -20,7 +20,7 @@ from cbert.evaluation.restore import Restored
 from cbert.model import placement
 from cbert.model.conditioning.method import READ
 from cbert.model.layers import UNITS
-from cbert.model.parameter_tree import CONTEXT_PARTS
+from cbert.model.parameter_tree import BLOCK, CONTEXT_PARTS
 from cbert.schema import Schema
 from cbert.tasks.base import Examples
 from cbert.text_table import align
@@ -98,7 +98,7 @@ def part_of(name: str) -> str:
         return "context"
     if name == "embedding":
         return "embeddings"
-    return "encoder" if name.startswith("blocks_") else "head"
+    return "encoder" if name.startswith(BLOCK) else "head"
 
 
 def gradient_norms(
