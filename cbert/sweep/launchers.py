@@ -107,8 +107,8 @@ def _part_of_memory(sharing: float) -> dict[str, str]:
 class Local:
     """Runs each job in processes of this machine, one job in each slot.
 
-    A thread of its own follows each job. The threads stay until this process ends, and the
-    jobs' processes are killed when it does.
+    A thread of its own follows each job. The threads stay until `stop`, because the system
+    kills a job's processes when the thread that started them ends.
     """
 
     def __init__(self, workers: int = 0) -> None:
