@@ -67,12 +67,11 @@ def read(model: Any, kept: dict[str, Any], mask: Array) -> dict[str, Array]:
         x = of_block.astype(jnp.float32)
         values[f"read_{layer}"] = sown.over_positions(x, mask)
         values[f"square_{layer}"] = sown.over_positions(jnp.square(x).mean(axis=-1), mask)
-    for layer in range(model.encoder.config.layers):
-        # A method of somebody's own may give another module such a name.
-        (units,) = own.get(f"fnn_{layer}", {}).get(UNITS, (None,))
-        if units is None:
-            break
+    layer = 0
+    while UNITS in own.get(f"fnn_{layer}", {}):  # Other modules may be called fnn_..., too.
+        (units,) = own[f"fnn_{layer}"][UNITS]
         values[f"active_{layer}"] = units > 0
+        layer += 1
     return values
 
 
