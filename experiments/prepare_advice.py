@@ -4,6 +4,7 @@ import pathlib
 from typing import Any
 
 from cbert.data.prepare_options import TRAINED
+from cbert.model import huggingface
 from cbert.training import suggest
 from cbert.training.from_hugging_face import HUGGING_FACE
 from experiments import command
@@ -42,4 +43,4 @@ def _pretrained(vocabulary: str) -> pathlib.Path | None:
         return None
     path = pathlib.Path(vocabulary).expanduser()
     folder = path if path.is_dir() else path.parent
-    return folder if (folder / "model.safetensors").is_file() else None
+    return folder if huggingface.is_folder(folder) else None

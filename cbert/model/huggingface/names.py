@@ -8,7 +8,7 @@ import dataclasses
 
 import numpy as np
 
-from cbert.model.parameter_tree import Path
+from cbert.model.parameter_tree import BLOCK, Path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,7 @@ def _norm(path: Path, norm: str) -> list[Entry]:
 
 
 def _block(layer: int) -> list[Entry]:
-    ours, theirs = f"blocks_{layer}", f"encoder.layer.{layer}."
+    ours, theirs = f"{BLOCK}{layer}", f"encoder.layer.{layer}."
     attention = theirs + "attention."
     key_value = f"{attention}self.key", f"{attention}self.value"
     return [

@@ -16,7 +16,7 @@ from cbert.model import presets
 from cbert.model.config import ModelConfig, check_same
 from cbert.model.huggingface import folder_files
 from cbert.model.huggingface.names import HEAD_ENTRIES, TIED, canonical, encoder_entries
-from cbert.model.parameter_tree import Params, Path
+from cbert.model.parameter_tree import BLOCK, Params, Path
 from cbert.model.text_bert import TextBert
 
 # Their name of each field of a model, and their default where it is not written.
@@ -163,7 +163,7 @@ def _join(
     used: set[str] = set()
     for entry in encoder_entries(layers) + HEAD_ENTRIES:
         absent = [name for name in entry.tensors if name not in tensors]
-        if absent and entry.path[0].startswith(("embedding", "blocks_")):
+        if absent and entry.path[0].startswith(("embedding", BLOCK)):
             raise UserError(
                 f"{path}: there is no tensor {absent[0]}; {folder_files.CONFIG} needs it"
             )
