@@ -228,7 +228,7 @@ def _check_combinations() -> None:
     trained = _VOCABULARY.value == TRAINED
     if flags.FLAGS["vocabulary_size"].present and not trained:
         raise UserError(
-            "--vocabulary_size belongs to --vocabulary=train; leave it out, a file has a size"
+            "--vocabulary_size belongs to --vocabulary=train; leave it out beside a file"
         )
     if _LONGER.present and not (_MAX_ITEMS.present or _SCHEMA.value):
         raise UserError(f"--longer={_LONGER.value} needs --max_items; give it, too")
