@@ -12,7 +12,6 @@ from typing import Any
 from cbert import progress
 from cbert.data import csv_columns
 from cbert.data.csv_columns import is_number
-from cbert.data.row_errors import RowError
 from cbert.data.tables import MAX_ROW, Columns, field_of_column, open_binary, too_large
 from cbert.errors import UserError, shown
 
@@ -101,7 +100,7 @@ def _record(
     cells: list[str], field_of: dict[str, str], numerical: dict[str, str], columns: Columns
 ) -> dict[str, Any]:
     if len(cells) != len(field_of):
-        raise RowError(
+        raise UserError(
             f"the row has {'more' if len(cells) > len(field_of) else 'fewer'} cells than the "
             "header; quote cells that hold a comma"
         )
@@ -113,7 +112,7 @@ def _record(
             continue
         given, cell = cell, "" if columns.is_missing(cell) else cell
         if field in _MAY_BE_LISTS and _is_python_list(cell, field):
-            raise RowError(
+            raise UserError(
                 f"column {shown(name)} has {shown(cell)}, a list as Python writes it; write "
                 "Parquet, or the values with a separator between them"
             )
@@ -168,7 +167,7 @@ def _plain(cell: str) -> str:
 def _number(name: str, cell: str, others: str = "") -> float:
     """A cell's number; `others` says for the error which cells of the column are none."""
     if not is_number(cell):
-        raise RowError(
+        raise UserError(
             f"{shown(name)} is {shown(cell)}, not a number{others}; empty means missing, as "
             "WORD does with missing=WORD"
         )
@@ -182,7 +181,7 @@ def _with_answer(record: dict[str, Any]) -> dict[str, Any]:
         # 8.0 is how pandas writes a column in which some are missing.
         whole = re.fullmatch(r"([0-9]{1,9})(\.0+)?", (start or "").strip())
         if not whole:
-            raise RowError(
+            raise UserError(
                 f"'answer_start' is {shown(start)}; give the answer's first character; a "
                 "column that holds no answer needs another name, or drop=answer"
             )

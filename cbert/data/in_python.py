@@ -7,7 +7,7 @@ import pyarrow
 
 from cbert.data import parquet_rows, tables
 from cbert.data.records import Record
-from cbert.data.row_errors import BadRows, RowError
+from cbert.data.row_errors import BadRows
 from cbert.data.validator import REFUSE, Validator
 from cbert.errors import UserError, one_line, shown
 from cbert.schema import TEXT, Categorical, Feature
@@ -50,7 +50,7 @@ def read(
     for number, row in enumerate(_rows(source, kind, kinds or {}, dropped, of_schema or {}), 1):
         try:
             record = validator(_plain(row), number)
-        except RowError as error:
+        except UserError as error:
             bad_rows.add(number, error)
             continue
         empty = False

@@ -15,7 +15,7 @@ from cbert import progress
 from cbert import schema as schema_lib
 from cbert.data import csv_rows, parquet_rows, tables
 from cbert.data.records import Record
-from cbert.data.row_errors import BadRows, RowError
+from cbert.data.row_errors import BadRows
 from cbert.data.tables import MAX_ROW, Columns
 from cbert.data.validator import REFUSE, Validator
 from cbert.errors import UserError, shown
@@ -59,7 +59,7 @@ def read(
     for line, row in rows(path, columns):
         try:
             record = validator(row() if callable(row) else row, line)
-        except RowError as error:
+        except UserError as error:
             bad_rows.add(line, error)
             continue
         empty = False
@@ -76,7 +76,7 @@ def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Any]]:
     """A file's rows with their lines, not validated; a row is a value, or a call that makes it.
 
     Raises:
-      UserError: the file is not readable, or from the call, as `RowError`, a row.
+      UserError: the file is not readable, or from the call, a row.
     """
     name = path.name.lower()
     try:
@@ -144,7 +144,7 @@ def _parse(text: bytes, names: Mapping[str, str], seen: set[str]) -> Any:
         row = json.loads(text)
     except (ValueError, RecursionError) as error:
         start = text[:60].decode("utf-8", "replace").strip()
-        raise RowError(
+        raise UserError(
             f"not JSON ({str(error)[:80]}): {start!r}; write one object a line"
         ) from None
     if not names or not isinstance(row, dict):

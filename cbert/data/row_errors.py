@@ -1,26 +1,11 @@
-"""The error of one bad row, which a reader may leave out, and the rows that it left out."""
+"""The bad rows that a reader leaves out, and the error of the first that it may not."""
 
 import pathlib
 from collections.abc import Sequence
 
 from cbert.errors import UserError
-from cbert.schema import values
 
 MOST_SHOWN = 5  # Bad rows that are shown; all of a long file would fill the screen.
-
-
-class RowError(UserError):
-    """A row that a reader may leave out; the reader adds its file and line."""
-
-
-def check_text(text: str, what: str, longest: int = values.LONGEST_NAME) -> None:
-    """Refuses text that is too long or has no UTF-8; raises `RowError`."""
-    if len(text) <= longest and text.isascii():  # Most texts are; there are many of them.
-        return
-    try:
-        values.check_text(text, what, longest)
-    except UserError as error:
-        raise RowError(error) from None
 
 
 class BadRows:

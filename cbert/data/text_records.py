@@ -6,11 +6,10 @@ import unicodedata
 from typing import Any, Self
 
 from cbert.data.csv_columns import is_number
-from cbert.data.row_errors import RowError, check_text
-from cbert.errors import shown
+from cbert.errors import UserError, shown
 from cbert.schema import is_finite
 from cbert.schema.target import ANSWER, LABEL, LABELS, NUMBER, TAGS
-from cbert.schema.values import LARGEST_NUMBER, LONGEST_NAME
+from cbert.schema.values import LARGEST_NUMBER, LONGEST_NAME, check_text
 
 LONGEST_TEXT = 1_000_000  # Characters.
 
@@ -52,17 +51,19 @@ class Text:
 
 
 def validated(row: dict[str, Any]) -> Text:
-    """The text of a row; raises `RowError`."""
+    """The text of a row; raises `UserError`."""
     words = _words(row.get("words"))
     text, text_b = _text(row, "text"), _text(row, "text_b")
     if text is None:
         if words is None:
             # A cell that is empty is there, so that only records lack the name itself.
             mapped = "" if "text" in row else ", or of a file map it with columns=text:NAME"
-            raise RowError(f"no 'text'; give a string, or 'words' as a list of strings{mapped}")
+            raise UserError(
+                f"no 'text'; give a string, or 'words' as a list of strings{mapped}"
+            )
         text = " ".join(words)
     if words is not None and text_b is not None:
-        raise RowError("a record with 'words' cannot have 'text_b'")
+        raise UserError("a record with 'words' cannot have 'text_b'")
     return Text(
         text,
         text_b,
@@ -97,7 +98,7 @@ def with_label_as(text: Text, kind: str | None) -> Text:
       kind: The kind of target that was asked for; only `label` and `number` change anything.
 
     Raises:
-      RowError: the label is a string, is to be a number, and is none that a label may be.
+      UserError: the label is a string, is to be a number, and is none that a label may be.
     """
     label = text.label
     if kind == LABEL and isinstance(label, int | float):
@@ -105,7 +106,9 @@ def with_label_as(text: Text, kind: str | None) -> Text:
         return dataclasses.replace(text, label=name)
     if kind == NUMBER and isinstance(label, str):
         if not is_number(label):
-            raise RowError(f"'label' is {shown(label)}, and a target of numbers needs a number")
+            raise UserError(
+                f"'label' is {shown(label)}, and a target of numbers needs a number"
+            )
         return dataclasses.replace(text, label=_label(float(label)))
     return text
 
@@ -123,10 +126,10 @@ def _text(row: dict[str, Any], field: str) -> str | None:
     if text is None:
         return None
     if not isinstance(text, str):
-        raise RowError(f"{field!r} must be a string, not {shown(text)}")
+        raise UserError(f"{field!r} must be a string, not {shown(text)}")
     check_text(text, field, LONGEST_TEXT)
     if not is_visible(text):
-        raise RowError(f"{field!r} is empty or of invisible characters; leave the record out")
+        raise UserError(f"{field!r} is empty or of invisible characters; leave the record out")
     return text
 
 
@@ -135,11 +138,11 @@ def _words(raw: Any) -> list[str] | None:
         return None
     words = _strings(raw, "words")
     if not words:
-        raise RowError("'words' is empty; a sentence needs at least one word")
+        raise UserError("'words' is empty; a sentence needs at least one word")
     if not any(map(is_visible, words)):
-        raise RowError("'words' has invisible characters only; leave the record out")
+        raise UserError("'words' has invisible characters only; leave the record out")
     if sum(map(len, words)) > LONGEST_TEXT:
-        raise RowError(f"'words' has more than {LONGEST_TEXT} characters")
+        raise UserError(f"'words' has more than {LONGEST_TEXT} characters")
     return words
 
 
@@ -148,12 +151,12 @@ def _tags(raw: Any, words: list[str] | None) -> list[str] | None:
         return None
     tags = _strings(raw, "tags")
     if words is None:
-        raise RowError(
+        raise UserError(
             "'tags' needs 'words', a list with a word for each tag; a column that holds none "
             "needs another name, or drop=tags"
         )
     if len(tags) != len(words):
-        raise RowError(f"there are {len(tags)} tags for {len(words)} words; give one a word")
+        raise UserError(f"there are {len(tags)} tags for {len(words)} words; give one a word")
     return tags
 
 
@@ -165,7 +168,7 @@ def _label(raw: Any) -> str | list[str] | float | None:
     if isinstance(raw, str):
         return _strings([raw], "label")[0]
     if raw is not None and not is_finite(raw):
-        raise RowError(
+        raise UserError(
             f"'label' is {shown(raw)}; use a string, a list of strings, a finite number, "
             f"smaller than {LARGEST_NUMBER:g} in size, or null"
         )
@@ -177,18 +180,18 @@ def _answer(raw: Any, text: str) -> dict[str, Any] | None:
     if raw is None:
         return None
     if not isinstance(raw, dict) or set(raw) != {"text", "start"}:
-        raise RowError(
+        raise UserError(
             f"'answer' is {shown(raw)}; it must be an object of text and start; a column "
             "that holds none needs another name, or drop=answer"
         )
     answer, start = raw["text"], raw["start"]
     if not isinstance(answer, str) or not answer.strip():
-        raise RowError(f"the answer's text is {shown(answer)}; without an answer use null")
+        raise UserError(f"the answer's text is {shown(answer)}; without an answer use null")
     if not isinstance(start, int) or isinstance(start, bool) or start < 0:
-        raise RowError(f"the answer's start is {shown(start)}; count characters from 0")
+        raise UserError(f"the answer's start is {shown(start)}; count characters from 0")
     if text[start : start + len(answer)] != answer:
         there = text[start : start + min(len(answer), 60)]
-        raise RowError(
+        raise UserError(
             f"the answer is {shown(answer)} but the text has {shown(there)} at {start}; count "
             "characters, not bytes, from 0"
         )
@@ -198,9 +201,9 @@ def _answer(raw: Any, text: str) -> dict[str, Any] | None:
 
 def _strings(raw: Any, field: str) -> list[str]:
     if not isinstance(raw, list):
-        raise RowError(f"{field!r} must be a list of strings, not {shown(raw)}")
+        raise UserError(f"{field!r} must be a list of strings, not {shown(raw)}")
     for one in raw:
         if not isinstance(one, str) or not one.strip():
-            raise RowError(f"{field!r} holds {shown(one)}; use strings that are not empty")
+            raise UserError(f"{field!r} holds {shown(one)}; use strings that are not empty")
         check_text(one, field, LONGEST_TEXT if field == "words" else LONGEST_NAME)
     return raw

@@ -9,10 +9,10 @@ from typing import Any
 from cbert import schema as schema_lib
 from cbert.data.hashing import HashSet, hash64
 from cbert.data.records import SPLITS, Record
-from cbert.data.row_errors import RowError, check_text
 from cbert.data.text_records import Text, target_kinds, validated, with_label_as
 from cbert.errors import UserError, printable, shown, warn
 from cbert.schema.python_values import without_booleans
+from cbert.schema.values import check_text
 
 _FIELDS = frozenset({"id", "group", "split", "weight", "context"})
 FIELDS = _FIELDS | {"items", "reference"}
@@ -54,11 +54,11 @@ class Validator:
         self._label: tuple[str, int] | None = None  # The kind of labels, and a line with one.
 
     def __call__(self, row: Any, line: int) -> Record:
-        """Checks one row; raises `RowError`."""
+        """Checks one row; raises `UserError`."""
         if not isinstance(row, dict):
             is_list = isinstance(row, list)
             what = "a list; write one object a line" if is_list else shown(row)
-            raise RowError(f"a record must be an object, not {what}")
+            raise UserError(f"a record must be an object, not {what}")
         is_text = self._kind == schema_lib.TEXT
         text = with_label_as(validated(row), self._target) if is_text else None
         items = [] if is_text else self._items(row)
@@ -67,7 +67,7 @@ class Validator:
         hashed = hash64(identity)
         extra = row.keys() - self._known
         if hashed in self._ids:
-            raise RowError(
+            raise UserError(
                 f"id {shown(identity)} was used before; ids must differ, or be left out"
             )
         record = Record(
@@ -105,7 +105,7 @@ class Validator:
         if context is None:
             context = {}
         if not isinstance(context, dict):
-            raise RowError(f"'context' must be an object, not {shown(context)}")
+            raise UserError(f"'context' must be an object, not {shown(context)}")
         kept = {
             name: plain_value(name, value)
             for name, value in context.items()
@@ -116,7 +116,7 @@ class Validator:
     def _split(self, row: dict[str, Any]) -> str:
         split = self._name(row, "split") or ""
         if split and split not in SPLITS:
-            raise RowError(f"split is {shown(split)}; it must be one of {', '.join(SPLITS)}")
+            raise UserError(f"split is {shown(split)}; it must be one of {', '.join(SPLITS)}")
         return split
 
     def _note_unknown(self, extra: set[str], has_context: bool, line: int) -> None:
@@ -138,21 +138,21 @@ class Validator:
     def _items(self, row: dict[str, Any]) -> list[str]:
         items = row.get("items")
         if items is None and ("text" in row or "words" in row):
-            raise RowError("no 'items'; the records hold texts, so give kind=text")
+            raise UserError("no 'items'; the records hold texts, so give kind=text")
         if items is None:
             mapped = "" if "items" in row else ", or of a file map it with columns=items:NAME"
-            raise RowError(f"no 'items'; give a list of strings{mapped}")
+            raise UserError(f"no 'items'; give a list of strings{mapped}")
         if not isinstance(items, list):
-            raise RowError(f"'items' must be a list of strings, not {shown(items)}")
+            raise UserError(f"'items' must be a list of strings, not {shown(items)}")
         if not items:
-            raise RowError("'items' is empty; an example needs at least one item")
+            raise UserError("'items' is empty; an example needs at least one item")
         seen = set()
         for item in items:
             if not isinstance(item, str):
-                raise RowError(f"item {shown(item)} is not a string; write it in quotes")
+                raise UserError(f"item {shown(item)} is not a string; write it in quotes")
             check_text(item, "item")
             if self._no_repeats and item in seen:
-                raise RowError(
+                raise UserError(
                     f"item {shown(item)} occurs twice in a set; give repeats=drop to keep the "
                     "first of each, or kind=sequence where order and repeats matter"
                 )
@@ -160,7 +160,7 @@ class Validator:
         return items
 
     def _checked_label(self, text: Text | None, line: int) -> tuple[str, int] | None:
-        """What is known of labels after this row; raises `RowError` where its kind differs."""
+        """What is known of labels after this row; raises `UserError` where its kind differs."""
         if text is None or text.label is None:
             return self._label
         kind = target_kinds(text)[0]
@@ -168,7 +168,7 @@ class Validator:
             return kind, line
         if self._label[0] != kind:
             described = {"label": "a string", "labels": "a list of strings"}
-            raise RowError(
+            raise UserError(
                 f"'label' is {shown(text.label)}, {described.get(kind, 'a number')}; it was "
                 f"{described.get(self._label[0], 'a number')} in line {self._label[1]}"
             )
@@ -181,10 +181,10 @@ class Validator:
         if value is None:
             return None
         if not isinstance(value, str) or not value:
-            raise RowError(f"{field!r} must be a string that is not empty, not {shown(value)}")
+            raise UserError(f"{field!r} must be a string that is not empty, not {shown(value)}")
         check_text(value, field)
         if "\0" in value:  # NumPy takes a name that ends in it for the name without it.
-            raise RowError(f"{field!r} is {shown(value)}, with a NUL character; leave it out")
+            raise UserError(f"{field!r} is {shown(value)}, with a NUL character; leave it out")
         return value
 
     def _remember(self, context: dict[str, Any], line: int) -> None:
@@ -193,51 +193,36 @@ class Validator:
         for name, value in context.items():
             if value is None:
                 continue
-            kind, size = kind_of(name, value)
+            kind = schema_lib.recognise(name, value)
             if name in self._of_schema:
                 _check_fits(self._of_schema[name], value)
                 continue
+            size = kind.entries_of(value) if kind.same_length else 0
             before = self._features.get(name)
             if before is None:
-                fresh[name] = (kind, size, line)
-            elif before[:2] != (kind, size):
-                raise RowError(
-                    f"context {name!r} is {shown(value)}, {_described(kind, size)}; "
+                fresh[name] = (kind.kind, size, line)
+            elif before[:2] != (kind.kind, size):
+                raise UserError(
+                    f"context {name!r} is {shown(value)}, {_described(kind.kind, size)}; "
                     f"it was {_described(*before[:2])} in line {before[2]}"
                 )
         self._features.update(fresh)
 
 
 def plain_value(name: str, value: Any) -> Any:
-    """A context value with a boolean as a string; raises `RowError` for one in a list."""
+    """A context value with a boolean as a string; raises `UserError` for one in a list."""
     if not isinstance(name, str):
-        raise RowError(f"the name of a context feature is {shown(name)}; use a string")
+        raise UserError(f"the name of a context feature is {shown(name)}; use a string")
     check_text(name, "context feature")
-    try:
-        return without_booleans(name, value)
-    except UserError as error:
-        raise RowError(error) from None
-
-
-def kind_of(name: str, value: Any) -> tuple[str, int]:
-    """A value's feature kind, and its length if all values of the kind must be as long.
-
-    Raises:
-      RowError: the value is of no kind, or a number that is not finite.
-    """
-    try:
-        kind = schema_lib.recognise(name, value)
-    except UserError as error:
-        raise RowError(error) from None
-    return kind.kind, kind.entries_of(value) if kind.same_length else 0
+    return without_booleans(name, value)
 
 
 def _check_fits(feature: schema_lib.Feature, value: Any) -> None:
-    """Raises `RowError` where a feature of a schema cannot have the value."""
+    """Raises `UserError` where a feature of a schema cannot have the value."""
     try:
         feature.check_kind(value)
     except UserError as error:
-        raise RowError(f"the schema does not fit: {error}") from None
+        raise UserError(f"the schema does not fit: {error}") from None
 
 
 def _described(kind: str, size: int) -> str:
@@ -248,7 +233,7 @@ def _weight(raw: Any) -> float:
     if raw is None:
         return 1.0
     if not schema_lib.is_finite(raw) or raw < 0:
-        raise RowError(
+        raise UserError(
             f"'weight' is {shown(raw)}; use a finite number that is not negative, or null for 1"
         )
     return float(raw)
@@ -259,7 +244,7 @@ def _reference(raw: Any, items: int) -> dict[str, list[float]] | None:
         return None
     needed, optional = {"log_probability", "rank"}, "without_context"
     if not isinstance(raw, dict) or set(raw) - {optional} != needed:
-        raise RowError(
+        raise UserError(
             "'reference' must be an object of log_probability and rank, and of without_context "
             "where it is known"
         )
@@ -274,11 +259,11 @@ def _check_numbers(
 ) -> None:
     values = raw[name]
     if not isinstance(values, list) or len(values) != items:
-        raise RowError(f"reference {name!r} must be a list of {items} numbers, one an item")
+        raise UserError(f"reference {name!r} must be a list of {items} numbers, one an item")
     for value in values:
         plain = isinstance(value, kind | int) and schema_lib.is_finite(value)
         if not plain or not least <= value <= most:
-            raise RowError(
+            raise UserError(
                 f"reference {name!r} holds {shown(value)}; a log-probability is at most 0, "
                 "a rank a whole number from 1"
             )

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from cbert.data.row_errors import check_text
 from cbert.errors import UserError, shown
 from cbert.inference import context as context_lib
 from cbert.inference.context import CheckedContext
 from cbert.inference.queries import Query, as_query
 from cbert.schema import MASK_ITEM, SEQUENCE, SET, UNKNOWN_ITEM, Schema
+from cbert.schema.values import check_text
 
 
 @dataclasses.dataclass(frozen=True)

@@ -43,7 +43,7 @@ def check_text(text: str, what: str, longest: int = LONGEST_NAME) -> None:
         raise UserError(
             f"{what} {text[:40]!r}... has {len(text)} characters; give at most {longest}"
         )
-    if not is_unicode(text):
+    if not (text.isascii() or is_unicode(text)):  # Most texts are; there are many of them.
         raise UserError(f"{what} {shown(text)} {_NO_UNICODE}")
 
 
