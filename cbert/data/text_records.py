@@ -95,10 +95,10 @@ def with_label_as(text: Text, kind: str | None) -> Text:
 
     Args:
       text: The text.
-      kind: The kind of target that was asked for; only `label` and `number` change anything.
+      kind: The kind of target that was asked for, or that a schema has.
 
     Raises:
-      UserError: the label is a string, is to be a number, and is none that a label may be.
+      UserError: the target is a label, labels or a number, and the label cannot be read so.
     """
     label = text.label
     if kind == LABEL and isinstance(label, int | float):
@@ -110,6 +110,9 @@ def with_label_as(text: Text, kind: str | None) -> Text:
                 f"'label' is {shown(label)}, and a target of numbers needs a number"
             )
         return dataclasses.replace(text, label=_label(float(label)))
+    wanted = {LABEL: "a string", LABELS: "a list of strings", NUMBER: "a number"}
+    if label is not None and kind in wanted and kind not in target_kinds(text):
+        raise UserError(f"'label' is {shown(label)}, and the target needs {wanted[kind]}")
     return text
 
 
