@@ -91,7 +91,11 @@ def test_training_texts_with_an_added_token_are_pointed_out(tmp_path, capsys):
 
 
 def test_labels_that_are_numbers_are_pointed_out(tmp_path, capsys):
-    for number, wanted in ((lambda n: n % 3, ""), (lambda n: n % 3 / 2, "3 different numbers")):
+    for number, wanted in (
+        (lambda n: n % 3, ""),
+        (lambda n: (0.5, 1, "nan")[n % 3], ""),  # It is none that target=number reads.
+        (lambda n: n % 3 / 2, "3 different numbers"),
+    ):
         examples = rows()
         for n, example in enumerate(examples):
             example["label"] = str(number(n))
@@ -127,6 +131,17 @@ def test_records_for_a_run_are_read_as_its_target(tmp_path):
     flags = [f"--input={tmp_path / 'in.jsonl'}", f"--data_dir={tmp_path}", "--name=again"]
     done = run("prepare", f"--schema={schema}", *flags)
     assert "with one that training lacks: 0" in done.stdout
+
+
+def test_a_label_of_another_kind_than_the_schema_has_is_named_and_can_be_skipped(tmp_path):
+    make_prepared(tmp_path, [{**row, "label": "xy"[n % 2]} for n, row in enumerate(rows())])
+    write(tmp_path / "new.jsonl", *rows(3, label="x"), {"text": "a", "label": ["x"]})
+    schema = builder.directory(tmp_path, "own") / "schema.json"
+    flags = [f"--input={tmp_path / 'new.jsonl'}", f"--data_dir={tmp_path}", "--name=again"]
+    wrong = f"{tmp_path}/new.jsonl:4: 'label' is ['x'], and the target needs a string"
+    assert refused("prepare", f"--schema={schema}", *flags) == f"error: {wrong}\n"
+    printed = run("prepare", f"--schema={schema}", *flags, "--skip_bad_rows=1").stdout
+    assert printed.startswith(f"skipped {wrong}\n")
 
 
 def test_a_label_that_is_no_number_is_named(tmp_path):

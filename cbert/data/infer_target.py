@@ -1,8 +1,9 @@
 """The target of a text data set, inferred from its training split."""
 
 import collections
-from collections.abc import Iterable
+from collections.abc import Collection
 
+from cbert.data.csv_columns import is_number
 from cbert.data.text_records import Text, target_kinds
 from cbert.errors import UserError, shown, warn
 from cbert.schema import Target
@@ -161,12 +162,11 @@ def _point_out_twins(values: list[str]) -> None:
         )
 
 
-def _are_numbers(labels: Iterable[str]) -> bool:
+def _are_numbers(labels: Collection[str]) -> bool:
     """Whether all are numbers, and not a few whole ones, which are often codes of classes."""
-    try:
-        numbers = {float(label) for label in labels}
-    except ValueError:
+    if not all(map(is_number, labels)):
         return False
+    numbers = {float(label) for label in labels}
     return len(numbers) > FEW_NUMBERS or any(number % 1 for number in numbers)
 
 
