@@ -1,5 +1,7 @@
 """Records of one's own that a run's schema prepares, from Python."""
 
+import dataclasses
+
 import pandas
 import pytest
 
@@ -71,6 +73,18 @@ def test_a_number_far_from_those_of_the_schema_names_its_record(tmp_path):
     )
     with pytest.raises(cbert.UserError, match=message):
         cbert.prepare(new, "new", tmp_path, TESTING, schema=first.directory)
+
+
+def test_records_longer_than_the_schema_takes_are_made_shorter(tmp_path):
+    first = cbert.prepare(records(), "first", tmp_path)
+    new = [{"items": ["i1", "i2", "i3"]}]
+    with pytest.raises(
+        cbert.UserError, match=r"^every example is longer than 2; give longer=s"
+    ):
+        cbert.prepare(new, "new", tmp_path, TESTING, schema=first.directory)
+    options = dataclasses.replace(TESTING, longer="subsample")
+    done = cbert.prepare(new, "new", tmp_path, options, schema=first.directory)
+    assert done.summary["items"] == 2
 
 
 def test_a_work_directory_stands_for_its_schema(trained, tmp_path):

@@ -126,7 +126,8 @@ def test_data_that_make_no_schema(tmp_path):
     )
     error = refusal(other_features(), "--split_weights=0,50,50")
     assert "split_weights is 0,50,50; training needs more than 0, unless" in error
-    assert "every example is longer" in refusal(other_features(), "--max_items=1")
+    error = refusal(other_features(), "--max_items=1")
+    assert "every example is longer than 1; give --max_items=N, a larger one" in error
     assert "the data set's name is '../x'" in refusal(other_features(), "--name=../x")
     assert not any((tmp_path / "data").glob("*/1.0.0"))
 

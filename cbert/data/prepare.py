@@ -167,9 +167,8 @@ def _collect(
             f"({placed:,}); leave that field out if it shall"
         )
     if longer and not len(collection):
-        raise UserError(
-            f"every example is longer than {max_items}; give max_items=N, a larger one"
-        )
+        fix = "longer=subsample" if isinstance(schema, Schema) else "max_items=N, a larger one"
+        raise UserError(f"every example is longer than {max_items}; give {fix}")
     return longer, repeats
 
 
