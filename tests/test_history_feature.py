@@ -113,6 +113,7 @@ def test_the_history_flag(tmp_path):
     assert "'seen' is named as a history; the features are: viewed, age" in refused(
         "prepare", *flags[:2], "--name=other", "--history=seen"
     )
-    assert "context 'age' is 3, numerical; it cannot be of the kind history" in refused(
-        "prepare", *flags[:2], "--name=other", "--history=age"
-    )
+    assert (
+        "context 'age' is 3, numerical; it cannot be of the kind history; give a list of "
+        "items, or another kind"
+    ) in refused("prepare", *flags[:2], "--name=other", "--history=age")

@@ -211,6 +211,6 @@ class _Column:
         if not kind.holds(value):
             raise UserError(
                 f"context {self._name!r} is {shown(value)}, {own.kind}; it cannot be of the "
-                f"kind {kind.kind}"
+                f"kind {kind.kind}; give {kind.wanted}, or another kind"
             )
         return kind
