@@ -9,6 +9,9 @@ from cbert.data import in_python
 from cbert.data import prepared as prepared_lib
 from tests.conftest import small
 
+ITSELF = {"items": ["a"]}
+ITSELF["context"] = ITSELF
+
 
 def test_a_data_frame_gives_the_records_of_its_rows():
     mappings = [
@@ -51,9 +54,10 @@ def test_times_of_numpy_and_pandas_are_text():
     text = "2024-05-01T00:00:00.000000000"
     assert record.context == {"day": text, "days": [text, text]}
     months = pandas.PeriodIndex(["2024-05", None], freq="M")
-    frame = pandas.DataFrame({"items": [["a"], ["b"]], "month": months})
+    days = pandas.Categorical(pandas.to_datetime(["2024-05-01", None]))
+    frame = pandas.DataFrame({"items": [["a"], ["b"]], "month": months, "day": days})
     contexts = [record.context for record in in_python.read(frame, "set")]
-    assert contexts == [{"month": "2024-05"}, {}]
+    assert contexts == [{"month": "2024-05", "day": "2024-05-01 00:00:00.000000"}, {}]
 
 
 def test_dropped_features_may_have_any_values(tmp_path):
@@ -106,6 +110,12 @@ def test_numbers_of_a_data_frame_are_names_where_the_kind_says_so(tmp_path):
             pandas.DataFrame({"items": [["a"]], "n": pandas.arrays.SparseArray([1])}),
             "the DataFrame is not readable .*[sS]parse",
         ),
+        (
+            pandas.DataFrame({"n": [[1]], "items": [{"a", "b"}]}),
+            r"the DataFrame's 'items' holds sets, .*; give lists \(pandas: \.map\(sorted\)\)$",
+        ),
+        ([ITSELF], r"record 1: context 'context' is .*; a value holds no others"),
+        ([{"items": ["a"], "context": {"x": [[1]]}}], "not both, and no lists$"),
         ([{"items": ["a"], "context": {1: "x"}}], "record 1: the name of a .* is 1; use a str"),
         ([{"items": ["a"], "group": "g\0"}], "record 1: 'group' is .* with a NUL character"),
     ],

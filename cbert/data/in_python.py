@@ -94,14 +94,22 @@ def _rows(
             raise UserError(
                 f"the DataFrame is not readable ({one_line(error)[:120]})"
             ) from None
+        for name, field in zip(source.columns, table.schema, strict=True):
+            if pyarrow.types.is_list(field.type) and any(
+                isinstance(value, set | frozenset) for value in source[name]
+            ):
+                raise UserError(
+                    f"the DataFrame's {shown(name)} holds sets, whose order differs from "
+                    "process to process; give lists (pandas: .map(sorted))"
+                )
         return parquet_rows.of_table(table, columns, "the DataFrame")
     if isinstance(source, Mapping | str) or not isinstance(source, Iterable):
         raise UserError(f"the records are {shown(source)}; give a list of mappings")
     return source
 
 
-def _plain(row: Any) -> Any:
-    """A row, and the mappings in it, with plain values."""
-    if isinstance(row, Mapping):
-        return {name: _plain(value) for name, value in row.items()}
+def _plain(row: Any, depth: int = 2) -> Any:
+    """A row, and the mappings that are its fields, with plain values; one may hold itself."""
+    if depth and isinstance(row, Mapping):
+        return {name: _plain(value, depth - 1) for name, value in row.items()}
     return plain(row)

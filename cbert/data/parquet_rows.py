@@ -96,6 +96,9 @@ def _plain_type(kind: pyarrow.DataType) -> pyarrow.DataType:
         return pyarrow.string()
     if pyarrow.types.is_decimal(kind):
         return pyarrow.float64()
+    if pyarrow.types.is_dictionary(kind):  # A category of pandas.
+        plain = _plain_type(kind.value_type)
+        return kind if plain == kind.value_type else plain
     if pyarrow.types.is_list(kind):
         return pyarrow.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
     if pyarrow.types.is_large_list(kind):

@@ -41,7 +41,8 @@ def recognise(name: str, value: object) -> type[Feature]:
         )
     if isinstance(value, list):
         raise UserError(
-            f"context {name!r} is {shown(value)}; a list holds strings or numbers, not both"
+            f"context {name!r} is {shown(value)}; a list holds strings or numbers, not both, "
+            "and no lists"
         )
     raise UserError(
         f"context {name!r} is {shown(value)}; use a string, a number, a list of either, or null"
