@@ -150,6 +150,20 @@ def test_parquet_dates_and_times_are_text(tmp_path):
     }
 
 
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
+def test_parquet_texts_that_are_encoded_by_their_differences(tmp_path, encoding):
+    rows = [{"items": [f"i{n}", "é"], "day": f"day {n}"} for n in range(70)]
+    pyarrow.parquet.write_table(
+        pyarrow.Table.from_pylist(rows),
+        tmp_path / "in.parquet",
+        row_group_size=40,
+        use_dictionary=False,
+        column_encoding={"items.list.element": encoding, "day": encoding},
+    )
+    records = list(readers.read(tmp_path / "in.parquet"))
+    assert [{"items": r.items, **r.context} for r in records] == rows
+
+
 def test_parquet_columns_of_one_name_are_refused(tmp_path):
     column = pyarrow.array([["a"]])
     tag = pyarrow.array(["x"])

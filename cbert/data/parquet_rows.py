@@ -19,13 +19,7 @@ _ROWS = 32  # Few rows are decoded at once, because a long list may unpack from 
 
 def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows of a Parquet file; dates and times become text, and decimals numbers."""
-    with pyarrow.parquet.ParquetFile(path) as file:
-        # Text stays as it is stored, each value once, until its size is known.
-        texts = [
-            column.path
-            for column in map(file.schema.column, range(len(file.schema)))
-            if column.physical_type == "BYTE_ARRAY" and column.logical_type.type != "DECIMAL"
-        ]
+    texts = _texts(path)
     with (
         pyarrow.parquet.ParquetFile(path, read_dictionary=texts, buffer_size=2**20) as file,
         progress.bar(desc="reading", unit=" rows") as bar,
@@ -42,6 +36,22 @@ def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
                 line += 1
                 bar.update()
                 yield line, _record(row | dict.fromkeys(dropped), field_of, columns)
+
+
+def _texts(path: pathlib.Path) -> list[str]:
+    """The columns of text that can stay as they are stored until their size is known."""
+    with pyarrow.parquet.ParquetFile(path) as file:
+        groups = map(file.metadata.row_group, range(file.num_row_groups))
+        chunks = [group.column(index) for group in groups for index in range(group.num_columns)]
+        # Of these, which Spark and DuckDB may write, Arrow cannot make dictionaries.
+        delta = {c.path_in_schema for c in chunks if "DELTA" in " ".join(c.encodings)}
+        return [
+            column.path
+            for column in map(file.schema.column, range(len(file.schema)))
+            if column.physical_type == "BYTE_ARRAY"
+            and column.logical_type.type != "DECIMAL"
+            and column.path not in delta
+        ]
 
 
 def of_table(table: pyarrow.Table, columns: Columns, name: str) -> Iterator[dict[str, Any]]:
