@@ -204,6 +204,19 @@ def test_a_sequence_keeps_its_latest_items(tmp_path):
         prepare.prepare(parsed, tmp_path / "data", "set", prepare.Options(longer="latest"))
 
 
+def test_the_features_of_the_summary_stand_below_their_heads(tmp_path):
+    rows = [
+        {"items": ["a", "b"], "context": {"age": n}, "split": split}
+        for split in ("train", "validation")
+        for n in range(4)
+    ]
+    parsed = read(write(tmp_path / "in.jsonl", rows))
+    _, summary = prepare.prepare(parsed, tmp_path / "data", "own", prepare.Options())
+    head, row = format_summary(summary, "leave_out").splitlines()[-2:]
+    assert head == "feature  kind          values  width  missing  unseen"
+    assert row == "age      numerical          1     16     0.0%    0.0%"
+
+
 def test_widths_and_unknown_names_are_refused():
     parsed = [Validator()(row, n) for n, row in enumerate(ROWS)]
 

@@ -213,7 +213,7 @@ def _text_lines(summary: dict[str, Any]) -> list[str]:
 
 def _feature_lines(features: dict[str, dict[str, Any]]) -> list[str]:
     rows = {printable(name): numbers for name, numbers in features.items()}
-    width = max(map(len, rows), default=0)
+    width = max(map(len, ("feature", *rows)))
     head = f"\n{'feature':<{width}}  {'kind':<12}  values  width  missing  unseen"
     return [head] + [
         f"{name:<{width}}  {row['kind']:<12}  {row['values']:>6}  {row['width']:>5}"
