@@ -225,3 +225,11 @@ def test_the_header_tells_what_stands_between_cells(tmp_path, delimiter, note):
     assert (one.id, one.items) == ("1", ["tea", "milk"])
     assert one.context == {note.strip('"'): "a, b; c\td"}
     assert two.context == {note.strip('"'): "one"}
+
+
+@pytest.mark.parametrize("name", ['"size\n(""cm"", kg)"', 'size"'])
+def test_a_name_in_the_header_may_have_lines_and_quotes(tmp_path, name):
+    (tmp_path / "in.csv").write_text(f'{name};items\n8;"a|b, c"\n9;d\n')
+    (first, second) = read(tmp_path / "in.csv")
+    assert first.items == ["a", "b, c"]
+    assert list(second.context) == ['size\n("cm", kg)' if "cm" in name else 'size"']

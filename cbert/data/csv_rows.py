@@ -41,13 +41,16 @@ class _RowLines:
         return text
 
 
+_QUOTED = re.compile(r'''(?<![^,;\t\r\n])"(?:[^"]|"")*"''')
+_MOST_OF_HEADER = 2**16  # Characters that are looked at to see what stands between cells.
+
+
 def _delimiter(path: pathlib.Path) -> str:
     """What stands between cells: a comma, unless the header has semicolons or tabs alone."""
     with io.TextIOWrapper(open_binary(path), "utf-8-sig", newline="") as file:
-        lines = iter(lambda: file.readline(MAX_ROW), "")
-        header = next((line for line in lines if line.strip()), "")
-    outside_quotes = re.sub('"[^"]*"', "", header)
-    return "," if "," in outside_quotes else max(",;\t", key=outside_quotes.count)
+        start = _QUOTED.sub('""', file.read(_MOST_OF_HEADER))  # A name may have several lines.
+    header = next((line for line in re.split(r"[\r\n]", start) if line.strip()), "")
+    return "," if "," in header else max(",;\t", key=header.count)
 
 
 def _cells(path: pathlib.Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
