@@ -46,7 +46,7 @@ def test_a_data_frame_gives_the_records_of_its_rows():
     assert record.context == {"bought": ["8", "9"]}
 
 
-def test_times_of_numpy_and_pandas_are_text():
+def test_times_and_intervals_are_text():
     """Nanoseconds since 1970 would be a numerical feature without a word."""
     day = np.datetime64("2024-05-01T00:00", "ns")
     given = [{"items": ["a"], "context": {"day": day, "days": np.array([day, day])}}]
@@ -55,9 +55,12 @@ def test_times_of_numpy_and_pandas_are_text():
     assert record.context == {"day": text, "days": [text, text]}
     months = pandas.PeriodIndex(["2024-05", None], freq="M")
     days = pandas.Categorical(pandas.to_datetime(["2024-05-01", None]))
+    ages = pandas.cut([34, np.nan], [18, 30, 45])
     frame = pandas.DataFrame({"items": [["a"], ["b"]], "month": months, "day": days})
+    frame["age"], frame["range"] = ages, pandas.arrays.IntervalArray(ages)
     contexts = [record.context for record in in_python.read(frame, "set")]
-    assert contexts == [{"month": "2024-05", "day": "2024-05-01 00:00:00.000000"}, {}]
+    shown = {"month": "2024-05", "day": "2024-05-01 00:00:00.000000"}
+    assert contexts == [{**shown, "age": "(30, 45]", "range": "(30.0, 45.0]"}, {}]
 
 
 def test_dropped_features_may_have_any_values(tmp_path):

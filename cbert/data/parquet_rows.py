@@ -13,7 +13,8 @@ from cbert import progress
 from cbert.data.tables import MAX_ROW, Columns, check_unique, field_of_column, too_large
 
 _INDEX = re.compile(r"__index_level_\d+__")  # What pandas calls an index that has no name.
-_PERIOD = "pandas.period"  # A month, say, which is stored as a whole number.
+# A month, say, which is stored as a whole number, and what `pandas.cut` gives.
+_OF_PANDAS = ("pandas.period", "pandas.interval")
 _ROWS = 32  # Few rows are decoded at once, because a long list may unpack from a few bytes.
 
 
@@ -88,17 +89,22 @@ def _context_names(schema: pyarrow.Schema, field_of: dict[str, str]) -> list[str
 def _with_plain_types(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
     """Decimals become numbers, and times text: Python has no nanoseconds or year 10 000."""
     for index, field in enumerate(batch.schema):
-        if getattr(field.type, "extension_name", "") == _PERIOD:
-            periods = batch.column(index).to_pandas()
-            texts = periods.astype(str).where(periods.notna(), None)
-            column = pyarrow.array(texts, pyarrow.string())
-            batch = batch.set_column(index, field.name, column)
-            continue
-        plain = _plain_type(field.type)
-        if plain != field.type:
-            column = batch.column(index).cast(plain)
+        column = _with_text_of_pandas(batch.column(index))
+        column = column.cast(_plain_type(column.type))
+        if column.type != field.type:
             batch = batch.set_column(index, field.name, column)
     return batch
+
+
+def _with_text_of_pandas(column: pyarrow.Array) -> pyarrow.Array:
+    """Periods and intervals, or categories of them, as the text that pandas shows."""
+    if pyarrow.types.is_dictionary(column.type):
+        values = _with_text_of_pandas(column.dictionary)
+        return pyarrow.DictionaryArray.from_arrays(column.indices, values)
+    if getattr(column.type, "extension_name", "") not in _OF_PANDAS:
+        return column
+    values = column.to_pandas()
+    return pyarrow.array(values.astype(str).where(values.notna(), None), pyarrow.string())
 
 
 def _plain_type(kind: pyarrow.DataType) -> pyarrow.DataType:
