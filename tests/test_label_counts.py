@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from cbert.evaluation import label_tables
+from cbert.evaluation import label_tables, leaderboard
 from cbert.report import label_tables as report_tables
 from cbert.report import report_data
 from cbert.tasks import label_counts
@@ -174,6 +174,11 @@ def test_where_all_is_right_a_calibration_error_has_no_standard_error(directory)
     doubt = 1 - right["probability"].mean()
     expected = {"mean": pytest.approx(doubt, rel=1e-5), "standard_error": None}
     assert summary["calibration_error"] == expected
+    # A report takes the errors of its baselines from here, and `score` those of its rows.
+    baseline = changed.measured["model"].summarize(changed.groups)
+    assert baseline["calibration_error"] == expected
+    row = leaderboard.estimates([changed])["calibration_error"]
+    assert (row.error, row.interval()) == (np.inf, (-np.inf, np.inf))
     assert summary["accuracy"] == {"mean": 1.0, "standard_error": 0.0}
 
 

@@ -11,7 +11,6 @@ from cbert.tasks import span_scores
 from cbert.tasks.label_metrics import (
     calibration_error,
     macro_f1,
-    outcomes_vary,
     reliability,
 )
 from cbert.tasks.metric import CorpusMetrics
@@ -69,24 +68,46 @@ def test_the_error_of_a_calibration_error_is_how_much_it_varies(rate, least, mos
     assert least < np.mean(errors) / np.std(found) < most
 
 
-def test_outcomes_vary_where_a_bin_has_right_and_wrong_ones():
+def test_the_derivatives_of_a_calibration_error_are_its_changes():
+    random = np.random.default_rng(1)
+    probability = random.random((40, 3))
+    corpus = calibration_error(random.random((40, 3)) < 0.7 * probability, probability)
+    weights = random.integers(1, 4, 40).astype(float)
+    _, slopes = corpus.ranked(weights)["calibration_error"]
+    changes = 1e-6 * np.eye(40)
+    ends = [[corpus(weights + sign * one) for one in changes] for sign in (1, -1)]
+    more, less = ([one["calibration_error"] for one in end] for end in ends)
+    assert slopes == pytest.approx((np.array(more) - less) / 2e-6, abs=1e-8)
+
+
+def test_they_are_known_where_a_bin_has_right_and_wrong_ones():
     probability = np.array([0.99, 0.98, 0.2, 0.5])
-    assert not outcomes_vary(np.array([True] * 4), probability)
-    assert not outcomes_vary(np.array([True, True, False, False]), probability)
-    assert outcomes_vary(np.array([True, False, True, True]), probability)
+
+    def known(correct, weights=(1, 1, 1, 1), probability=probability):
+        ranked = calibration_error(np.array(correct), probability).ranked(np.array(weights))
+        finite = np.isfinite(ranked["calibration_error"][1])
+        assert finite.all() == finite.any()
+        return finite.all()
+
+    assert not known([True] * 4)
+    assert not known([True, True, False, False])
+    assert known([True, False, True, True])
+    assert not known([True, False, True, True], (1, 0, 1, 1))
     of_labels = np.array([[0.9, 0.1], [0.95, 0.1]])
-    assert not outcomes_vary(of_labels > 0.5, of_labels)
-    assert outcomes_vary(np.array([[True, False], [True, True]]), of_labels)
+    assert not known(of_labels > 0.5, (1, 1), of_labels)
+    assert known([[True, False], [True, True]], (1, 1), of_labels)
 
 
 def test_metrics_of_two_kinds_are_measured_together():
     f1 = macro_f1(np.array([0, 1]), np.array([0, 0]))
     error = calibration_error(np.array([True, False]), np.array([0.5, 0.5]))
-    weights = np.array([[1.0, 1.0], [1.0, 0.0]])
-    both = f1 + error
-    together = both.measure(weights @ both.statistics)
-    for row, one in enumerate(weights):
-        expected = {**f1(one), **error(one)}
+    for weights in (np.array([1.0, 1.0]), np.array([1.0, 0.0])):
+        assert (f1 + error)(weights) == {**f1(weights), **error(weights)}
+    spanned = CorpusMetrics(np.array([[1.0, 2, 4], [0, 1, 0]]), span_scores.scores)
+    both = f1 + spanned
+    together = both.measure(np.eye(2) @ both.statistics)
+    for row, one in enumerate(np.eye(2)):
+        expected = {**f1(one), **spanned(one)}
         assert {name: values[row] for name, values in together.items()} == expected
 
 

@@ -16,7 +16,6 @@ from cbert.evaluation.measured import Measured, measure
 from cbert.schema import Schema
 from cbert.tasks.base import Queries, Task
 from cbert.tasks.label_counts import LabelCounts
-from cbert.tasks.label_metrics import CALIBRATION_ERROR, outcomes_vary
 from cbert.tasks.prediction import Predictions
 from cbert.training.evaluations import MODEL
 
@@ -72,17 +71,10 @@ class Evaluation:
     ) -> dict[str, Summary]:
         """Every metric that the predictor has, with its standard error, in the task's order.
 
-        That of a calibration error is None where `outcomes_vary` says that it is not known.
-
         Args:
           predictor: The model or a baseline.
           inside: `bool [Q]`, the queries to take; None for all of them.
         """
         known = self.measured[predictor].summarize(self.groups, inside)
-        calibration = self.task.calibration(self.predictions[predictor], self.queries)
-        if calibration is not None and (error := known.get(CALIBRATION_ERROR.name)):
-            taken = slice(None) if inside is None else inside
-            if not outcomes_vary(*(column[taken] for column in calibration)):
-                error["standard_error"] = None
         names = [metric.name for metric in self.task.metrics]
         return {name: known[name] for name in names if name in known}

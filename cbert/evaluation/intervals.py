@@ -102,7 +102,8 @@ def groups_factor(fractions: np.ndarray) -> float:
 def two_level(by_seed: np.ndarray, influence: np.ndarray, fractions: np.ndarray) -> Estimate:
     """The mean over seeds, whose error carries the seeds and the groups.
 
-    With one seed the error carries the groups alone, and a single group leaves it unknown.
+    With one seed the error carries the groups alone. A single group leaves it unknown, and so
+    does an influence that is NaN.
 
     Args:
       by_seed: `float64 [..., S]`, the difference that each seed has.
@@ -113,7 +114,7 @@ def two_level(by_seed: np.ndarray, influence: np.ndarray, fractions: np.ndarray)
     seeds = influence.shape[-2]
     mean = by_seed.mean(axis=-1)
     factor = groups_factor(fractions)
-    if np.isinf(factor):
+    if np.isinf(factor) or np.isnan(influence).any():
         return Estimate(mean, np.full_like(mean, np.inf), np.ones_like(mean))
     groups_freedom = degrees_of_freedom(fractions)
     influence = influence - influence.mean(axis=-1, keepdims=True)

@@ -6,7 +6,7 @@ Legend: Q queries, T labels.
 import numpy as np
 import scipy.sparse
 
-from cbert.tasks.metric import CorpusMetrics, Metric
+from cbert.tasks.metric import CorpusMetrics, Metric, Ranked
 
 CALIBRATION_ERROR = Metric(
     "calibration_error", "min", "calibration error", percent=True, judges_constants=False
@@ -56,42 +56,46 @@ def calibration_error(correct: np.ndarray, probability: np.ndarray) -> CorpusMet
     The expected calibration error is sum_b n_b / N |accuracy_b - mean probability_b| (Guo et
     al., 2017, equation 3), where bin b holds the probabilities in ((b - 1) / 15, b / 15].
 
+    Its derivatives are NaN where no bin has predictions that are right and ones that are not:
+    then the spread of probabilities alone is seen, and nothing of how much the error varies
+    with what turns out to be right.
+
     Args:
       correct: `bool [Q]` or, for several predictions a query, `[Q, T]`.
       probability: `float64` of the same shape, of what is correct or not.
     """
-    correct, probability = (one.reshape(len(one), -1) for one in (correct, probability))
-    rows = np.arange(len(correct))[:, None]
-    gaps = np.zeros((len(correct), BINS + 1))
-    np.add.at(gaps, (rows, bins(probability)), correct - probability)
-    gaps[:, BINS] = correct.shape[1]
+    right, scores = (one.reshape(len(one), -1) for one in (correct, probability))
+    gaps, index = right - scores, bins(scores)
 
-    def measure(sums: np.ndarray) -> dict[str, np.ndarray]:
-        error = np.abs(sums[..., :BINS]).sum(axis=-1)
-        return {"calibration_error": fraction(error, sums[..., BINS])}
+    def ranked(weights: np.ndarray) -> Ranked:
+        of_each = np.repeat(weights, right.shape[1])
+        counts, hits, summed = reliability(right, scores, of_each)
+        total, gap = counts.sum() or 1.0, hits - summed
+        value = np.abs(gap).sum() / total
+        slopes = (gaps * np.sign(gap)[index] - value).sum(axis=1) / total
+        if not ((hits > 0) & (hits < counts)).any():
+            slopes[:] = np.nan
+        return {CALIBRATION_ERROR.name: (value, slopes)}
 
-    return CorpusMetrics(gaps, measure)
+    return CorpusMetrics(np.zeros((len(gaps), 0)), lambda sums: {}, ranked)
 
 
-def reliability(correct: np.ndarray, probability: np.ndarray) -> np.ndarray:
+def reliability(
+    correct: np.ndarray, probability: np.ndarray, weights: np.ndarray | float = 1.0
+) -> np.ndarray:
     """Of each bin the predictions, those that are correct, and the sum of probabilities.
 
+    Args:
+      correct: As in `calibration_error`.
+      probability: The same.
+      weights: How often each prediction counts, in the order of the flattened arrays.
+
     Returns:
-      `float64 [3, 15]`; the arguments are those of `calibration_error`.
+      `float64 [3, 15]`.
     """
     index = bins(probability).ravel()
     summed = (np.ones(index.size), correct.ravel(), probability.ravel())
-    return np.stack([np.bincount(index, values, BINS) for values in summed])
-
-
-def outcomes_vary(correct: np.ndarray, probability: np.ndarray) -> bool:
-    """Whether some bin has predictions that are right and ones that are not.
-
-    Where none has, as for predictions that are all right, the spread of probabilities alone is
-    seen, and nothing of how much a calibration error varies with what turns out to be right.
-    """
-    count, right, _ = reliability(correct, probability)
-    return bool(((right > 0) & (right < count)).any())
+    return np.stack([np.bincount(index, weights * values, BINS) for values in summed])
 
 
 def bins(probability: np.ndarray) -> np.ndarray:

@@ -95,8 +95,9 @@ class CorpusMetrics:
     Attributes:
       statistics: `float64 [Q, K]`, what each query adds to the sums; it may be sparse.
       measure: Sums `[..., K]` to each metric, `[...]`.
-      ranked: Weights `float64 [Q]` to the metrics that depend on the order of all queries and
-        on no few sums; the derivatives count where the weight is not 0.
+      ranked: Weights `float64 [Q]` to the metrics that give their derivatives, as those do that
+        depend on the order of all queries and on no few sums; the derivatives count where the
+        weight is not 0, and are NaN where they are not known.
     """
 
     statistics: Any
