@@ -155,12 +155,13 @@ def _of_split(workdir: pathlib.Path, config: Any, schema: Schema) -> None:
 def _write(folder: pathlib.Path, measured: dict[str, Any]) -> str:
     """Writes what was measured, and a heat map of attention; returns where."""
     target = folder / f"{_WHAT.value}.json"
-    folder.mkdir(exist_ok=True)
-    files.write_text(target, json.dumps(measured, indent=1, ensure_ascii=False) + "\n")
-    is_drawn = _WHAT.value == sown.ATTENTION and not query_flags.JSON.value
-    if not is_drawn or not importlib.util.find_spec("matplotlib"):
-        return str(target)
     image = target.with_suffix(".png")
+    is_drawn = _WHAT.value == sown.ATTENTION and importlib.util.find_spec("matplotlib")
+    folder.mkdir(exist_ok=True)
+    image.unlink(missing_ok=True)  # It must not stand beside a table of something else.
+    files.write_text(target, json.dumps(measured, indent=1, ensure_ascii=False) + "\n")
+    if not is_drawn:
+        return str(target)
     plot = heat_map.heat_map(measured, sown.ATTENTION, measured["method"])
     files.write_bytes(image, plot_helpers.render(plot))
     return f"{target} and {image.name}"

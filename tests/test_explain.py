@@ -219,16 +219,17 @@ def test_the_command(tiny):
     head, *rows = done.stdout.splitlines()
     assert head.split() == ["attention", "%", *("block", "1", "block", "2"), "present"]
     written = json.loads((tiny / "explain" / "attention.json").read_text())
-    assert (written["method"], written["step"], written["examples"]) == (
-        *("cross_attention", 3),
-        30,
-    )
+    about = written["method"], written["step"], written["examples"]
+    assert about == ("cross_attention", 3, 30)
     weights = written["weights"]
     np.testing.assert_allclose(np.sum([*weights.values()], axis=0), 1, atol=1e-5)
     shown = rows[: len(weights)]
     assert [row.split()[0] for row in shown] == [*weights]
     assert shown[0].split()[1] == f"{100 * next(iter(weights.values()))[0]:.1f}"
-    assert (tiny / "explain" / "attention.png").read_bytes().startswith(b"\x89PNG")
+    drawn = (tiny / "explain" / "attention.png").read_bytes()
+    assert drawn.startswith(b"\x89PNG")
+    run("explain", f"--workdir={tiny}", "--examples=20", "--json")
+    assert (tiny / "explain" / "attention.png").read_bytes() != drawn
     done = run("explain", f"--workdir={tiny}", "--examples=30", "--what=state")
     state = json.loads((tiny / "explain" / "state.json").read_text())
     assert len(state["rms"]) == len(state["effective_rank"]) == 2
