@@ -9,6 +9,7 @@ docs/leaderboard.md says how the data are prepared and what a table holds.
 import pathlib
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow.parquet
 from absl import flags
 
@@ -107,7 +108,8 @@ def _row(
     low, high = estimates[metrics[0].name].interval()
     scale, digits = metrics[0].scale, metrics[0].digits
     head.insert(1, "95 % interval")
-    cells.insert(1, f"{scale * low:.{digits}f} to {scale * high:.{digits}f}")
+    ends = f"{scale * low:.{digits}f} to {scale * high:.{digits}f}"
+    cells.insert(1, ends if np.isfinite(high) else "")
     rows = [["", "± over", *head], ["---", "---", *["---:"] * len(head)]]
     rows.append([markdown_text(entry), over, *cells])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)

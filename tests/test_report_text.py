@@ -8,7 +8,7 @@ import pytest
 from cbert.errors import UserError
 from cbert.report import report_data, tables, writers
 from cbert.report.sections import Section
-from tests.report_runs import write_run
+from tests.report_runs import queries, write_run
 
 
 def test_text_is_escaped():
@@ -71,6 +71,16 @@ def test_one_seed_has_no_standard_error_and_says_so(tmp_path):
     first = {path.name: path.read_bytes() for path in (tmp_path / "report").iterdir()}
     writers.write(data)
     assert first == {path.name: path.read_bytes() for path in (tmp_path / "report").iterdir()}
+
+
+def test_of_one_group_no_interval_is_shown(tmp_path):
+    asked = {**queries(), "group": ["a"] * len(queries()["id"])}
+    for method in ("none", "gs"):
+        write_run(tmp_path, method, 0, asked_queries=asked)
+    shown = writers.write(report_data.load(tmp_path, "test"))
+    row = re.escape("none → gs") + r" +[-+][\d.]+ +groups, one seed( +[\d.]+){3} +too few"
+    assert re.match(row, shown.splitlines()[-1])
+    assert "inf" not in (tmp_path / "report" / "report.tex").read_text()
 
 
 def test_a_baseline_that_is_better_is_named_and_an_optimum_is_not(tmp_path):

@@ -1,5 +1,7 @@
 """Numbers as tables and lines show them."""
 
+import math
+
 import pytest
 
 from cbert.evaluation.compare import interval, plus_minus
@@ -31,3 +33,4 @@ def test_numbers_that_stand_together_have_as_many_digits():
     assert plus_minus(0.5, None, scale=100, digits=2) == "50.00"
     assert interval(-0.5, 0.125, Metric("f1", "max", "F1", percent=True)) == "[-50.00, +12.50]"
     assert interval(-2000, 1, Metric("squared_error", "min", "e")) == "[-2,000.00, +1.00]"
+    assert interval(-math.inf, math.inf, Metric("f1", "max", "F1")) == ""

@@ -77,7 +77,9 @@ def plus_minus(
 
 
 def interval(low: float, high: float, metric: Metric) -> str:
-    """An interval of differences in a metric, in brackets."""
+    """An interval of differences in a metric, in brackets; empty where it has no ends."""
+    if not np.isfinite(high):
+        return ""
     ends = numbers([metric.scale * low, metric.scale * high], metric.digits, "+")
     return f"[{', '.join(ends)}]"
 
