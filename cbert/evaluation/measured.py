@@ -56,10 +56,10 @@ class Measured:
           inside: `bool [Q]`, the queries to take; None for all of them.
         """
         inside = np.ones(len(groups), bool) if inside is None else inside
-        weights = self.weights[inside]
-        values = {name: column[inside] for name, column in self.values.items() if weights.any()}
+        weights, own = self.weights[inside], groups[inside]
+        means = self.values.items() if weights.any() else ()
         return {
-            **metrics.summarize(values, groups[inside], weights),
+            **{name: metrics.estimate(x[inside], own, weights).summary() for name, x in means},
             **metrics.summarize_corpus(self.corpus, groups, inside, self.weights),
         }
 

@@ -96,17 +96,6 @@ def influence(
     }
 
 
-def summarize(
-    values: dict[str, np.ndarray],
-    groups: np.ndarray,
-    weights: np.ndarray | None = None,
-) -> dict[str, Summary]:
-    """The mean and the standard error of each metric."""
-    return {
-        name: estimate(column, groups, weights).summary() for name, column in values.items()
-    }
-
-
 def summarize_corpus(
     corpus: CorpusMetrics,
     groups: np.ndarray,

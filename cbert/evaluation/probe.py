@@ -19,6 +19,8 @@ from cbert import files, progress
 from cbert.data.records import SPLITS, TEST, TRAIN, VALIDATION
 from cbert.errors import UserError
 from cbert.evaluation import activation_files, compare, metrics
+from cbert.evaluation.intervals import Summary
+from cbert.evaluation.measured import Measured
 from cbert.model.pooling import EVERY_TOKEN
 from cbert.schema import Schema
 from cbert.schema.target import LABEL
@@ -221,13 +223,12 @@ def _tuned(
     return fitted[best][1], best
 
 
-def _scores(predicted: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> dict[str, Any]:
-    correct = (predicted == labels).astype(np.float64)
-    corpus = macro_f1(labels, predicted)
-    return {
-        **metrics.summarize({ACCURACY.name: correct}, groups),
-        **metrics.summarize_corpus(corpus, groups, np.ones(len(groups), bool)),
-    }
+def _scores(
+    predicted: np.ndarray, labels: np.ndarray, groups: np.ndarray
+) -> dict[str, Summary]:
+    correct = {ACCURACY.name: (predicted == labels).astype(np.float64)}
+    measured = Measured(correct, macro_f1(labels, predicted), np.ones(len(groups)))
+    return measured.summarize(groups)
 
 
 def format_results(summary: dict[str, Any]) -> str:
