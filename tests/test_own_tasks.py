@@ -13,6 +13,7 @@ from cbert.evaluation import evaluate
 from cbert.report import report_data, writers
 from cbert.tasks.masked_item import MaskedItem
 from cbert.training import config_file, loop
+from cbert.training import run as run_lib
 from tests.conftest import ROOT, run, small
 
 FILE = ROOT / "tests" / "own_tasks.py"
@@ -50,6 +51,17 @@ def test_a_task_with_one_more_metric_has_the_baselines(trained, capsys):
         "the baseline Bayes-optimal without context is left out, because the metrics of the "
         "task hits need more than it predicts (KeyError: 'rank')"
     ) in capsys.readouterr().err
+
+
+def test_advice_names_the_options_of_the_task_itself(data_dir, schema, capsys):
+    options = {"masking": "one", "mask_rate": 0.3, "sampled_items": 2_000_000_000}
+    named = {f"task__hits__{name}": value for name, value in options.items()}
+    config = small("none", data__dir=data_dir, task__name="hits", **named)
+    with pytest.raises(UserError, match=r", task\.hits\.sampled_items \(2000000000\), or"):
+        run_lib.set_up(config, schema)
+    said = capsys.readouterr().err
+    assert "task.hits.mask_rate is 0.3 and has no effect, because one item an example" in said
+    assert "task.hits.masking=rate masks by it" in said
 
 
 def test_a_task_that_predicts_otherwise_says_why_it_has_no_baselines(trained, capsys):

@@ -12,7 +12,6 @@ from cbert.model.cross_entropy import MOST_KEPT, items_at_once
 from cbert.model.scoring import most_at_once
 from cbert.schema import Schema
 from cbert.tasks import task_class, task_options
-from cbert.tasks.masked_item import MaskedItem
 from cbert.training import config as config_lib
 from cbert.training.config_sections import STREAM
 
@@ -71,7 +70,9 @@ def _advice(config: ml_collections.ConfigDict, largest: Need) -> str:
     if largest.fields == ("data.source",):
         return f"set data.source={STREAM}, which reads each step's rows from disk"
     values = config_lib.fields(config)
-    advice = "lower one of " + ", ".join(f"{name} ({values[name]})" for name in largest.fields)
+    # A task of one's own may sample, and call the number of samples otherwise.
+    names = [name for name in largest.fields if name in values]
+    advice = "lower one of " + ", ".join(f"{name} ({values[name]})" for name in names)
     if "train.batch_size" in largest.fields:
         advice += f", or raise train.accumulate ({values['train.accumulate']})"
     return advice
@@ -94,12 +95,17 @@ def estimate(
     masked, candidates, sampled = task_class(config).positions_and_candidates(
         task_options(config), schema, longest
     )
+    logits = _logits(train_batch * masked, candidates, "train.batch_size", shards, seeds)
+    if sampled:
+        size = _FLOAT * seeds * train_batch * masked * sampled
+        fields = ("train.batch_size", f"task.{config.task.name}.sampled_items")
+        logits = Need("logits", size, fields)
     eval_batch = -(-config.eval.batch_size // parallel.local_device_count())
     beside = [
         Need("gradients", parameters, sizes),
         _activations(config, train_batch * seeds, longest, masked, "train.batch_size"),
         _attention(config, train_batch * seeds, longest, masked),
-        _logits(train_batch * masked, candidates, "train.batch_size", shards, sampled, seeds),
+        logits,
         _activations(config, eval_batch, longest, 1, "eval.batch_size"),
         _logits(eval_batch, candidates, "eval.batch_size", shards, whole=most_at_once()),
     ]
@@ -160,18 +166,14 @@ def _logits(
     candidates: int,
     field: str,
     shards: int,
-    sampled: int = 0,
     seeds: int = 1,
     whole: int = MOST_KEPT,
 ) -> Need:
-    """The logits that are made at once, or the sampled ones; each seed makes its own.
+    """The logits of all candidates that are made at once; each seed makes its own.
 
     A device scores the masked items of all devices by the candidates that it holds. `whole` is
     the most logits that are made without chunks.
     """
-    if sampled:
-        size = _FLOAT * seeds * masked * sampled
-        return Need("logits", size, (field, f"task.{MaskedItem.name}.sampled_items"))
     held = -(-candidates // shards)
     queries = shards * masked
     at_once = items_at_once(queries, held, whole=whole)

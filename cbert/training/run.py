@@ -119,11 +119,12 @@ def set_up(config: ml_collections.ConfigDict, schema: Schema, seeds: Sequence[in
     """Loads the data and assembles a run."""
     if schema.kind == SEQUENCE and not config.model.positions:
         warn("the data are sequences, and model.positions is false, so that no order is read")
-    masked = config.task.masked_item
-    if masked.masking == ONE and masked.mask_rate != MaskedItemConfig.mask_rate:
+    masked, section = tasks.task_options(config), f"task.{config.task.name}"
+    has_rate = isinstance(masked, MaskedItemConfig) and masked.masking == ONE
+    if has_rate and masked.mask_rate != MaskedItemConfig.mask_rate:
         warn(
-            f"task.masked_item.mask_rate is {masked.mask_rate:g} and has no effect, because "
-            f"one item an example is masked; task.masked_item.masking={RATE} masks by it"
+            f"{section}.mask_rate is {masked.mask_rate:g} and has no effect, because one item "
+            f"an example is masked; {section}.masking={RATE} masks by it"
         )
     return assemble(config, schema, *load_splits(config, schema), seeds)
 
