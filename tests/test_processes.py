@@ -218,6 +218,36 @@ def test_a_run_of_split_items_changes_its_devices(data_dir, tmp_path):
     assert_equal_evaluations(tmp_path / "split", 1, 4)
 
 
+# The script says how many parameters are frozen.
+FROZEN = """
+import sys
+from cbert.data import prepared
+from cbert.training import initialize, run
+from tests.conftest import small
+
+config = small(data__dir=sys.argv[1], train__frozen="embedding", train__batch_size=35)
+config.train.shard_items = sys.argv[2] == "True"
+schema = prepared.load_schema(config.data.dir, config.data.name)
+assert len(schema.items) % 7
+initialize.initialised(config, run.set_up(config, schema), [])
+"""
+
+
+def test_frozen_parameters_are_counted_without_padding(data_dir):
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", FROZEN, data_dir, str(split)],
+            cwd=ROOT,
+            env=with_devices(7),
+            capture_output=True,
+            text=True,
+        ).stderr
+        for split in (True, False)
+    ]
+    assert " parameters are frozen, and those of embedding (all) are random" in said[0]
+    assert said[0] == said[1]
+
+
 def assert_equal_evaluations(workdir, *counts):
     """Asserts that so many devices evaluate a run to the same table."""
     tables = []

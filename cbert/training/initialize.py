@@ -78,14 +78,15 @@ def initialised(
     for line in (line for initializer in initializers for line in initializer.lines):
         print(line, flush=True)
     if config.train.frozen:
-        _report_frozen(config, run.task.model, initializers)
+        _report_frozen(config, run.task.schema, initializers)
     return states
 
 
 def _report_frozen(
-    config: ml_collections.ConfigDict, model: Any, initializers: list[Initializer]
+    config: ml_collections.ConfigDict, schema: Schema, initializers: list[Initializer]
 ) -> None:
     """Prints how many parameters are frozen, in a warning where some of them are random."""
+    model = config_lib.build_model(config, schema)  # That of the run may have padded items.
     sizes = parameter_tree.parameter_sizes(model)
     known = {"embedding/bias": True} if config.model.output_bias == POPULARITY else {}
     for initializer in initializers:
