@@ -172,12 +172,15 @@ def test_damaged_files_are_refused(schema, named, tmp_path):
     path = write(tmp_path / "own.npy", *named)
     (tmp_path / "cut.npy").write_bytes(path.read_bytes()[:200])
     (tmp_path / "cut.parquet").write_bytes(b"PAR1 and no more")
+    with (tmp_path / "archive.npy").open("wb") as file:
+        np.savez(file, named[1])
     pyarrow.parquet.write_table(pyarrow.table({"x": [1.0]}), tmp_path / "numbers.parquet")
     ragged = pyarrow.table({"name": ["a", "b"], "vector": [[1.0], [1.0, 2.0]]})
     pyarrow.parquet.write_table(ragged, tmp_path / "ragged.parquet")
     for name, message in (
         ("none.npy", "none.npy: no such file"),
         ("cut.npy", "cut.npy: not readable"),
+        ("archive.npy", "archive.npy: not readable"),
         ("cut.parquet", "cut.parquet: not readable"),
         ("numbers.parquet", "has 0 columns of strings and 1 others"),
         ("ragged.parquet", "has vectors of 2 lengths"),

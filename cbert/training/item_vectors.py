@@ -138,7 +138,8 @@ def _read(path: pathlib.Path) -> tuple[list[str], np.ndarray]:
 
 def _read_numpy(path: pathlib.Path) -> tuple[list[str], np.ndarray]:
     """The array, and the names from the text file beside it, one a line."""
-    vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+    # Unlike `np.load`, it refuses an archive of arrays, whatever its name is.
+    vectors = np.lib.format.open_memmap(path, mode="r")
     return path.with_suffix(".txt").read_text("utf-8").removesuffix("\n").split("\n"), vectors
 
 
