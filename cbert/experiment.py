@@ -17,7 +17,7 @@ import numpy as np
 from cbert import directories, parallel
 from cbert.data import in_memory, prepared
 from cbert.data.columns import Split
-from cbert.errors import UserError, check_path, shown
+from cbert.errors import UserError, check_kind, check_path, shown
 from cbert.schema import Schema
 from cbert.tasks.base import Examples, Task
 from cbert.training import config as config_lib
@@ -102,9 +102,10 @@ class Experiment:
 
         Raises:
           UserError: the directory belongs to another config or has that step or a later one,
-            the state is that of no step, or the value is no finite number.
+            the state is none or that of no step, or the value is no finite number.
         """
         check_path("workdir", workdir)
+        check_kind("state", state, TrainState, "what train_step returned, and not its params")
         path, step = pathlib.Path(workdir).expanduser(), int(state.step)
         if not step:
             raise UserError("the state is the one before the first step; take a step first")

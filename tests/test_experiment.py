@@ -60,6 +60,8 @@ def test_what_a_notebook_shows_of_it_is_a_line(data_dir):
 def test_a_state_is_saved_once(data_dir, tmp_path):
     experiment = cbert.build(small("none", data__dir=data_dir, model__layers=1))
     state = dataclasses.replace(experiment.state, step=experiment.state.step + 3)
+    with pytest.raises(cbert.UserError, match="; give what train_step returned, and"):
+        experiment.save(tmp_path / "run", state.params, 1.0)
     for value in (float("nan"), "x", None, np.array([1, 2])):
         with pytest.raises(cbert.UserError) as refusal:
             experiment.save(tmp_path / "run", state, value)
