@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import sys
 
 import numpy as np
 import pandas
@@ -111,6 +112,27 @@ def test_contexts_may_be_the_rows_of_a_data_frame(predictor):
 def test_queries_may_be_mappings(predictor):
     row = {"items": np.array(["kilt", None], object), "context": {"age": 30}, "k": np.nan}
     assert predictor.complete_batch([row]) == [predictor.complete(["kilt", None], {"age": 30})]
+
+
+def test_a_query_may_name_a_large_part_of_the_catalogue(predictor):
+    """Each of many queries may, so that no function of Python is called for each name."""
+
+    def calls(names):
+        count = 0
+
+        def note(frame, event, arg):
+            nonlocal count
+            count += event == "call"
+
+        sys.setprofile(note)
+        try:
+            predictor.check({"items": [], "only": names, "exclude": names[:1]})
+        finally:
+            sys.setprofile(None)
+        return count
+
+    names = list(predictor.schema.items)
+    assert calls(names[:2]) == calls(names) > 0
 
 
 def test_numbers_of_numpy_are_numbers(predictor):

@@ -15,7 +15,10 @@ def plain(value: Any) -> Any:
     if _is_missing(value):
         return None
     value = _without_numpy(value)
-    return [*map(_without_numpy, value)] if isinstance(value, list | tuple) else value
+    if not isinstance(value, list | tuple):
+        return value
+    numpy = any(issubclass(kind, np.ndarray | np.generic) for kind in {*map(type, value)})
+    return [*map(_without_numpy, value)] if numpy else [*value]  # Fast for a catalogue's names.
 
 
 def without_booleans(name: str, value: Any) -> Any:
