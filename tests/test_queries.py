@@ -114,6 +114,19 @@ def test_queries_may_be_mappings(predictor):
     assert predictor.complete_batch([row]) == [predictor.complete(["kilt", None], {"age": 30})]
 
 
+def test_lists_may_be_arrays(predictor):
+    """pandas reads the lists of a Parquet file as such."""
+    one, other, *only = map(str, predictor.schema.items[:6])
+    lists = pandas.Series([np.array([one], object), np.array([other, None], object)])
+    expected = predictor.complete([[one], [other, None]], only=only, exclude=only[:1])
+    names = {"only": np.array(only), "exclude": np.array(only[:1])}
+    assert predictor.complete(lists.tolist(), **names) == expected
+    assert predictor.complete(lists.to_numpy(), [{}, {}], **names) == expected
+    assert predictor.complete(lists[1], **names) == expected[1]
+    assert predictor.score(lists[0]) == predictor.score([one])
+    assert predictor.explain(lists[0], {}, other) == predictor.explain([one], {}, other)
+
+
 def test_a_query_may_name_a_large_part_of_the_catalogue(predictor):
     """Each of many queries may, so that no function of Python is called for each name."""
 

@@ -14,6 +14,7 @@ from cbert.inference import context as context_lib
 from cbert.inference.context import CheckedContext
 from cbert.inference.queries import Query, as_query
 from cbert.schema import MASK_ITEM, SEQUENCE, SET, UNKNOWN_ITEM, Schema
+from cbert.schema.python_values import plain
 from cbert.schema.values import check_text
 
 
@@ -104,7 +105,7 @@ class Checker:
           UserError: they are no list of strings, there are none or too many, or one occurs
             twice in a set.
         """
-        items = self._items(items, may_be_masked=False)
+        items = self._items(plain(items), may_be_masked=False)
         if not items:
             raise UserError("items is empty; give at least one item")
         codes = self._codes(items)

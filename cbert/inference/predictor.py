@@ -84,7 +84,7 @@ class Predictor(BasePredictor):
         Returns:
           A completion, or a list of them for a batch.
         """
-        if not (isinstance(items, list | tuple) and items and _is_list(items[0])):
+        if not (_is_list(items) and len(items) and _is_list(items[0])):
             query = Query(items, context, k, slots, exclude, only)  # type: ignore[arg-type]
             return self.complete_batch([query])[0]
         contexts = [None] * len(items) if context is None else context
@@ -218,4 +218,5 @@ class Predictor(BasePredictor):
 
 
 def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple)
+    """Whether it is one, or an array, as pandas reads lists from Parquet."""
+    return isinstance(value, list | tuple | np.ndarray)

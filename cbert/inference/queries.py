@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
+
 from cbert.errors import UserError, check_kind, shown
 from cbert.schema.python_values import plain
 from cbert.schema.values import check_text
@@ -157,7 +159,8 @@ def as_query(query: Any, kind: type[_Query]) -> _Query:
             f"a query is {shown(query)}; give a mapping with the fields of a record, or a "
             f"{kind.__name__}"
         )
-    return query
+    arrays = {n: plain(v) for n, v in vars(query).items() if isinstance(v, np.ndarray)}
+    return dataclasses.replace(query, **arrays) if arrays else query
 
 
 def with_fields(query: _Query, row: Mapping[str, Any]) -> _Query:
