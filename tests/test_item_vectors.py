@@ -182,7 +182,7 @@ def test_damaged_files_are_refused(schema, named, tmp_path):
         ("cut.npy", "cut.npy: not readable"),
         ("archive.npy", "archive.npy: not readable"),
         ("cut.parquet", "cut.parquet: not readable"),
-        ("numbers.parquet", "has 0 columns of strings and 1 others"),
+        ("numbers.parquet", "0 columns of strings and 1 others; give one of names, numbers as"),
         ("ragged.parquet", "has vectors of 2 lengths"),
         ("own.csv", "own.csv: unknown format; use .npy"),
     ):

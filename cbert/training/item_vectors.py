@@ -151,7 +151,7 @@ def _read_parquet(path: pathlib.Path) -> tuple[list[str], np.ndarray]:
     if len(texts) != 1 or not rest:
         raise UserError(
             f"{path} has {len(texts)} columns of strings and {len(rest)} others; give one of "
-            "names, and a column of vectors or a column for each entry"
+            "names, numbers as strings, and a column of vectors or a column for each entry"
         )
     names = table[texts[0]]
     if any(table[name].null_count for name in (*texts, *rest)):
