@@ -116,6 +116,32 @@ def test_a_search_and_a_prediction_add_items(page, served, schema):
     assert page.locator(".card svg path").count() == 4
 
 
+def test_the_keyboard_keeps_its_place(page, served, schema):
+    page.goto(link(served, items=list(schema.items[:2]), context={}))
+    settled(page)
+    search, matches = page.get_by_label("Add an item"), page.locator(".matches")
+    search.fill("bag")
+    matches.locator("button").first.wait_for()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Escape")
+    page.wait_for_timeout(1000)  # An empty search would list all items.
+    assert search.input_value() == "bag"
+    assert matches.is_hidden()
+    assert page.evaluate("document.activeElement.id") == "search"
+    page.locator(".card .remove").last.focus()
+    page.keyboard.press("Tab")  # Into the search and, at once, out of it.
+    page.keyboard.press("Tab")
+    page.wait_for_timeout(1000)
+    assert page.evaluate("document.activeElement.id") == "forget"
+    assert matches.is_hidden()
+    third = page.locator('[data-model="main"] .plus').nth(2)
+    third.focus()
+    page.keyboard.press("Enter")
+    settled(page)
+    assert page.locator(".card").count() == 3
+    assert third.evaluate("button => button === document.activeElement")
+
+
 def test_a_slider_changes_the_ranking_of_both_models(page, served, schema):
     page.goto(
         link(served, items=list(schema.items[:3]), context={"age": 20, "occasion": "work"})

@@ -64,8 +64,9 @@ export function makeSearch(form, { add, taken }) {
     add(name);
     input.focus();
   }
-  const search = debounce(150, async () => {
-    const own = ++newest;
+  const search = () => searchSoon(++newest);
+  const searchSoon = debounce(150, async (own) => {
+    if (own !== newest) return; // The list has been closed.
     try {
       const { items } = await get(`items?limit=${Math.min(MAX_MATCHES, MATCHES + taken().length)}&query=${encodeURIComponent(input.value)}`);
       if (own !== newest) return;
@@ -86,7 +87,11 @@ export function makeSearch(form, { add, taken }) {
     list.querySelector("button")?.click();
   });
   form.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") close();
+    if (event.key === "Escape") {
+      event.preventDefault(); // The browser would empty the field, for which all items are listed.
+      input.focus();
+      close();
+    }
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
       const stops = [input, ...list.querySelectorAll("button")];

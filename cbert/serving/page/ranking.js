@@ -21,6 +21,7 @@ export function makeRanking(title, face, choose) {
   function show(predictions, scale) {
     const before = new Map([...rows].map(([name, row]) => [name, row.item.offsetTop]));
     const names = new Set(predictions.map(({ name }) => name));
+    const focused = [...list.children].findIndex((row) => row.contains(document.activeElement));
     for (const name of [...rows.keys()].filter((old) => !names.has(old))) {
       rows.get(name).item.remove();
       rows.delete(name);
@@ -35,6 +36,8 @@ export function makeRanking(title, face, choose) {
       if (list.children[index] !== row.item) list.insertBefore(row.item, list.children[index] ?? null);
       requestAnimationFrame(() => { row.bar.style.width = `${Math.min(100, (100 * probability) / scale)}%`; });
     });
+    // A row that was chosen is gone, and one that is moved loses the focus.
+    if (focused >= 0) list.children[Math.min(focused, predictions.length - 1)]?.querySelector("button").focus();
     for (const [name, { item }] of rows) slide(item, before.get(name));
   }
   return [list, show];
