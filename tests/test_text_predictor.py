@@ -238,6 +238,8 @@ def test_a_model_without_context_is_explained_by_zeros():
         predictor.embed(["a"], pooling="max")
     with pytest.raises(UserError, match="contexts must be a list of as many"):
         predictor.embed(["a"], contexts=[])
+    with pytest.raises(UserError, match=r"queries\.1: text is empty"):
+        predictor.embed(["a", " "])
 
 
 def test_a_task_of_ones_own_has_no_predictor_yet():

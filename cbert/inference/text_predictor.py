@@ -3,6 +3,7 @@
 Legend: N texts, D model dimension.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -122,11 +123,9 @@ class TextPredictor(BasePredictor):
             `[CLS]` and `[SEP]` included.
         """
         columns = [_as_many(texts, "contexts", contexts), _as_many(texts, "texts_b", texts_b)]
-        encoded = [
-            self.check(TextQuery(text, context, text_b), predicted=False)
-            for text, context, text_b in zip(texts, *columns, strict=True)
-        ]
-        return self.embed_checked(encoded, pooling)
+        queries = [TextQuery(*fields) for fields in zip(texts, *columns, strict=True)]
+        check = functools.partial(self.check, predicted=False)
+        return self.embed_checked(check_all(check, queries), pooling)
 
     def embed_checked(
         self, queries: Sequence[EncodedText], pooling: str = FIRST_TOKEN
