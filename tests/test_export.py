@@ -226,7 +226,8 @@ def test_files_that_were_changed_are_refused(exported, tmp_path):
     for name in names:
         assert f"{name}: not the file that was exported" in refusal(name, flip)
         assert f"{name}: no such file" in refusal(name, lambda path: path.unlink())
-    assert "is not an exported model" in refusal("card.json", lambda path: path.unlink())
+    missing = refusal("card.json", lambda path: path.unlink())
+    assert "is not an exported model, which experiments.export makes of a run" in missing
     assert "not a card" in refusal("card.json", lambda path: path.write_text("[]"))
     assert "not a card" in refusal("card.json", rewrite(config=None))
     assert "format is 2, not 1; export again" in refusal("card.json", rewrite(format=2))

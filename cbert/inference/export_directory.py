@@ -104,7 +104,10 @@ def read_card(directory: str | pathlib.Path, program: str) -> dict[str, Any]:
             form = card.get("program", STABLEHLO)
             _ = card["platforms"] if form == STABLEHLO else card["inputs"]
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file; {directory} is not an exported model") from None
+        raise UserError(
+            f"{path}: no such file; {directory} is not an exported model, which "
+            "experiments.export makes of a run"
+        ) from None
     except (ValueError, KeyError, TypeError, OSError) as error:
         reason = one_line(error)[:80]
         raise UserError(f"{path}: not a card ({reason}); export again") from None
