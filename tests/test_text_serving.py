@@ -12,7 +12,7 @@ from cbert.evaluation import attention
 from cbert.inference.text_queries import TextQuery
 from cbert.training import config as config_lib
 from tests import fuzz_text_targets, text_predictors
-from tests.conftest import refused, serving, some
+from tests.conftest import refused, serving
 from tests.test_event_loop import assert_never_held
 from tests.test_page import MARKUP, browser, link, settled, watched  # noqa: F401
 from tests.test_serving import ask
@@ -224,6 +224,28 @@ def test_a_click_masks_a_word(browser, address):  # noqa: F811
         )
 
 
+def test_words_of_any_script_stand_in_their_order(browser, address):  # noqa: F811
+    """Persian from right to left, whose words may hold an invisible character, and emoji."""
+    words = ["می\u200cخواهم", "نان", "❤\ufe0f", "."]
+    with watched(browser, address) as page:
+        page.goto(link(address, text=" ".join(words), masks=[], context={}))
+        buttons = page.locator("#words button")
+        buttons.nth(3).wait_for()
+        assert buttons.all_text_contents() == words
+        lefts = buttons.evaluate_all("all => all.map(one => one.getBoundingClientRect().left)")
+        assert lefts == sorted(lefts, reverse=True)
+        assert page.locator("#text").evaluate("box => getComputedStyle(box).direction") == "rtl"
+        buttons.first.focus()
+        page.keyboard.press("ArrowLeft")
+        page.keyboard.press("Enter")
+        settled(page)
+        assert page.locator(".word.masked").get_attribute("title") == words[1]
+        page.locator('[data-model="main"] .plus').first.focus()
+        page.keyboard.press("Enter")
+        page.locator(".word.masked").wait_for(state="detached")
+        assert page.evaluate("document.activeElement.className") == "word"
+
+
 def test_the_second_text_and_what_is_written_are_shown(browser, address):  # noqa: F811
     with watched(browser, address) as page:
         page.goto(link(address, text=f"red {MARKUP}", text_b="blue", context={}))
@@ -238,59 +260,6 @@ def test_the_second_text_and_what_is_written_are_shown(browser, address):  # noq
         page.reload()
         page.locator("#error").wait_for()
         assert "the link is damaged" in page.locator("#error").inner_text()
-
-
-def shown_as(page, task, result):
-    """Asserts that the page shows a result."""
-    rows = page.locator(".prediction")
-    if task in ("classification", "multi_label"):
-        names = [one.label for one in result.labels]
-        assert (
-            rows.locator(".title").evaluate_all(
-                "titles => titles.map(title => title.firstChild.data)"
-            )
-            == names
-        )
-        holding = rows.locator(".badge:visible").count()
-        assert holding == len(result.above_half if task == "multi_label" else [])
-    elif task == "regression":
-        shown = page.locator(".figure").inner_text().replace(",", "")
-        assert float(shown) == pytest.approx(result.number, abs=0.01)
-    elif task == "span":
-        assert page.locator("mark").count() == (result.answer is not None)
-        likeliest = {one.text: one.probability for one in reversed(result.spans)}
-        likeliest["no answer"] = result.no_answer
-        assert rows.locator(".title").all_inner_texts() == sorted(
-            likeliest, key=lambda name: -likeliest[name]
-        )
-    else:
-        marks = page.locator("mark").all_inner_texts()
-        assert len(marks) == len(result.spans)
-        assert all(map(str.startswith, marks, [one.text for one in result.spans]))
-        titles = page.locator(".marked span[title]")
-        assert titles.evaluate_all("all => all.map(one => one.title.split(' ')[0])") == [
-            one.tag for one in result.words
-        ]
-
-
-@pytest.mark.parametrize(
-    "task", some(("tagging", "classification", "multi_label", "regression", "span"))
-)
-def test_each_task_is_shown(browser, workdir, task):  # noqa: F811
-    text = "please \U0001f600 7 table red ? blue 8"
-    flags = (f"--workdir={workdir(task)}", "--checkpoint=last")
-    with serving(*flags) as (_, address), watched(browser, address) as page:
-        page.goto(link(address, text=text, context=CONTEXT))
-        page.locator("body[data-state=settled]").wait_for()
-        assert page.locator("#error").is_hidden()
-        shown_as(page, task, assemble(task).predict(text, CONTEXT, k=8))  # As the page lists.
-        assert page.locator("#bars li").count() == 2
-        assert page.locator("#pair").is_hidden() == (task == "tagging")
-        if task == "tagging":
-            assert assemble(task).predict("blue").spans == []
-            page.locator("#text").fill("blue")
-            page.get_by_role("button", name="Nothing known").click()
-            page.get_by_text("No word is part of a span.").wait_for()
 
 
 def test_runs_of_two_tasks_are_not_compared(workdir):

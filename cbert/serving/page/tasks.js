@@ -97,7 +97,7 @@ const tagging = {
   heading: "What are the words?",
   about: ({ target }) => `${target.values.length.toLocaleString("en")} tags`,
   make() {
-    const line = element("p", { class: "marked" });
+    const line = element("p", { class: "marked", dir: "auto" });
     return [[line], (result, { text, results }) => {
       const differs = (index) => results.some(({ words }) => words[index].tag !== result.words[index].tag);
       const pieces = result.words.map((word, index) => ({
@@ -126,7 +126,7 @@ const span = {
   heading: "Where is it said?",
   about: () => "spans of the text",
   make(schema, model) {
-    const line = element("p", { class: "marked" });
+    const line = element("p", { class: "marked", dir: "auto" });
     const [list, show] = makeRanking(`The answer by ${model.title}`, ONE_LINE);
     return [[line, list], ({ answer, spans, no_answer: none }, { text, text_b: passage = text }) => {
       line.replaceChildren(...markedText(passage, answer ? [{ ...answer, tag: "answer", note: "" }] : [], []));

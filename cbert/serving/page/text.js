@@ -26,6 +26,8 @@ export function makeText(schema, changed) {
   find("masking").hidden = !masking;
   find("pair").hidden = !paired;
   find("texts").addEventListener("submit", (event) => event.preventDefault());
+  // Of elements in a template Chromium does not find out the direction.
+  for (const box of [first, second, find("words")]) box.dir = "auto";
   makeWordKeys(find("words"));
 
   function draw() {
@@ -47,6 +49,8 @@ export function makeText(schema, changed) {
     if (index < own) [text, masks] = fillMask(text, masks, index, token);
     else [second.value] = fillMask(second.value, [], index - own, token);
     change();
+    // The button that was clicked is gone with its mask.
+    (index < own ? find("words").querySelector("[tabindex='0']") : second).focus();
   }
   first.addEventListener("input", () => {
     masks = moveMasks(masks, text, first.value);

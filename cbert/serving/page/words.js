@@ -2,7 +2,8 @@
 
 import { element } from "./elements.js";
 
-const WORD = /\[MASK\]|[\p{L}\p{M}\p{N}]+|[^\s\p{L}\p{M}\p{N}]/gu;
+// What is invisible alone, such as a joiner within a word or an emoji, is no word of its own.
+const WORD = /\[MASK\]|\p{RGI_Emoji}|[\p{L}\p{N}][\p{L}\p{M}\p{N}\p{Cf}]*|[^\s\p{L}\p{M}\p{N}\p{Cf}]/gv;
 const MASK = "[MASK]";
 const MOST = 400; // The page would become slow with a button for each word of a book.
 
@@ -87,7 +88,8 @@ function wordButton(word, mark, toggle) {
 // The arrow keys go from word to word.
 export function makeWordKeys(line) {
   line.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const right = getComputedStyle(line).direction === "rtl" ? -1 : 1;
+    const step = { ArrowRight: right, ArrowLeft: -right }[event.key];
     if (!step) return;
     event.preventDefault();
     const buttons = [...line.querySelectorAll("button")];
