@@ -20,6 +20,8 @@ HEADERS = [
     ),
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
+    # Or browsers would show the page of an earlier version for days, without a request.
+    ("Cache-Control", "no-cache"),
 ]
 
 
