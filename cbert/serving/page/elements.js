@@ -14,10 +14,9 @@ export function element(tag, properties = {}, ...children) {
   return made;
 }
 
-export function drawing(tag, attributes = {}, ...children) {
+export function drawing(tag, attributes) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
   return made;
 }
 
