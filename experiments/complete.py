@@ -16,8 +16,10 @@ from experiments import command, query_flags
 from experiments.query_flags import parsed
 
 _ITEMS = flags.DEFINE_string("items", None, "JSON list of items, null for a masked one.")
-_K = flags.DEFINE_integer("k", 5, "How many items to list.")
-_SLOTS = flags.DEFINE_integer("slots", 1, "Masked items to append where none is null.")
+_K = flags.DEFINE_integer("k", 5, "How many items to list.", lower_bound=1)
+_SLOTS = flags.DEFINE_integer(
+    "slots", 1, "Masked items to append where none is null.", lower_bound=0
+)
 _EXCLUDE = flags.DEFINE_string("exclude", "[]", "JSON list of items that are not listed.")
 _ONLY = flags.DEFINE_string("only", "null", "JSON list of the items to choose from.")
 

@@ -30,7 +30,7 @@ from experiments.query_flags import parsed
 _TEXT = flags.DEFINE_string("text", None, "The text, [MASK] where a token is to be predicted.")
 _TEXT_B = flags.DEFINE_string("text_b", None, "The second text of a pair.")
 _WORDS = flags.DEFINE_string("words", "null", "JSON list of the words to tag, not --text.")
-_K = flags.DEFINE_integer("k", 5, "How many tokens, labels or spans to list.")
+_K = flags.DEFINE_integer("k", 5, "How many tokens, labels or spans to list.", lower_bound=1)
 
 
 # --help lists them, too.

@@ -70,6 +70,8 @@ def test_refusals(workdir, tmp_path):
     assert line == "error: --drop belongs to a file of queries; give --input with it\n"
     line = refused("predict", f"--workdir={workdir}", "--text=a", '--words=["b"]')
     assert line == "error: give one of --text and --words\n"
+    line = refused("predict", f"--workdir={workdir}", "--input=a", "--output=b", "--k=0")
+    assert line == "error: flag --k=0: 0 is not a positive integer\n"
     predictor = assemble("classification")
     source, target = tmp_path / "queries.jsonl", tmp_path / "predictions.jsonl"
     for row, message in [
