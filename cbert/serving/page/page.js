@@ -31,8 +31,9 @@ async function start() {
   find("heading").textContent = view.heading;
   document.title = `cbert: ${view.heading.toLowerCase()}`;
   find("subject-title").textContent = view.title;
+  const features = schema.features.length;
   find("about").textContent = [
-    schema.models.map((model) => model.title).join(" beside "), view.about, `${schema.features.length} context features`,
+    schema.models.map((model) => model.title).join(" beside "), view.about, `${features} context feature${features === 1 ? "" : "s"}`,
   ].join(", ");
   showForm = makeForm(find("features"), schema.features, (name, value) => {
     if (value === undefined) context.delete(name);
