@@ -17,8 +17,9 @@ def plain(value: Any) -> Any:
     value = _without_numpy(value)
     if not isinstance(value, list | tuple):
         return value
-    numpy = any(issubclass(kind, np.ndarray | np.generic) for kind in {*map(type, value)})
-    return [*map(_without_numpy, value)] if numpy else [*value]  # Fast for a catalogue's names.
+    kinds = {*map(type, value)}  # Fast for a catalogue's names, of which none is NumPy's.
+    holds_numpy = any(issubclass(kind, np.ndarray | np.generic) for kind in kinds)
+    return [*map(_without_numpy, value)] if holds_numpy else [*value]
 
 
 def without_booleans(name: str, value: Any) -> Any:
