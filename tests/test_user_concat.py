@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cbert.errors import UserError
 from cbert.model import attention
 from cbert.model.conditioning.user_concat import UserConcatConfig, context_width
 from cbert.model.config import ModelConfig
@@ -43,6 +44,13 @@ def test_it_is_concat_with_a_matrix_of_two_blocks(schema, train_split):
 )
 def test_the_context_fills_its_fraction_and_leaves_the_item_some(fraction, width):
     assert context_width(16, UserConcatConfig(fraction)) == width
+
+
+def test_a_width_of_one_has_no_room_for_both(schema):
+    config = dataclasses.replace(SMALL, dimension=1, heads=1)
+    message = "model.dimension is 1, .*; set model.dimension to at least 2"
+    with pytest.raises(UserError, match=message):
+        table_1_count(build(schema, "user_concat", config))
 
 
 def test_counts_and_operations(schema, monkeypatch):

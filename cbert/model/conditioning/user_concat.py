@@ -8,6 +8,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from cbert.config import field
+from cbert.errors import UserError
 from cbert.model.conditioning.method import Method, Sizes
 from cbert.model.context import Context
 from cbert.model.layers import Array, dense
@@ -64,5 +65,10 @@ class UserConcat(Method):
 
 
 def context_width(size: int, options: UserConcatConfig) -> int:
-    """d_c, the entries of D that the context fills."""
+    """d_c, the entries of D that the context fills; raises `UserError` for a D of 1."""
+    if size < 2:
+        raise UserError(
+            f"model.dimension is {size}, and user_concat divides it between item and context; "
+            "set model.dimension to at least 2"
+        )
     return min(max(round(options.fraction * size), 1), size - 1)
