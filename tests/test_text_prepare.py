@@ -190,6 +190,8 @@ def test_one_label_alone_is_refused(tmp_path):
         make_prepared(tmp_path, rows(label=[]))
     with pytest.raises(UserError, match="every label is 'x'; give records with another one"):
         make_prepared(tmp_path, rows(label="x"))
+    with pytest.raises(UserError, match="every tag is 'O'; give records with another one"):
+        make_prepared(tmp_path, rows(words=["a"], tags=["O"]))
 
 
 def test_several_targets_ask_for_a_choice(tmp_path):

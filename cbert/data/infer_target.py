@@ -89,7 +89,7 @@ class TargetAccumulator:
     def _of_numbers(self) -> Target:
         if len(self._different) == 1:
             (label,) = self._different
-            raise _all_alike(label)
+            raise _all_alike(LABEL, label)
         moments = self._numbers.finish()
         if abs(moments.mean) > MOST_DEVIATIONS * moments.scale:
             raise UserError(
@@ -110,10 +110,10 @@ class TargetAccumulator:
             raise UserError(
                 f"every list of labels is empty; give records with some, or target={NONE}"
             )
-        if kind == LABEL and len(values) < 2:
+        if kind in (LABEL, TAGS) and len(values) < 2:
             if self._order:
                 raise UserError(f"every pair is {shown(values[0])}; give more documents")
-            raise _all_alike(values[0])
+            raise _all_alike(kind, values[0])
         values.sort(key=lambda v: self._order.index(v) if v in self._order else len(values))
         return Target(
             kind,
@@ -170,7 +170,8 @@ def _are_numbers(labels: Collection[str]) -> bool:
     return len(numbers) > FEW_NUMBERS or any(number % 1 for number in numbers)
 
 
-def _all_alike(label: str | float) -> UserError:
+def _all_alike(kind: str, value: str | float) -> UserError:
+    what = "tag" if kind == TAGS else "label"
     return UserError(
-        f"every label is {shown(label)}; give records with another one, or target={NONE}"
+        f"every {what} is {shown(value)}; give records with another one, or target={NONE}"
     )
