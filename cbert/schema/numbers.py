@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from cbert.errors import UserError, shown
+from cbert.errors import shown
 from cbert.schema.feature import Feature
-from cbert.schema.values import FARTHEST, check_near, is_finite
+from cbert.schema.values import FARTHEST, check_near, check_scale
 
 V = TypeVar("V", float, list[float])
 
@@ -37,10 +37,7 @@ class NumberFeature(Feature[V]):
 
     def check(self) -> None:
         super().check()
-        if not is_finite(self.mean) or not is_finite(self.scale) or self.scale <= 0:
-            raise UserError(
-                f"{self.label}: mean and scale must be finite, and scale above zero"
-            )
+        check_scale(f"{self.label}: ", self.mean, self.scale)
 
     def missing(self, rows: int = 1) -> np.ndarray:
         return np.zeros((rows, 1 + self.entries), np.float32)

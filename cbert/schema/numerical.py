@@ -5,6 +5,7 @@ Legend: M examples.
 
 import array
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from typing import ClassVar
@@ -53,10 +54,16 @@ class Numerical(NumberFeature[float]):
 
     def check(self) -> None:
         super().check()
-        if not all(map(is_finite, self.edges)):
-            raise UserError(f"{self.label}: edges must be finite numbers")
-        if any(a >= b for a, b in zip(self.edges, self.edges[1:], strict=False)):
-            raise UserError(f"{self.label}: edges must increase")
+        for edge in self.edges:
+            if not is_finite(edge):
+                raise UserError(
+                    f"{self.label}: an edge is {shown(edge)}; edges must be finite numbers"
+                )
+        for one, following in itertools.pairwise(self.edges):
+            if one >= following:
+                raise UserError(
+                    f"{self.label}: the edge {following:g} follows {one:g}; edges must increase"
+                )
 
     def accepts(self, value: object) -> bool:
         return is_finite(value)

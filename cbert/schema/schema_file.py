@@ -18,7 +18,7 @@ from cbert.schema.tokenizer import (
     TokenizerOptions,
     check_vocabulary,
 )
-from cbert.schema.values import LARGEST_SIZE, check_names, check_size
+from cbert.schema.values import check_counts, check_names, check_size
 
 FILE = "schema.json"
 
@@ -156,12 +156,7 @@ def check(schema: Schema) -> None:
             f"the vocabulary has {len(schema.items)} item(s), at least 2 are needed; "
             "give min_count=1, or more data"
         )
-    if len(schema.counts) != len(schema.items) or not all(
-        type(count) is int and 0 <= count <= LARGEST_SIZE for count in schema.counts
-    ):
-        raise UserError(
-            f"counts must hold one whole number from 0 to {LARGEST_SIZE} for each item"
-        )
+    check_counts(schema.counts, len(schema.items), "counts")
     check_names(tuple(feature.name for feature in schema.features), "feature names")
     for feature in schema.features:
         feature.check()

@@ -9,7 +9,7 @@ import functools
 import numpy as np
 
 from cbert.errors import UserError, shown
-from cbert.schema.values import LARGEST_SIZE, check_names, check_size, is_finite
+from cbert.schema.values import check_counts, check_names, check_scale, check_size
 
 LABEL, LABELS, TAGS, NUMBER, ANSWER = "label", "labels", "tags", "number", "answer"
 TARGET_KINDS = (LABEL, LABELS, TAGS, NUMBER, ANSWER)
@@ -76,14 +76,8 @@ class Target:
                 f"target.values has {len(self.values)} value(s); the kind {self.kind!r} needs "
                 + (f"at least {least}" if least else "none")
             )
-        if len(self.counts) != len(self.values) or not all(
-            type(count) is int and 0 <= count <= LARGEST_SIZE for count in self.counts
-        ):
-            raise UserError(
-                "target.counts must hold one whole number that is not negative for each value"
-            )
-        if not (is_finite(self.mean) and is_finite(self.scale) and self.scale > 0):
-            raise UserError("target.mean must be finite and target.scale above zero")
+        check_counts(self.counts, len(self.values), "target.counts")
+        check_scale("target.", self.mean, self.scale)
         if self.pairs not in PAIRS:
             raise UserError(
                 f"target.pairs is {shown(self.pairs)}; it must be one of {', '.join(PAIRS)}"

@@ -1,5 +1,7 @@
 """Checks of single values and sizes that every kind of feature shares."""
 
+from typing import Any
+
 from cbert.errors import UserError, shown
 
 PAD_ITEM, UNKNOWN_ITEM, MASK_ITEM = -1, -2, -3
@@ -63,6 +65,24 @@ def check_size(what: str, size: object, least: int = 1, most: int = LARGEST_SIZE
     if type(size) is not int or not least <= size <= most:
         raise UserError(
             f"{what} is {shown(size)}; it must be a whole number from {least} to {most}"
+        )
+
+
+def check_counts(counts: tuple[object, ...], names: int, what: str) -> None:
+    """Raises `UserError` where counts are not a whole number for each of so many names."""
+    if len(counts) != names:
+        raise UserError(f"{what} has {len(counts)} numbers for {names} names; give one a name")
+    one = f"a number in {what}"
+    for count in counts:
+        check_size(one, count, least=0)
+
+
+def check_scale(where: str, mean: object, scale: Any) -> None:
+    """Raises `UserError` where numbers cannot be standardised by a mean and a deviation."""
+    if not (is_finite(mean) and is_finite(scale) and scale > 0):
+        raise UserError(
+            f"{where}mean is {shown(mean)} and {where}scale is {shown(scale)}; both must be "
+            f"smaller than {LARGEST_NUMBER:g} in size, and scale above zero"
         )
 
 
