@@ -10,7 +10,6 @@ import dataclasses
 import difflib
 import functools
 import inspect
-import math
 import re
 import sys
 import typing
@@ -90,7 +89,7 @@ class Declaration:
             return f"at most {LARGEST_INTEGER}"
         if self._within(value):
             return None
-        finite = not isinstance(value, float) or math.isfinite(value)
+        finite = self.kind is not float or abs(value) <= sys.float_info.max
         return self.allowed() if finite else f"a finite number {self._bounds()}".rstrip()
 
     def _within(self, value: Any) -> bool:
@@ -168,10 +167,15 @@ def check(config: ml_collections.ConfigDict, sections: Sections) -> None:
     check_names(config, sections)
     values = flat(config.to_dict())
     for name, declaration in declarations(sections).items():
-        if complaint := declaration.complaint(values[name]):
-            hint = did_you_mean(values[name], declaration.choice_names())
-            message = f"{name} is {shown(values[name])}; {hint} must be {complaint}"
-            raise ImpossibleValueError(name, message)
+        check_value(name, declaration, values[name])
+
+
+def check_value(name: str, declaration: Declaration, value: Any) -> None:
+    """Raises `ImpossibleValueError` for what the field of that name cannot have."""
+    if complaint := declaration.complaint(value):
+        hint = did_you_mean(value, declaration.choice_names())
+        message = f"{name} is {shown(value)}; {hint} must be {complaint}"
+        raise ImpossibleValueError(name, message)
 
 
 def check_names(config: ml_collections.ConfigDict, sections: Sections) -> None:

@@ -54,7 +54,11 @@ def test_a_nested_section_becomes_defaults_and_comes_back():
             "tank.litres is nan; it must be a finite number above 0 and at most 10",
         ),
         ("litres", True, "tank.litres is True; it must be a number"),
-        ("litres", 10**400, "tank.litres is 1000000000000000000000000"),
+        (
+            "litres",
+            10**400,
+            f"tank.litres is 1{'0' * 25}...{'0' * 27}; it must be a finite number above 0 and",
+        ),
         ("litres", [2.5], "tank.litres is [2.5]; it must be a number"),
         ("fish", 2.0, "tank.fish is 2.0; it must be a whole number"),
         ("fish", -1, "tank.fish is -1; it must be at least 0"),

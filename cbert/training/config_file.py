@@ -13,7 +13,7 @@ import ml_collections
 import numpy as np
 
 import cbert
-from cbert.config import check_name, check_names, declarations, flat
+from cbert.config import check_name, check_names, check_value, declarations, flat
 from cbert.errors import UserError, check_kind, shown, warn
 from cbert.model import conditioning
 from cbert.tasks import TASKS
@@ -136,8 +136,7 @@ def override(config: ml_collections.ConfigDict, overrides: Mapping[str, Any]) ->
     declared = declarations(sections())
     for name, value in flat(_as_dict(overrides)).items():
         check_name(name, declared)
-        if complaint := declared[name].complaint(value):
-            raise UserError(f"{name} is {shown(value)}; it must be {complaint}")
+        check_value(name, declared[name], value)
         config.update_from_flattened_dict({name: declared[name].kind(value)})
 
 
