@@ -82,10 +82,11 @@ class Experiment:
         """The task's metrics on the validation split, with the same queries every time.
 
         Raises:
-          UserError: `params` is something else than parameters of the model, such as a state.
+          UserError: `params` is something else than parameters of the model, such as a state,
+            or is of other sizes.
         """
-        structure: Any = jax.tree.structure(self.state.params)
-        if structure != jax.tree.structure(params):
+        own, given = (jax.tree.map(np.shape, one) for one in (self.state.params, params))
+        if own != given:
             kind = type(params).__name__
             raise UserError(f"params, a {kind}, are not those of the model; give state.params")
         return self._run.validation(params)

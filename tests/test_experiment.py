@@ -28,7 +28,9 @@ def test_what_is_no_step_or_no_parameters_is_refused(data_dir):
     for batch in batches:
         jax.tree.map(np.testing.assert_array_equal, batch.columns, batches[0].columns)
     params = experiment.state.params
-    for value, kind in ((experiment.state, "TrainState"), ({"params": params}, "dict")):
+    longer = jax.tree.map(lambda leaf: np.zeros((1, *leaf.shape)), params)
+    wrong = (experiment.state, "TrainState"), ({"params": params}, "dict"), (longer, "dict")
+    for value, kind in wrong:
         with pytest.raises(cbert.UserError) as refusal:
             experiment.validate(value)
         expected = f"params, a {kind}, are not those of the model; give state.params"
