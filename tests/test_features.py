@@ -89,7 +89,7 @@ def test_a_flat_schema_loads_and_its_other_fields_are_checked():
             "^counts has 2 numbers for 3 names; give one a n",
         ),
         ({"counts": [2, 1.0]}, {}, "^a number in counts is 1.0; it must be a whole number fr"),
-        ({}, {"scale": 0}, "'age': mean is 4.0 and feature 'age': scale is 0; both must be sm"),
+        ({}, {"scale": 0}, "^feature 'age': mean is 4.0 and scale is 0; both must be sm"),
         ({}, {"edges": [1, "3"]}, "^feature 'age': an edge is '3'; edges must be finite numb"),
         ({}, {"edges": [3, 3.0]}, "^feature 'age': the edge 3 follows 3; edges must increase"),
     ],

@@ -81,8 +81,8 @@ def check_scale(where: str, mean: object, scale: Any) -> None:
     """Raises `UserError` where numbers cannot be standardised by a mean and a deviation."""
     if not (is_finite(mean) and is_finite(scale) and scale > 0):
         raise UserError(
-            f"{where}mean is {shown(mean)} and {where}scale is {shown(scale)}; both must be "
-            f"smaller than {LARGEST_NUMBER:g} in size, and scale above zero"
+            f"{where}mean is {shown(mean)} and scale is {shown(scale)}; both must be smaller "
+            f"than {LARGEST_NUMBER:g} in size, and scale above zero"
         )
 
 
