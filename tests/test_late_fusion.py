@@ -10,6 +10,7 @@ import pytest
 from cbert.errors import UserError
 from cbert.model import parameter_tree
 from cbert.model.conditioning import METHODS
+from cbert.model.conditioning.method import GATES
 from cbert.model.config import ModelConfig
 from cbert.model.parameter_tree import table_1_count
 from tests.conftest import some
@@ -122,6 +123,17 @@ def test_late_gate_is_a_weighted_mean(schema, train_split, form):
     np.testing.assert_allclose(encode(plain_start, opened, codes, context), ordinary, atol=1e-5)
     own["gate_hidden"]["bias"] += 1000.0  # The gate is one.
     np.testing.assert_allclose(encode(model, params, codes, context), hidden, atol=1e-5)
+
+
+def test_the_gate_that_is_shown_is_what_passes_of_the_output(schema, train_split):
+    codes, context = batch(train_split)
+    model, params = made(schema, "late_gate", PLAIN, form="pure")
+    output, kept = model.apply(
+        {"params": params}, codes, context, method="hidden_states", mutable="intermediates"
+    )
+    (sown,) = kept["intermediates"]["conditioning"][GATES]
+    hidden = without(schema, params, codes, context)
+    np.testing.assert_allclose(output, sown["gate"] * hidden, atol=1e-5)
 
 
 @pytest.mark.soak

@@ -55,10 +55,11 @@ class LateGate(Method):
 
     def finish(self, x: Array, state: Any) -> Array:
         closed = nn.sigmoid(-self.gate_hidden(x) - self.gate_context(state)[:, None])
-        self.sow("intermediates", GATES, {"gate": 1 - closed})
         filling = self.out(state)[:, None] if self.options.form == "mix" else 0
-        removed = x * self.removed.astype(x.dtype) if self.config.start_as_plain else x
-        return x + closed * (filling - removed)
+        removed = self.removed.astype(x.dtype) if self.config.start_as_plain else 1
+        # What passes of x, which is g in the form that does not start as the plain model.
+        self.sow("intermediates", GATES, {"gate": 1 - closed * removed})
+        return x + closed * (filling - removed * x)
 
     @classmethod
     def multiply_adds(cls, sizes: Sizes) -> float:
