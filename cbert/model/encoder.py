@@ -20,7 +20,8 @@ from cbert.model.look_up import at_positions
 from cbert.schema import Feature
 
 # What `__call__` sows into the collection `intermediates`: the input of the first block, then
-# each block's output, `[B, L, D]` with the positions that the method added at their end.
+# each block's output, `[B, L, D]` with the positions that the method added at their end; of the
+# last block `[B, P, D]`, the positions that are asked for.
 HIDDEN_STATES = "hidden_states"
 
 

@@ -109,7 +109,10 @@ class Method(nn.Module):
         return ExtraKeys()
 
     def sublayer_input(self, layer: int, sublayer: str, x: Array, state: Any) -> Array:
-        """The input of a sub-layer, `[B, L, D]`: x itself, or its norm in a pre-norm block."""
+        """The input of a sub-layer: x itself, or its norm in a pre-norm block.
+
+        It is `[B, L, D]`, before the feed-forward sub-layer `[B, P, D]`.
+        """
         return x
 
     def residual(

@@ -1,6 +1,6 @@
 """What methods share whose blocks read the context right after their attention.
 
-Legend: B examples, L tokens, D model dimension.
+Legend: B examples, P query positions of the block, D model dimension.
 """
 
 from cbert.model.conditioning.method import READ, Method
@@ -27,7 +27,7 @@ class ReadingMethod(Method):
             ]
 
     def add_read(self, layer: int, x: Array, y: Array) -> Array:
-        """x `[B, L, D]` with y added, `[B, L, D]` or broadcastable to it."""
+        """x `[B, P, D]` with y added, `[B, P, D]` or broadcastable to it."""
         self.sow("intermediates", READ, y)
         if self.config.start_as_plain:
             return x + self.dropout[layer](y)
