@@ -165,7 +165,7 @@ def _print_asked(
         for workdir, summary in summaries.items():
             print(f"\n{printable(workdir)}")
             print(compare.format_slices(summary[f"by_{name}"], name, metrics))
-    measured = [one for one in summaries if "feature_importance" in summaries[one]]
+    measured = [one for one in summaries if summaries[one].get("feature_importance")]
     if options.feature_importance and measured:
         print("\nfeature importance, one query an example; ± over groups")
         for workdir in measured:

@@ -200,5 +200,6 @@ def test_a_group_with_most_of_the_queries_is_named(trained, tmp_path, capsys):
     error = capsys.readouterr().err
     assert "'big' has 67% of the queries, so that 21 groups say as much as 2.2 equal" in error
     assert "the group 'big' holds 40 of the 60 examples, so its values cannot be" in error
-    assert "feature_importance" not in evaluation.summary
+    # It was asked for, so that a sweep does not ask for ever; see `states.is_finished`.
+    assert evaluation.summary["feature_importance"] == {}
     assert evaluation.summary["results"]["model"]["cross_entropy"]["mean"] > 0

@@ -88,7 +88,7 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
     workdir_lib.warn_unfinished(workdir, restored.step, config.train.steps)
     data = parallel.replicate(split.columns)
     predictions = {MODEL: restored.predict(data, split, queries), **baseline_predictions}
-    importance = None
+    importance: dict[str, Any] | None = {} if options.feature_importance else None
     if permutation is not None:
         drop, reads = config.train.context_dropout > 0, config_lib.reads_context(config)
         masking = one_an_example(settings["masking"])

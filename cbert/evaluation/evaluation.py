@@ -34,7 +34,8 @@ class Evaluation:
       predictions: Predictor (`model` or a baseline) to what it predicts, see `Task.predict`.
       settings: Everything else that the result depends on.
       name: The name of its files: the split, and each setting that is not the run's own.
-      feature_importance: See `feature_importance.measure`; None if not measured.
+      feature_importance: See `feature_importance.measure`; None if not asked for,
+        and empty where the data do not allow it.
     """
 
     task: Task
