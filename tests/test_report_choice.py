@@ -1,11 +1,13 @@
 """Of each method a report can keep the setting that is best on the validation split."""
 
+import itertools
 import json
 
 import pytest
 
 from cbert.errors import UserError
 from cbert.report import choice, report_data, sections, statistics, variants, writers
+from tests.conftest import small
 from tests.report_runs import STEPS, write_run
 
 RATE = "optimizer__learning_rate"
@@ -56,6 +58,14 @@ def test_a_setting_without_all_seeds_is_not_chosen(tmp_path):
     assert data.missing == []
 
 
+def test_a_setting_that_is_not_chosen_while_a_seed_still_trains_is_missing(tmp_path):
+    write_grid(tmp_path, {("gs", 1e-2, 0): 1.0, ("gs", 1e-3, 0): 2.0, ("gs", 1e-3, 1): 2.2})
+    write_run(tmp_path, "gs", 1, name="late", finished=False, evaluated=False, **{RATE: 1e-2})
+    data = report_data.load(tmp_path, "test", best_settings=True)
+    assert list(data.variants) == ["gs learning_rate=0.001"]
+    assert data.missing == ["gs learning_rate=0.01, seed 1 (late): not finished (step 3 of 6)"]
+
+
 def test_where_no_setting_has_all_seeds_none_is_chosen(tmp_path):
     write_grid(tmp_path, {("gs", 1e-2, 0): 1.0, ("gs", 1e-3, 1): 2.2})
     with pytest.raises(UserError, match="no setting of gs has all of the seeds 0, 1"):
@@ -81,6 +91,32 @@ def test_a_control_has_a_setting_of_its_own(tmp_path):
     assert list(loaded.variants) == [
         "gs learning_rate=0.01",
         "gs learning_rate=0.01, constant context",
+    ]
+
+
+def test_a_width_that_a_sweep_sets_is_a_setting_and_no_control(tmp_path):
+    grid = itertools.product(("none", "gs"), (32, 48), (1e-3, 1e-2))
+    for method, width, rate in grid:
+        own = {RATE: rate, "model__feed_forward": width}
+        path = write_run(tmp_path, method, 0, name=f"{method}-{width}-{rate}", **own)
+        validate(path, 3 - width / 100 - rate)
+    loaded = report_data.load(tmp_path, "test", best_settings=True)
+    best = "feed_forward=48 learning_rate=0.01"
+    assert list(loaded.variants) == [f"none {best}", f"gs {best}"]
+    assert len(loaded.candidates) == 8
+
+
+def test_of_two_widths_that_as_many_variants_have_neither_is_a_control():
+    runs = [
+        small(method, model__feed_forward=width, optimizer__learning_rate=rate)
+        for method, width in (("gsu", 32), ("history", 24))
+        for rate in (1e-3, 1e-2)
+    ]
+    assert variants.label([variants.identity(config) for config in runs]) == [
+        "gsu feed_forward=32 learning_rate=0.001",
+        "gsu feed_forward=32 learning_rate=0.01",
+        "history feed_forward=24 learning_rate=0.001",
+        "history feed_forward=24 learning_rate=0.01",
     ]
 
 

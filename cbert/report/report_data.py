@@ -115,7 +115,9 @@ def load(
     }
     candidates = choice.candidates(usable) if best_settings else []
     for rejected in [one.label for one in candidates if not one.chosen]:
-        del usable[rejected], groups[rejected]
+        del usable[rejected]
+        if not any(unusable[run.name] for run in groups[rejected].values()):
+            del groups[rejected]  # The others are still missing, and might have been chosen.
     base = _full_name(base, list(usable), list(groups)) if base else _first(list(usable))
     if not usable:
         name, why = next(iter(unusable.items()))

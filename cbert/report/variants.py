@@ -81,10 +81,20 @@ def method_and_control(name: str) -> str:
 
 
 def _usual_width(variants: list[Fields]) -> int | None:
-    """The width of most variants, the others being controls; None if there is none."""
-    widths = collections.Counter(fields[WIDTH] for fields in variants)
-    usual = max(sorted(widths), key=widths.__getitem__)
-    return usual if len(widths) > 1 and widths[usual] > 1 else None
+    """The width of most variants, the others being controls; None if there is none.
+
+    A width that all methods have is a setting, as is one that no fewer variants have.
+    """
+    methods = collections.defaultdict(list)
+    for fields in variants:
+        methods[fields[WIDTH]].append(fields[METHOD])
+    usual, *others = sorted(methods, key=lambda width: len(methods[width]), reverse=True)
+    every = {fields[METHOD] for fields in variants}
+    swept = any(
+        len(methods[width]) == len(methods[usual]) or every == {*methods[width]}
+        for width in others
+    )
+    return None if swept or not others else usual
 
 
 def _without_notes(fields: Fields, usual: int | None) -> tuple[Fields, list[str]]:
