@@ -214,6 +214,18 @@ def test_scaling_measures_each_point_in_a_process(monkeypatch):
     assert [line.split()[:2] for line in table[1:]] == [["seeds", "2"], ["devices", "2"]]
 
 
+def test_a_short_step_keeps_a_decimal():
+    point = {"value": 2, "examples_per_second": 2e5, "step_ms": 1.26, "peak_memory_mb": 700.0}
+    table = scaling.format_curves({"length": [point]}).splitlines()
+    assert table[1].split() == ["length", "2", "200,000", "1.3", "700"]
+
+
+def test_a_peer_that_ends_without_a_word_is_named_by_its_exit_code(monkeypatch):
+    monkeypatch.setenv("PEER_PYTHON", "false")
+    with pytest.raises(UserError, match="exit code 1; PEER_PYTHON may name another Python"):
+        peer.check()
+
+
 def test_the_peer():
     """The peer gives ratios, or a line that says how to install the extra."""
     try:

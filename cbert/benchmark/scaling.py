@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cbert import processes, progress
+from cbert.benchmark import tables
 from cbert.errors import UserError, missing_extra
 from cbert.text_table import align
 
@@ -71,7 +72,7 @@ def format_curves(curves: dict[str, list[dict[str, Any]]]) -> str:
     rows = [["", "value", "examples/s", "ms a step", "peak memory MB"]]
     for name, points in curves.items():
         for point in points:
-            shown = (f"{point[key]:,.0f}" for key in MEASURED)
+            shown = (tables.format_rate(point[key]) for key in MEASURED)
             rows.append([name, f"{point['value']:,}", *shown])
     return align(rows)
 
