@@ -54,6 +54,7 @@ flags.mark_flag_as_required("config")
 def main() -> None:
     """Expands the sweep, checks all of it, and runs what is not finished."""
     workdir = pathlib.Path(_WORKDIR.value).expanduser().absolute()
+    _check_launcher()
     todo, steps, importance = _plan(workdir)
     sweep = Sweep(todo, steps, _SPLIT.value, importance)
     if _DRY_RUN.value:
@@ -73,7 +74,9 @@ def main() -> None:
         print(described(sweep.failures), file=sys.stderr)
         sys.exit(1)
     if sweep.finished():
-        print("\nnext: " + command.to_copy("report", f"--workdir={_WORKDIR.value}"))
+        split = [] if _SPLIT.value == TEST else [f"--split={_SPLIT.value}"]
+        report = command.to_copy("report", f"--workdir={_WORKDIR.value}", *split)
+        print(f"\nnext: {report}")
     else:
         print("\nstopped; the same command goes on")
 
@@ -119,6 +122,17 @@ def _own_sweep(path: str) -> list[dict[str, Any]]:
     if entries is None and not _METHODS.value:
         raise UserError(f"{path} has no sweep(); give --methods, or define it")
     return entries or []
+
+
+def _check_launcher() -> None:
+    """Refuses the flags of another launcher, which would change nothing."""
+    own = {"local": (_WORKERS,), "ray": (_RAY_ADDRESS, _GPUS), "slurm": (_SLURM,)}
+    for launcher, flag in ((name, flag) for name in own for flag in own[name]):
+        if flag.present and launcher != _LAUNCHER.value:
+            raise UserError(
+                f"--{flag.name} is for --launcher={launcher}, and the launcher is "
+                f"{_LAUNCHER.value}; leave it out, or give --launcher={launcher}"
+            )
 
 
 def _launcher(workdir: pathlib.Path) -> launchers.Launcher:

@@ -3,6 +3,7 @@
 pip install ".[ray,slurm]" && pytest -m soak tests/test_clusters.py
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ import time
 import psutil
 import pytest
 
-from tests.conftest import ROOT, refused
+from tests.conftest import ROOT, refused, run
 from tests.test_sweep import sweep_command
 
 pytestmark = pytest.mark.soak
@@ -90,3 +91,17 @@ def test_what_slurm_or_submitit_does_not_take_is_one_line(data_dir, tmp_path, se
         *sweep_command(data_dir, workdir, *flags)
     )
     assert not list(tmp_path.glob("runs/*-seed0"))
+
+
+def test_what_slurm_refuses_ends_the_sweep_in_one_line(data_dir, tmp_path):
+    pytest.importorskip("submitit")
+    for name in ("sbatch", "srun"):
+        (tmp_path / name).write_text("#!/bin/sh\necho invalid partition >&2\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    command = sweep_command(data_dir, tmp_path / "runs", *SWEEP, "--launcher=slurm")
+    done = run(*command, check=2, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    # What Slurm says stands before it.
+    assert done.stderr.splitlines()[-1] == (
+        "error: Slurm refused none-seed0: invalid partition; correct its parameters"
+    )
+    assert "Traceback" not in done.stderr

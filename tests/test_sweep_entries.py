@@ -16,7 +16,8 @@ from cbert.sweep import jobs, launchers, points, running, states
 from cbert.sweep.states import State
 from cbert.training import config_file
 from experiments import job_commands
-from tests.conftest import run
+from tests.conftest import refused, run
+from tests.test_sweep import sweep_command
 
 
 @pytest.mark.parametrize(
@@ -261,3 +262,23 @@ def test_a_sweep_that_has_ended_leaves_no_job_and_no_thread(tmp_path, launcher, 
     threads = threading.active_count()
     running.Sweep(todo, 10, "test").run(launcher(1), lambda _: None)
     assert threading.active_count() == threads
+
+
+def test_a_finished_sweep_names_the_report_of_its_split(data_dir, tmp_path):
+    steps, run_directory = "--config.train.steps=2", tmp_path / "gs-seed0"
+    _, *flags = sweep_command(data_dir, run_directory, "--config.model.method=gs", steps)
+    run("train", *flags)
+    (run_directory / "eval").mkdir()
+    (run_directory / "eval" / "validation.json").write_text('{"step": 2}')
+    (run_directory / "eval" / "validation.parquet").touch()
+    own = ("--methods=gs", "--nofeature_importance", "--split=validation", steps)
+    printed = run(*sweep_command(data_dir, tmp_path, *own)).stdout
+    assert printed.endswith(f".report --workdir={tmp_path} --split=validation\n")
+
+
+def test_the_flag_of_another_launcher_is_refused(data_dir, tmp_path):
+    command = sweep_command(data_dir, tmp_path, "--methods=gs", "--dry_run")
+    assert refused(*command, "--gpus_per_run=0.5") == (
+        "error: --gpus_per_run is for --launcher=ray, and the launcher is local; leave it out, "
+        "or give --launcher=ray\n"
+    )

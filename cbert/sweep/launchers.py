@@ -208,6 +208,7 @@ class Slurm:
             import submitit
         except ImportError as error:
             raise missing_extra("the launcher slurm", "slurm", error) from None
+        self._refused = submitit.core.utils.FailedJobError
         rest = {"timeout_min": 24 * 60, **parameters}
         try:
             # If no cluster is named and Slurm is absent, submitit starts all jobs here at once.
@@ -219,7 +220,12 @@ class Slurm:
         self._running: dict[str, Any] = {}
 
     def start(self, job: Job) -> bool:
-        self._running[job.name] = self._executor.submit(jobs.run, job, {})
+        try:
+            self._running[job.name] = self._executor.submit(jobs.run, job, {})
+        except self._refused as error:
+            raise UserError(
+                f"Slurm refused {job.name}: {one_line(error)}; correct its parameters"
+            ) from None
         return True
 
     def poll(self, job: Job) -> str | None:
