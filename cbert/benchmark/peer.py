@@ -50,9 +50,9 @@ def check() -> None:
     imports = [python(), "-c", "import torch, transformers"]
     done = subprocess.run(imports, capture_output=True, text=True)
     if done.returncode:
-        [*_, reason] = [f"exit code {done.returncode}", *done.stderr.strip().splitlines()]
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         advice = "PEER_PYTHON may name another Python that has it"
-        raise missing_extra("the peer", "bench", f"{reason[:200]}; {advice}")
+        raise missing_extra("the peer", "bench", f"{lines[-1][:200]}; {advice}")
 
 
 class Process:
