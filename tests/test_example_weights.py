@@ -95,7 +95,7 @@ def test_the_logged_loss_is_a_mean_where_weights_are_small():
     for loss in (4.0, 6.0):
         sums = {"loss": loss * 1e-4, "loss_count": 1e-4}
         accumulator.add({name: jnp.array([value]) for name, value in sums.items()})
-    assert accumulator.close() == [{"loss": pytest.approx(5.0)}]
+    assert accumulator.take_means() == [{"loss": pytest.approx(5.0)}]
     assert progress.sums == {}
 
 
@@ -104,7 +104,7 @@ def test_steps_that_were_all_skipped_have_no_mean_loss():
     accumulator = MetricAccumulator(None, [types.SimpleNamespace(progress=progress)], 0)
     sums = {"loss": [0.0, 0.0], "loss_count": [0.0, 0.0], "skipped": [1.0, 1.0]}
     accumulator.add({name: jnp.array(values) for name, values in sums.items()})
-    assert accumulator.close() == [{"skipped": 2.0}]
+    assert accumulator.take_means() == [{"skipped": 2.0}]
 
 
 def test_a_number_that_is_not_finite_names_its_seed_its_step_and_its_batch():

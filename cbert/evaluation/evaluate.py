@@ -180,7 +180,7 @@ def _query(
 ) -> tuple[Split, Queries, dict[str, Predictions]]:
     """Split, queries and the baselines' predictions: the same for all runs on the same data."""
     name, masking = settings["data"], settings["masking"]
-    # The last one differs once the data are prepared anew.
+    # This path is another one once the data are prepared anew.
     stored = column_cache.location(builder.directory(data_dir, name), settings["split"], schema)
     asked_for = asks, masking, schema, stored, counted
     if asked_for not in _LAST_QUERIES:

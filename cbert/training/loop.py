@@ -202,7 +202,7 @@ def _write_rows(
 ) -> None:
     """Writes every seed's means since the last row, and shows the mean over seeds."""
     rate = {"learning_rate": float(run.learning_rate(step - 1))}
-    rows = [{**row, **rate} for row in accumulator.close()]
+    rows = [{**row, **rate} for row in accumulator.take_means()]
     # A seed without a step in the window, or without weight in it, has no loss there.
     names = dict.fromkeys(name for row in rows for name in row)
     mean = {n: float(np.mean([row[n] for row in rows if n in row])) for n in names}

@@ -47,8 +47,8 @@ class MetricAccumulator:
         for name, value in row.items():
             sums[name] = sums.get(name, 0.0) + value
 
-    def close(self) -> list[dict[str, float]]:
-        """The means of every seed; after it nothing is accumulated."""
+    def take_means(self) -> list[dict[str, float]]:
+        """The means of every seed; what is added later makes the next ones."""
         self.save()
         return [_means(seed_run.progress) for seed_run in self._seed_runs]
 

@@ -119,11 +119,11 @@ def set_up(config: ml_collections.ConfigDict, schema: Schema, seeds: Sequence[in
     """Loads the data and assembles a run."""
     if schema.kind == SEQUENCE and not config.model.positions:
         warn("the data are sequences, and model.positions is false, so that no order is read")
-    masked, section = tasks.task_options(config), f"task.{config.task.name}"
-    has_rate = isinstance(masked, MaskedItemConfig) and masked.masking == ONE
-    if has_rate and masked.mask_rate != MaskedItemConfig.mask_rate:
+    options, section = tasks.task_options(config), f"task.{config.task.name}"
+    masks_one = isinstance(options, MaskedItemConfig) and options.masking == ONE
+    if masks_one and options.mask_rate != MaskedItemConfig.mask_rate:
         warn(
-            f"{section}.mask_rate is {masked.mask_rate:g} and has no effect, because one item "
+            f"{section}.mask_rate is {options.mask_rate:g} and has no effect, because one item "
             f"an example is masked; {section}.masking={RATE} masks by it"
         )
     return assemble(config, schema, *load_splits(config, schema), seeds)
