@@ -79,6 +79,7 @@ def influence(
       groups: `int [Q]`.
       inside: `bool [Q]`, the queries to take; None for all.
     """
+    inside = np.ones(len(groups), bool) if inside is None else inside
     sums = corpus_sums(corpus, groups, inside)
     total = np.ones(sums.shape[0]) @ sums
     parts = []
@@ -88,7 +89,6 @@ def influence(
         more, less = corpus.measure(total + change), corpus.measure(total - change)
         parts.append({name: (more[name] - less[name]) / (2 * _STEP) for name in more})
     of_sums = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    inside = np.ones(len(groups), bool) if inside is None else inside
     ranked = corpus.ranked(inside.astype(np.float64))
     return of_sums | {
         name: group_sums(slopes[inside], groups[inside])[0]
@@ -122,17 +122,15 @@ def summarize_corpus(
     }
 
 
-def corpus_sums(
-    corpus: CorpusMetrics, groups: np.ndarray, inside: np.ndarray | None = None
-) -> Any:
+def corpus_sums(corpus: CorpusMetrics, groups: np.ndarray, inside: np.ndarray) -> Any:
     """The sums of a metric's statistics over each group that has queries, `float64 [G, K]`.
 
     Args:
       corpus: The metrics.
       groups: `int [Q]`.
-      inside: `bool [Q]`, the queries to take; None for all.
+      inside: `bool [Q]`, the queries to take.
     """
-    rows = np.arange(len(groups)) if inside is None else np.nonzero(inside)[0]
+    rows = np.nonzero(inside)[0]
     codes = np.unique(groups[rows], return_inverse=True)[1]
     shape = int(codes.max(initial=-1)) + 1, len(groups)
     indicator = scipy.sparse.csr_array((np.ones(len(rows)), (codes, rows)), shape=shape)

@@ -33,7 +33,7 @@ def of_tags(
 ) -> dict[str, Predictions]:
     """The most frequent tag of each word, alone and given the context."""
     train, validation = load(TRAIN), load(VALIDATION)
-    if train is None or schema.target is None:
+    if train is None:
         return {}
     tags = FrequentTags(train, schema)
     if not tags.counts.any():
@@ -134,8 +134,7 @@ def of_spans(
     zeros = np.zeros(len(queries), np.int32)
     spans: dict[str, Predictions] = {NO_ANSWER: {"start": zeros, "end": zeros}}
     train = load(TRAIN)
-    if train is not None and (train.targets["end"] > 0).any():
-        answered = train.targets["end"] > 0
+    if train is not None and (answered := train.targets["end"] > 0).any():
         lengths = (train.targets["end"] - train.targets["start"] + 1)[answered]
         items = split.items[queries.rows]
         segments = split.token_columns["segments"][queries.rows]

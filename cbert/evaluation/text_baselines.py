@@ -48,9 +48,10 @@ def of_labels(
 ) -> dict[str, Predictions]:
     """The most frequent label, alone and given the context."""
     train, validation = load(TRAIN), load(VALIDATION)
-    if train is None or schema.target is None:
+    if train is None:
         return {}
-    counts = np.bincount(observed_labels(train).items, minlength=len(schema.target.values))
+    size = len(schema.known_target.values)
+    counts = np.bincount(observed_labels(train).items, minlength=size)
     if not counts.any():
         return {}
     log_probabilities = np.tile(log_fractions(counts), (len(queries), 1))

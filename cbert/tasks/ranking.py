@@ -29,13 +29,13 @@ def metric_values(
       log_probability: `[Q]`, nats.
       rank: `[Q]`, from 1; None where it is not known, and then cross-entropy is all.
     """
+    values = {"cross_entropy": -np.asarray(log_probability, np.float64)}
     if rank is None:
-        return {"cross_entropy": -np.asarray(log_probability, np.float64)}
+        return values
     rank = np.asarray(rank, np.float64)
-    recall = {f"recall@{r}": (rank <= r).astype(np.float64) for r in RECALLS}
     return {
-        "cross_entropy": -np.asarray(log_probability, np.float64),
-        **recall,
+        **values,
+        **{f"recall@{r}": (rank <= r).astype(np.float64) for r in RECALLS},
         "mrr": 1 / rank,
         "ndcg@10": np.where(rank <= 10, 1 / np.log2(rank + 1), 0.0),
     }
