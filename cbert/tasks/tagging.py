@@ -148,8 +148,7 @@ class Tagging(TextTask):
         self, predictions: dict[str, np.ndarray], queries: ExampleQueries
     ) -> CorpusMetrics:
         """Precision, recall and F1 of spans."""
-        predicted = self._names(queries.targets["word_starts"], predictions["tags"])
-        pairs = zip(queries.targets["names"], predicted, strict=True)
+        pairs = zip(queries.targets["names"], self._names(predictions, queries), strict=True)
         counts = np.array([span_scores.count(truth, own) for truth, own in pairs])
         return CorpusMetrics(counts.astype(np.float64), span_scores.scores)
 
@@ -157,23 +156,23 @@ class Tagging(TextTask):
         self, predictions: dict[str, np.ndarray], queries: ExampleQueries
     ) -> LabelCounts:
         """The counts of each type of span."""
-        predicted = self._names(queries.targets["word_starts"], predictions["tags"])
+        predicted = self._names(predictions, queries)
         return label_counts.of_spans(queries.targets["names"], predicted)
 
-    def _names(self, word_starts: np.ndarray, tags: np.ndarray) -> list[list[str]]:
+    def _names(
+        self, predictions: dict[str, np.ndarray], queries: ExampleQueries
+    ) -> list[list[str]]:
         """The predicted tags of each sentence's words."""
         values = self.schema.known_target.values
-        return [
-            [values[code] for code in row[starts >= 0]]
-            for starts, row in zip(word_starts, tags, strict=True)
-        ]
+        pairs = zip(queries.targets["word_starts"], predictions["tags"], strict=True)
+        return [[values[code] for code in tags[starts >= 0]] for starts, tags in pairs]
 
     def prediction_columns(
         self, predictions: dict[str, np.ndarray], queries: ExampleQueries
     ) -> dict[str, Any]:
         """The mean log-probability, and the predicted tags of the words."""
-        predicted = self._names(queries.targets["word_starts"], predictions["tags"])
-        return {"log_probability": predictions["log_probability"], "prediction": predicted}
+        names = self._names(predictions, queries)
+        return {"log_probability": predictions["log_probability"], "prediction": names}
 
     def table(self, split: Split, queries: ExampleQueries) -> dict[str, Any]:
         """The text and the tags of its words, as far as they were not cut off."""
