@@ -62,9 +62,9 @@ def candidates(usable: Groups) -> list[Candidate]:
 
 
 def _best(run: RunDirectory) -> float:
-    if run.best_step is None:
+    if run.best is None:
         raise UserError(f"{run.path} has no validation rows to choose a setting by")
-    return run.curve[run.best_step]
+    return run.best
 
 
 def _choose(of_method: list[Candidate], usable: Groups) -> str:

@@ -27,8 +27,7 @@ def label_table(data: ReportData) -> Table | None:
     if occurring > MOST_LABELS:
         which = f"the {MOST_LABELS} most frequent of the {occurring:,} labels that occur"
     caption = f"F1, % of {which}; mean ± standard error over seeds, where there are several."
-    variants = (variant.label for variant in data.variants.values())
-    return Table(caption, ("label", "support", *variants), rows)
+    return Table(caption, ("label", "support", *data.variants), rows)
 
 
 def _cells(variant: Variant, labels: range) -> list[str]:

@@ -26,13 +26,11 @@ class Variant:
     """Finished and evaluated runs that differ only in the seed.
 
     Attributes:
-      label: The variant's name in the report.
       runs: Seed to run.
       measured: Seed to the run's metrics.
       parameters: The number of parameters, counted as in the paper's Table 1.
     """
 
-    label: str
     runs: dict[int, RunDirectory]
     measured: dict[int, Reported]
     parameters: int
@@ -181,7 +179,7 @@ def _read(
     for label, seeds in progress.bar(usable.items(), desc="reading", unit=" variants"):
         measured = {seed: query_table.read_metrics(run, queries) for seed, run in seeds.items()}
         parameters = _parameters(next(iter(seeds.values())))
-        loaded[label] = Variant(label, seeds, measured, parameters)
+        loaded[label] = Variant(seeds, measured, parameters)
     return queries, loaded
 
 

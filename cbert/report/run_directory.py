@@ -72,6 +72,11 @@ class RunDirectory:
         sign = self.metric.sign
         return min(self.curve, key=lambda step: sign * self.curve[step], default=None)
 
+    @property
+    def best(self) -> float | None:
+        """The best validation value; None where there is none."""
+        return None if self.best_step is None else self.curve[self.best_step]
+
     def unusable(self, split: str) -> str:
         """The reason why the report cannot use the run; empty where it can."""
         if not self.finished and self.diverged is not None:

@@ -77,17 +77,18 @@ def validation(variant: Variant) -> Mean | None:
 
     None where a seed has no validation rows.
     """
-    runs = variant.runs.values()
-    if not all(run.curve for run in runs):
-        return None
-    return over_seeds([run.curve[run.best_step] for run in runs if run.best_step is not None])
+    return _over_all_seeds([run.best for run in variant.runs.values()])
 
 
 def training_loss(variant: Variant) -> Mean | None:
     """The loss in the end of training; None where a seed has no training rows."""
-    losses = [run.training_loss for run in variant.runs.values()]
-    known = [loss for loss in losses if loss is not None]
-    return over_seeds(known) if len(known) == len(losses) else None
+    return _over_all_seeds([run.training_loss for run in variant.runs.values()])
+
+
+def _over_all_seeds(values: list[float | None]) -> Mean | None:
+    """The mean over seeds; None where one of them has no value."""
+    known = [value for value in values if value is not None]
+    return over_seeds(known) if len(known) == len(values) else None
 
 
 @dataclasses.dataclass(frozen=True)
