@@ -156,9 +156,8 @@ def _case_command(case: accelerator.Case) -> tuple[str, ...]:
     arguments = {"config": config_flags.get_config_filename(flag), "methods": case.method}
     arguments |= {f"config.{name}": value for name, value in fields.items()}
     length = command.whole_numbers(_LENGTH)[0] if _LENGTH.present else accelerator.LENGTH
-    arguments |= {"length": length}
     arguments |= {each.name: each.value for each in (_ROUNDS, _STEPS, _ITEMS, _CONTEXT)}
-    arguments |= {"seeds": case.seeds, "json": True}
+    arguments |= {"length": length, "seeds": case.seeds, "json": True}
     if case.peer:
         arguments["peer"] = "hf"
     return processes.command("experiments.benchmark", arguments)

@@ -38,8 +38,7 @@ def train(group: Sequence[points.Point], paths: Sequence[pathlib.Path]) -> tuple
 
 def evaluate(split: str, importance: bool, paths: Sequence[pathlib.Path]) -> tuple[str, ...]:
     """The command that evaluates the runs in some directories."""
-    arguments = {"split": split, "feature_importance": importance}
-    arguments["workdir"] = _listed(paths)
+    arguments = {"split": split, "feature_importance": importance, "workdir": _listed(paths)}
     return processes.command("experiments.evaluate", arguments)
 
 

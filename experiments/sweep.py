@@ -55,8 +55,8 @@ def main() -> None:
     """Expands the sweep, checks all of it, and runs what is not finished."""
     workdir = pathlib.Path(_WORKDIR.value).expanduser().absolute()
     _check_launcher()
-    todo, steps, importance = _plan(workdir)
-    sweep = Sweep(todo, steps, _SPLIT.value, importance)
+    todo, importance = _plan(workdir)
+    sweep = Sweep(todo, _CONFIG.value.train.steps, _SPLIT.value, importance)
     if _DRY_RUN.value:
         print(sweep.table())
         if sweep.failed_before:
@@ -81,10 +81,10 @@ def main() -> None:
         print("\nstopped; the same command goes on")
 
 
-def _plan(workdir: pathlib.Path) -> tuple[list[jobs.Job], int, bool]:
+def _plan(workdir: pathlib.Path) -> tuple[list[jobs.Job], bool]:
     """The jobs, checked against each other and against what lies in the directory.
 
-    Also the config's number of steps, and whether importance of features is to be measured.
+    Also whether the importance of features is to be measured.
     """
     config, flag = _CONFIG.value, flags.FLAGS["config"]
     schema = (
@@ -113,7 +113,7 @@ def _plan(workdir: pathlib.Path) -> tuple[list[jobs.Job], int, bool]:
     importance = _FEATURE_IMPORTANCE.value and schema is not None and bool(schema.features)
     evaluate = functools.partial(job_commands.evaluate, _SPLIT.value, importance)
     todo = jobs.make(expanded, workdir, _VMAP_SEEDS.value, job_commands.train, evaluate)
-    return todo, config.train.steps, importance
+    return todo, importance
 
 
 def _own_sweep(path: str) -> list[dict[str, Any]]:

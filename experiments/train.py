@@ -57,8 +57,9 @@ def main() -> None:
     if not distributed.is_first():
         return
     for workdir, progress in zip(workdirs, results, strict=True):
-        if not finished(pathlib.Path(workdir).expanduser()):
-            saved = " and saved" if has_checkpoints(pathlib.Path(workdir).expanduser()) else ""
+        path = pathlib.Path(workdir).expanduser()
+        if not finished(path):
+            saved = " and saved" if has_checkpoints(path) else ""
             print(f"{workdir}: stopped{saved}; the same command goes on")
             continue
         if _DIAGNOSE.value:

@@ -164,8 +164,7 @@ class MatmulPeak:
         self._product = jax.jit(_product)
         self._repeats = 4 if jax.default_backend() == "cpu" else 256
         self.operations, self.timing = 2.0 * _SIZE**3 * self._repeats, Timing()
-        self.round()
-        self.timing = Timing()
+        self._work()  # Compiles the product.
 
     def _work(self) -> None:
         product = self._matrix

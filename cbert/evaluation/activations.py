@@ -71,7 +71,7 @@ class FrozenModel:
         return layers
 
 
-def frozen_run(workdir: str | pathlib.Path, which: str = checkpoint.BEST) -> FrozenModel:
+def frozen_run(workdir: str | pathlib.Path, which: str) -> FrozenModel:
     """The model of a run; `which` is `best`, `last` or a step."""
     workdir = pathlib.Path(workdir).expanduser()
     config, schema = workdir_lib.read(workdir)
