@@ -97,7 +97,7 @@ class Process:
 
     def seconds(self, form: str) -> float | None:
         """The time that a form takes for all batches; None where it cannot be compiled."""
-        return self._call([form, self.count])
+        return self._call(form)
 
     def close(self) -> None:
         """Ends the process."""

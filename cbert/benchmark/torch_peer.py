@@ -1,8 +1,8 @@
 """The same training in PyTorch and transformers; it imports no other module of this package.
 
 It is run by its path, by any Python that has torch and transformers, and reads lines of JSON:
-first the sizes, then `[form, steps]`, and prints the seconds that each took. The forms of a
-training step are
+first the sizes, then names of forms, and prints the seconds that each took for all batches. The
+forms of a training step are
 
 - `gathered`: batches padded to their own longest example, the fused AdamW, attention by SDPA,
   and only the masked positions sent to the head, as a careful user would write it;
@@ -137,13 +137,13 @@ class Peer:
     def compiled_evaluation(self, number: int) -> None:
         self._evaluate(self._compiled_score, number)
 
-    def seconds(self, form: str, steps: int) -> float | None:
-        """The time that so many steps take, one batch after the other; None without a GPU."""
+    def seconds(self, form: str) -> float | None:
+        """The time that a step of each batch takes; None for what only a GPU has."""
         if form == GRAPHS and self._device == "cpu":
             return None
         start = time.perf_counter()
-        for number in range(steps):
-            getattr(self, form)(number % len(self._batches))
+        for number in range(len(self._batches)):
+            getattr(self, form)(number)
         if self._device == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter() - start
@@ -171,9 +171,9 @@ def main() -> None:
     peer = Peer(json.loads(sys.stdin.readline()))
     print(0.0, flush=True)
     for line in sys.stdin:
-        form, steps = json.loads(line)
+        form = json.loads(line)
         try:
-            seconds = peer.seconds(form, steps)
+            seconds = peer.seconds(form)
         except Exception as error:
             if not form.startswith("compiled"):
                 raise
