@@ -116,7 +116,7 @@ def prepared_run(
     return assemble(config, schema, split, validation, range(seeds)), split, schema
 
 
-def operations(config: ml_collections.ConfigDict, schema: Schema, length: float) -> float:
+def operations(config: ml_collections.ConfigDict, schema: Schema, length: int) -> float:
     """The multiplications and additions that training on one example of `length` items needs.
 
     Only matrix products count, without padding and without anything that is computed twice. Of
@@ -125,7 +125,7 @@ def operations(config: ml_collections.ConfigDict, schema: Schema, length: float)
     """
     model = config_lib.build_model(config, schema)
     read, candidates, sampled = task_class(config).positions_and_candidates(
-        task_options(config), schema, round(length)
+        task_options(config), schema, length
     )
     width = config.model.item_dimension or config.model.dimension
     scoring = read * width * (sampled or candidates)

@@ -107,8 +107,8 @@ def fingerprint(asked: Evaluation) -> str:
 
     It covers ids, groups, contexts, what each query shows and asks, and the candidates.
     """
-    target = asked.schema.target
-    candidates = asked.schema.items if asked.task.masks or not target else target.values
+    schema = asked.schema
+    candidates = schema.items if asked.task.masks else schema.known_target.values
     lines = sorted(json.dumps(query, sort_keys=True) for query in queries(asked).to_pylist())
     text = "\n".join([json.dumps(list(candidates)), *lines])
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

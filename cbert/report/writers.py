@@ -31,7 +31,7 @@ def check_libraries() -> None:
 
 
 def write(data: ReportData) -> str:
-    """Writes `report/` in the sweep's directory, each file whole.
+    """Writes the report into its folder, each file whole.
 
     Returns:
       The main table and the first comparison as text for a terminal.
