@@ -24,7 +24,7 @@ class SeedRun:
     """The files and the progress of one seed of a run.
 
     Attributes:
-      name: The prefix of its lines on a terminal; empty for a single seed.
+      name: What its lines on a terminal call it, `seed 1  `; empty for a single seed.
       workdir: Its directory.
       progress: Its progress, which is saved beside its state.
       checkpoints: Its checkpoints.
