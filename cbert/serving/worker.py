@@ -3,20 +3,16 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from typing import TypeVar, TypeVarTuple
 
-Arguments = ParamSpec("Arguments")
+Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
 # One thread, not a pool: each thread that computes would take its turn before the event loop.
 _THREAD = ThreadPoolExecutor(1, "worker")
 
 
-async def run(
-    function: Callable[Arguments, Result],
-    *arguments: Arguments.args,
-    **options: Arguments.kwargs,
-) -> Result:
+async def run(function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
     """Calls a function in the worker thread."""
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_THREAD, lambda: function(*arguments, **options))
+    return await loop.run_in_executor(_THREAD, function, *arguments)
