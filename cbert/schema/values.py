@@ -51,8 +51,6 @@ def check_text(text: str, what: str, longest: int = LONGEST_NAME) -> None:
 
 def is_unicode(text: str) -> bool:
     """Returns whether the text can be written as UTF-8."""
-    if text.isascii():
-        return True
     try:
         text.encode()
     except UnicodeEncodeError:
