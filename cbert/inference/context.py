@@ -25,10 +25,10 @@ class CheckedContext:
 
         return [name for name, values in self.unknown.items() if set(values) == has(name)]
 
-    def dropped(self) -> tuple[list[str], list[dict[str, Any]]]:
-        """The features that are not missing, and the values with each of them missing."""
+    def with_each_dropped(self) -> tuple[list[str], list[dict[str, Any]]]:
+        """The features that are not missing; the values, then those without each of them."""
         observed = [name for name in self.values if name not in self.missing]
-        return observed, [{**self.values, name: None} for name in observed]
+        return observed, [self.values, *({**self.values, name: None} for name in observed)]
 
 
 def check(schema: Schema, context: Any) -> CheckedContext:

@@ -187,8 +187,7 @@ class Predictor(BasePredictor):
         if self.schema.kind == SET and target in query.codes:
             raise UserError(f"item {shown(item)} is among the items; a set has no repeats")
         given = query.context
-        observed, dropped = given.dropped()
-        contexts = [given.values, *dropped]
+        observed, contexts = given.with_each_dropped()
         rows = Rows(
             [query.codes] * len(contexts),
             query.masked * len(contexts),

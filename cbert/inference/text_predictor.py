@@ -15,7 +15,7 @@ from cbert.inference import context as context_lib
 from cbert.inference import token_readers
 from cbert.inference.base import BasePredictor
 from cbert.inference.queries import check_all
-from cbert.inference.text_checks import MASKED_LANGUAGE, EncodedText, TextChecker
+from cbert.inference.text_checks import MASKED_LANGUAGE, EncodedText, TextChecker, Window
 from cbert.inference.text_program import FIRST_TOKEN, TextProgram, TextRows
 from cbert.inference.text_queries import TextExplanation, TextPrediction, TextQuery
 from cbert.inference.text_readers import common, sigmoid
@@ -98,13 +98,10 @@ class TextPredictor(BasePredictor):
         """Predicts queries that `check` has encoded."""
         if not queries:
             return []
-        windows = [(query, window) for query in queries for window in query.windows]
-        rows = TextRows(
-            [window.tokens for _, window in windows],
-            [window.positions for _, window in windows],
-            context_lib.columns(self.schema, (query.context.values for query, _ in windows)),
-        )
-        return self._reader.results(queries, self.program.outputs(rows))
+        windows = [
+            (window, query.context.values) for query in queries for window in query.windows
+        ]
+        return self._reader.results(queries, self.program.outputs(self._rows(windows)))
 
     def embed(
         self,
@@ -137,11 +134,7 @@ class TextPredictor(BasePredictor):
             raise UserError(f"pooling is {shown(pooling)}; it must be {known}")
         if not queries:
             return np.zeros((0, self.config.model.dimension), np.float32)
-        rows = TextRows(
-            [query.tokens for query in queries],
-            [query.positions for query in queries],
-            context_lib.columns(self.schema, (query.context.values for query in queries)),
-        )
+        rows = self._rows([(query, query.context.values) for query in queries])
         return self.program.embed(rows, pooling)
 
     def explain(
@@ -159,14 +152,9 @@ class TextPredictor(BasePredictor):
 
     def explain_checked(self, encoded: EncodedText) -> TextExplanation:
         """`explain` of what `check` returned."""
-        observed, dropped = encoded.context.dropped()
-        contexts, windows = [encoded.context.values, *dropped], encoded.windows
-        rows = TextRows(
-            [window.tokens for window in windows] * len(contexts),
-            [window.positions for window in windows] * len(contexts),
-            context_lib.columns(self.schema, (each for each in contexts for _ in windows)),
-        )
-        first = self._reader.first(encoded, self.program.outputs(rows))
+        observed, contexts = encoded.context.with_each_dropped()
+        windows = [(window, each) for each in contexts for window in encoded.windows]
+        first = self._reader.first(encoded, self.program.outputs(self._rows(windows)))
         values = first.values.astype(np.float64)
         return TextExplanation(
             prediction=first.prediction,
@@ -177,6 +165,16 @@ class TextPredictor(BasePredictor):
             outside_training=self.outside_training,
             uses_context=self.uses_context,
             **common(encoded),
+        )
+
+    def _rows(
+        self, texts: Sequence[tuple[EncodedText | Window, Mapping[str, Any]]]
+    ) -> TextRows:
+        """A row for each text or window, with the values of its context."""
+        return TextRows(
+            [text.tokens for text, _ in texts],
+            [text.positions for text, _ in texts],
+            context_lib.columns(self.schema, (values for _, values in texts)),
         )
 
 

@@ -56,7 +56,7 @@ def add(app: FastAPI, service: Service[TextPredictor]) -> None:
         _check_characters([body], service.limits)
         predictor = service.model(body.model)
         (encoded,) = await service.check(predictor.check, [body.query()])
-        contexts = [encoded.context.values, *encoded.context.dropped()[1]]
+        _, contexts = encoded.context.with_each_dropped()
         _check_windows([encoded] * len(contexts), service.limits)
         return await service.call(request, predictor.explain_checked, encoded)
 
