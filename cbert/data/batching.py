@@ -43,7 +43,7 @@ class Batches:
             )
         self._lengths = lengths
         self._batch_size = batch_size
-        self.seed = seed
+        self._seed = seed
         self._bounds = bucket_bounds(lengths, buckets)
         self.steps_per_epoch = len(lengths) // batch_size
         self._epoch = functools.lru_cache(maxsize=2)(self._make_epoch)
@@ -67,7 +67,7 @@ class Batches:
         kept = self.steps_per_epoch * self._batch_size
         shared = stream("epoch", epoch)
         chosen = shared.permutation(len(self._lengths))[:kept]
-        own = stream("examples", self.seed, epoch).permutation(len(self._lengths))
+        own = stream("examples", self._seed, epoch).permutation(len(self._lengths))
         # The seed permutes examples of one length among each other, so the lengths stay sorted.
         order = np.lexsort((own[chosen], self._lengths[chosen]))
         rows = chosen[order].reshape(self.steps_per_epoch, self._batch_size)

@@ -19,7 +19,6 @@ from cbert.inference.base import BasePredictor
 from cbert.schema import Schema, schema_file
 
 FORMAT = 1
-SCHEMA = schema_file.FILE
 STABLEHLO, ONNX = "stablehlo", "onnx"
 CARD = "card.json"
 
@@ -44,7 +43,7 @@ def write(
     directory = new_directory(directory)
     with directories.whole_directory(directory) as written:
         write_program(written)
-        schema_file.save(predictor.schema, written / SCHEMA)
+        schema_file.save(predictor.schema, written / schema_file.FILE)
         _write_card(predictor, written, facts)
 
 

@@ -108,7 +108,7 @@ def load_exported(
             f"{directory}: exported for {', '.join(card['platforms'])}, not for {platform}; "
             "set JAX_PLATFORMS=cpu"
         )
-    schema = schema_file.load(directory / export_directory.SCHEMA)
+    schema = schema_file.load(directory / schema_file.FILE)
     config = ml_collections.ConfigDict(card["config"])
     params = jax.device_put(nested(directory / _PARAMETERS), parallel.first_device())
     if schema.kind == TEXT:
