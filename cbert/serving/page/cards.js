@@ -14,8 +14,9 @@ export function showCards(list, items, changed) {
       item.masked = !item.masked;
       changed();
     },
-    remove(index) {
-      items.splice(items.indexOf(item), 1);
+    remove() {
+      const index = items.indexOf(item);
+      items.splice(index, 1);
       changed();
       const next = list.children[Math.min(index, items.length - 1)];
       (next?.querySelector("button") ?? find("search")).focus();
@@ -38,10 +39,7 @@ function card(item, { toggle, remove }) {
   );
   const cross = element(
     "button",
-    {
-      type: "button", class: "remove", "aria-label": `Remove ${item.name}`,
-      onclick: (event) => remove([...event.target.closest("ul").children].indexOf(event.target.closest("li"))),
-    },
+    { type: "button", class: "remove", "aria-label": `Remove ${item.name}`, onclick: remove },
     "×",
   );
   return element("li", { class: item.masked ? "card masked" : "card" }, face, cross);
