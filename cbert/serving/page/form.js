@@ -25,14 +25,13 @@ function label(name) {
 function categorical({ name, values }, changed) {
   const id = `feature-${name}`;
   const select = element("select", { id, onchange: () => changed(select.value || undefined) });
-  const options = (known) => [
-    element("option", { value: "" }, "not known"),
-    ...known.map((value) => element("option", { value }, value)),
-  ];
-  select.append(...options(values));
   const set = (value) => {
     const unseen = value !== undefined && !values.includes(value);
-    select.replaceChildren(...options(unseen ? [...values, String(value)] : values));
+    const known = unseen ? [...values, String(value)] : values;
+    select.replaceChildren(
+      element("option", { value: "" }, "not known"),
+      ...known.map((one) => element("option", { value: one }, one)),
+    );
     select.value = value ?? "";
   };
   return [element("div", { class: "feature" }, element("label", { for: id }, label(name)), select), set];
