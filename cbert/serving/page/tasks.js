@@ -1,8 +1,9 @@
 // What each task of texts shows: a heading, the panel of a model, and the words about a result.
 //
 // `make(schema, model, fill)` gives a panel's elements and show(result, shown): `shown` holds the
-// query, the hidden words and both models' results. `describe(result, shown)` gives what stands
-// beside the panels, and `explained(explanation, result)` what the feature importance is of.
+// query, the hidden words, the models' results and the scale of a number. `describe(result, shown)`
+// gives what stands beside the panels, and `explained(explanation, result)` what the feature
+// importance is of.
 
 import { element, percent } from "./elements.js";
 import { makeRanking } from "./ranking.js";
@@ -44,7 +45,6 @@ const maskedLanguage = {
     return {
       query: masks.length ? words : "Whether the second text follows the first.",
       said: `Most probable: ${(masks[0] ?? []).slice(0, 3).map(({ token }) => token).join(", ")}`,
-      explain: {},
     };
   },
   explained: ({ prediction }, { masks }) => LOG_ODDS(
@@ -64,7 +64,6 @@ function labels(heading, query, count) {
     describe: ({ labels: listed }) => ({
       query,
       said: `Most probable: ${listed.slice(0, 3).map(({ label }) => label).join(", ")}`,
-      explain: {},
     }),
     explained: ({ prediction }) => LOG_ODDS(`“${prediction}”, the most probable label`),
   };
@@ -89,7 +88,7 @@ const regression = {
       },
     ];
   },
-  describe: ({ number }, { scale }) => ({ query: "The number that belongs to the text.", said: short(number, scale), explain: {} }),
+  describe: ({ number }, { scale }) => ({ query: "The number that belongs to the text.", said: short(number, scale) }),
   explained: () => "The number",
 };
 
@@ -113,10 +112,9 @@ const tagging = {
       line.replaceChildren(...markedText(text, spans, pieces));
     }];
   },
-  describe: ({ spans }, { compared, results }) => ({
-    query: `${results.some((one) => one.spans.length) ? "The percentage is the probability of the span's least certain word." : "No word is part of a span."}${compared ? " Words that the models tag differently are underlined." : ""}`,
+  describe: ({ spans }, { results }) => ({
+    query: `${results.some((one) => one.spans.length) ? "The percentage is the probability of the span's least certain word." : "No word is part of a span."}${results.length > 1 ? " Words that the models tag differently are underlined." : ""}`,
     said: spans.map(({ type, text }) => `${type}: ${text}`).join(", ") || "No span",
-    explain: {},
   }),
   explained: ({ prediction, word }, { words }) => LOG_ODDS(
     word === null ? `“${prediction}”` : `${prediction} at “${words[word].word}”`),
@@ -139,7 +137,6 @@ const span = {
   describe: ({ answer }) => ({
     query: "The most probable spans, and the probability that there is none.",
     said: answer ? answer.text : "No answer",
-    explain: {},
   }),
   explained: ({ prediction }) => LOG_ODDS(prediction === null ? "that there is no answer" : `“${prediction}”`),
 };

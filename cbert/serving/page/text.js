@@ -89,12 +89,12 @@ export function makeText(schema, changed) {
     },
     showResults(results) {
       const hidden = maskRanges(text, masks).map(([from, to]) => text.slice(from, to));
-      const shown = { ...query(), hidden, results, compared: results.length > 1, scale: schema.target?.scale };
+      const shown = { ...query(), hidden, results, scale: schema.target?.scale };
       shows.forEach((show, index) => show(results[index], shown));
       newest = results[0];
       const notes = newest.cut
         ? [`The text is longer than ${schema.max_length} tokens; what stands after them was not read.`] : [];
-      return { notes, ...task.describe(newest, shown) };
+      return { notes, explain: {}, ...task.describe(newest, shown) };
     },
     explained: (explanation) => task.explained(explanation, newest),
   };
