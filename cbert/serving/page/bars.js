@@ -1,6 +1,6 @@
 // Bars of the context's features: how much each changes a prediction, and what the model reads.
 
-import { element, percent } from "./elements.js";
+import { element, label, percent } from "./elements.js";
 
 // Bars to the right raise the prediction, bars to the left lower it. They are full at the
 // largest difference, but at no less than `least`.
@@ -34,7 +34,7 @@ function row(name, kind, width, number) {
   return element(
     "li",
     {},
-    element("span", { class: "title" }, name.replaceAll("_", " ")),
+    element("span", { class: "title" }, label(name)),
     element("span", { class: "track", "aria-hidden": "true" }, bar),
     element("span", { class: "probability" }, number),
   );

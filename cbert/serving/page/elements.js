@@ -20,6 +20,9 @@ export function drawing(tag, attributes) {
   return made;
 }
 
+// A feature's or a tag's name as people read it.
+export const label = (name) => name.replaceAll("_", " ");
+
 // Calls the function once, after calls have stopped for a while.
 export function debounce(delay, call) {
   let timer;

@@ -1,6 +1,6 @@
 // The context as a form made from the schema's features; each may also be missing.
 
-import { element } from "./elements.js";
+import { element, label } from "./elements.js";
 
 // Makes a control for each feature; changed(name, value) gets undefined for a missing one.
 // Returns show(context), which sets every control from a Map.
@@ -17,10 +17,6 @@ export function makeForm(form, features, changed) {
 const CONTROLS = new Map(Object.entries({
   select: categorical, checkboxes: multiValued, slider: numerical, note,
 }));
-
-function label(name) {
-  return name.replaceAll("_", " ");
-}
 
 function categorical({ name, values }, changed) {
   const id = `feature-${name}`;

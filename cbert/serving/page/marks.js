@@ -1,6 +1,6 @@
 // A text in which spans are marked and coloured by their tags.
 
-import { element } from "./elements.js";
+import { element, label } from "./elements.js";
 
 const HUES = 8;
 
@@ -23,7 +23,7 @@ export function markedText(text, spans, pieces) {
     made.push(...between(start, span.start), element(
       "mark", { class: `hue-${hue(span.tag)}` },
       ...between(span.start, span.end), " ",
-      element("span", { class: "tag" }, `${span.tag.replaceAll("_", " ")} ${span.note}`),
+      element("span", { class: "tag" }, `${label(span.tag)} ${span.note}`),
     ));
     start = span.end;
   }

@@ -7,7 +7,7 @@
 // `least` is the least difference at which a bar of the feature importance is full.
 
 import { showImportance, showReading } from "./bars.js";
-import { debounce, element, find } from "./elements.js";
+import { debounce, element, find, label } from "./elements.js";
 import { makeForm } from "./form.js";
 import { makeItems } from "./items.js";
 import { makeCopyButton, readLink, writeLink } from "./link.js";
@@ -137,7 +137,7 @@ async function predict() {
 function showWords({ query, notes, said }, unknown) {
   find("query").textContent = query;
   const lines = [...notes, ...Object.entries(unknown).map(([name, values]) =>
-    `${name.replaceAll("_", " ")}: ${values.join(", ")} was not in the training data; it counts as an unknown value.`)];
+    `${label(name)}: ${values.join(", ")} was not in the training data; it counts as an unknown value.`)];
   find("notes").replaceChildren(...lines.map((line) => element("li", {}, line)));
   announce(said);
 }
