@@ -118,7 +118,7 @@ def _accumulator(options: Options) -> infer_schema.SchemaAccumulator | None:
 def _collect(
     records: Iterable[Record],
     collection: Collection,
-    schema: object,
+    given: object,
     accumulator: infer_schema.SchemaAccumulator | None,
     options: Options,
 ) -> tuple[int, int]:
@@ -127,7 +127,7 @@ def _collect(
     Returns:
       How many were longer than `max_items`, and how many repeated items were dropped.
     """
-    max_items = schema.max_items if isinstance(schema, Schema) else options.max_items
+    max_items = given.max_items if isinstance(given, Schema) else options.max_items
     longer, placed, repeats = 0, 0, 0
     names: dict[str, None] = {}
     for record in records:
@@ -167,7 +167,7 @@ def _collect(
             f"({placed:,}); leave that field out if it shall"
         )
     if longer and not len(collection):
-        fix = "longer=subsample" if isinstance(schema, Schema) else "max_items=N, a larger one"
+        fix = "longer=subsample" if isinstance(given, Schema) else "max_items=N, a larger one"
         raise UserError(f"every example is longer than {max_items}; give {fix}")
     return longer, repeats
 

@@ -128,6 +128,5 @@ def fit(schema: Schema, collection: Collection) -> None:
         if count := cut[feature.name]:
             warn(
                 f"context {shown(feature.name)} has more than {feature.max_values} values in "
-                f"{count:,} "
-                "records; the model takes the first ones, by the schema's max_values"
+                f"{count:,} records; the model takes the first ones, by the schema's max_values"
             )
