@@ -69,7 +69,6 @@ class EmbeddedTextBody(messages.Body):
         return [len(self.text), len(self.text_b or "")]
 
     def query(self) -> TextQuery:
-        """The same as the predictor's query."""
         return TextQuery(self.text, self.context, self.text_b)
 
 
