@@ -91,7 +91,11 @@ def test_a_flat_schema_loads_and_its_other_fields_are_checked():
         ({"counts": [2, 1.0]}, {}, "^a number in counts is 1.0; it must be a whole number fr"),
         ({}, {"scale": 0}, "^feature 'age': mean is 4.0 and scale is 0; both must be sm"),
         ({}, {"edges": [1, "3"]}, "^feature 'age': an edge is '3'; edges must be finite numb"),
-        ({}, {"edges": [3, 3.0]}, "^feature 'age': the edge 3 follows 3; edges must increase"),
+        (
+            {},
+            {"edges": [3.0000002, 3]},
+            "'age': the edge 3 follows 3.0000002; edges must increase",
+        ),
     ],
 )
 def test_a_slip_in_an_edited_schema_is_quoted(fields, of_age, message):

@@ -128,6 +128,7 @@ def test_late_gate_is_a_weighted_mean(schema, train_split, form):
 def test_the_gate_that_is_shown_is_what_passes_of_the_output(schema, train_split):
     codes, context = batch(train_split)
     model, params = made(schema, "late_gate", PLAIN, form="pure")
+    params["conditioning"]["removed"] = jnp.linspace(0.0, 1.5, 16)
     output, kept = model.apply(
         {"params": params}, codes, context, method="hidden_states", mutable="intermediates"
     )

@@ -112,10 +112,7 @@ def load(
         if (kept := {seed: run for seed, run in seeds.items() if not unusable[run.name]})
     }
     candidates = choice.candidates(usable) if best_settings else []
-    for rejected in [one.label for one in candidates if not one.chosen]:
-        del usable[rejected]
-        if not any(unusable[run.name] for run in groups[rejected].values()):
-            del groups[rejected]  # The others are still missing, and might have been chosen.
+    _leave_out([one.label for one in candidates if not one.chosen], usable, groups)
     base = _full_name(base, list(usable), list(groups)) if base else _first(list(usable))
     if not usable:
         name, why = next(iter(unusable.items()))
@@ -140,6 +137,17 @@ def load(
         missing=missing,
         candidates=candidates,
     )
+
+
+def _leave_out(labels: list[str], usable: choice.Groups, groups: choice.Groups) -> None:
+    """Removes settings that were not chosen, but not from the groups where they lack a run.
+
+    Such runs are listed as missing, because with them the setting might have been chosen.
+    """
+    for label in labels:
+        if len(usable[label]) == len(groups[label]):
+            del groups[label]
+        del usable[label]
 
 
 def _usual_margin(run: RunDirectory) -> float:

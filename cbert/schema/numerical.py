@@ -62,7 +62,8 @@ class Numerical(NumberFeature[float]):
         for one, following in itertools.pairwise(self.edges):
             if one >= following:
                 raise UserError(
-                    f"{self.label}: the edge {following:g} follows {one:g}; edges must increase"
+                    f"{self.label}: the edge {shown(following)} follows {shown(one)}; "
+                    "edges must increase"
                 )
 
     def accepts(self, value: object) -> bool:
