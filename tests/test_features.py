@@ -86,7 +86,7 @@ def test_a_flat_schema_loads_and_its_other_fields_are_checked():
         (
             {"items": ["a", "b", "new"]},
             {},
-            "^counts has 2 numbers for 3 names; give one a n",
+            "^counts has 2 numbers for 3 names; give one number for each n",
         ),
         ({"counts": [2, 1.0]}, {}, "^a number in counts is 1.0; it must be a whole number fr"),
         ({}, {"scale": 0}, "^feature 'age': mean is 4.0 and scale is 0; both must be sm"),

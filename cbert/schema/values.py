@@ -69,10 +69,12 @@ def check_size(what: str, size: object, least: int = 1, most: int = LARGEST_SIZE
 def check_counts(counts: tuple[object, ...], names: int, what: str) -> None:
     """Raises `UserError` where counts are not a whole number for each of so many names."""
     if len(counts) != names:
-        raise UserError(f"{what} has {len(counts)} numbers for {names} names; give one a name")
-    one = f"a number in {what}"
+        raise UserError(
+            f"{what} has {len(counts)} numbers for {names} names; give one number for each name"
+        )
+    a_number = f"a number in {what}"
     for count in counts:
-        check_size(one, count, least=0)
+        check_size(a_number, count, least=0)
 
 
 def check_scale(where: str, mean: object, scale: Any) -> None:
