@@ -83,7 +83,7 @@ def method_and_control(name: str) -> str:
 def _usual_width(variants: list[Fields]) -> int | None:
     """The width of most variants, the others being controls; None if there is none.
 
-    A width that all methods have is a setting, as is one that no fewer variants have.
+    If all methods have a second width, or as many variants have it, widths are a setting.
     """
     methods = collections.defaultdict(list)
     for fields in variants:
