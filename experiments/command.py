@@ -1,9 +1,9 @@
 """Starts and ends every command: a user's mistake becomes one line and exit code 2."""
 
 import contextlib
-import errno
 import io
 import itertools
+import math
 import os
 import pathlib
 import re
@@ -11,8 +11,7 @@ import shlex
 import signal
 import sys
 import threading
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NoReturn
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -21,15 +20,7 @@ from absl import app, flags, logging
 
 from cbert import errors, runtime
 from cbert.errors import ADVICE, UserError, one_line
-
-_ADVICE = {
-    errno.ENOSPC: "the disk is full; free some space",
-    errno.EDQUOT: "the disk quota is used up; free some space",
-    errno.EFBIG: "a file may not grow that large here; raise the limit",
-    errno.EROFS: "the file system is read-only; choose another directory",
-    errno.EACCES: "this may not be read or written; change its permissions",
-    errno.EPERM: "this may not be read or written; change its permissions",
-}
+from experiments import system_errors
 
 # As `config_file.METHODS_VARIABLE`, whose module takes a second to import.
 _METHODS = "CBERT_METHODS"
@@ -65,7 +56,7 @@ def run(main: Callable[[], None]) -> None:
         except UserError as error:
             fail(error)
         except Exception as error:
-            if line := _disk_error(error) or _memory_error(error) or _device_error(error):
+            if line := system_errors.explain(error):
                 _leave(f"error: {one_line(line)}", 2)
             if not isinstance(error, OSError):
                 raise
@@ -177,7 +168,9 @@ def _leave(line: str, code: int) -> None:
 def _parse(arguments: list[str]) -> list[str]:
     """Parses flags and config overrides; a mistake in either ends in one line."""
     try:
-        return flags.FLAGS(arguments)
+        rest = flags.FLAGS(arguments)
+        _check_numbers()
+        return rest
     except BrokenPipeError:
         _discard_output()
         sys.exit(0)
@@ -194,6 +187,13 @@ def _parse(arguments: list[str]) -> list[str]:
         fail(_plain(str(error)))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         fail(f"a --config override was refused: {error.args[0] if error.args else error}")
+
+
+def _check_numbers() -> None:
+    """Refuses nan, which is within all bounds of a flag because no comparison with it holds."""
+    for name, value in flags.FLAGS.flag_values_dict().items():
+        if isinstance(value, float) and math.isnan(value):
+            raise UserError(f"--{name} is {value}; give a number")
 
 
 def _unexpected(argument: str) -> str:
@@ -245,53 +245,3 @@ def _with_flags(message: str) -> str:
         return f"{found[1]} --{name}=" if known else found[0]
 
     return re.sub(ADVICE, written, message)
-
-
-def _disk_error(error: BaseException) -> str | None:
-    """Explains an error of a disk that takes nothing more; None for any other error.
-
-    Libraries in C++ raise errors of their own whose text quotes the system's.
-    """
-    for cause in _causes(error):
-        for number, advice in _ADVICE.items():
-            raised = isinstance(cause, OSError) and cause.errno == number
-            if raised or os.strerror(number) in str(cause):
-                return f"{_path_of(cause)}: {advice}; then run the same command again"
-    return None
-
-
-def _memory_error(error: BaseException) -> str | None:
-    """Explains an error of a device or a machine without memory left; else None."""
-    for cause in _causes(error):
-        if isinstance(cause, MemoryError) or str(cause).startswith("RESOURCE_EXHAUSTED"):
-            return f"there is no memory left ({cause}); choose a smaller model or batch"
-    return None
-
-
-def _device_error(error: BaseException) -> str | None:
-    """Explains that JAX has none of the devices that are asked for; else None."""
-    wanted = os.environ.get("JAX_PLATFORMS")
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    if not wanted or not frame.f_code.co_filename.endswith("xla_bridge.py"):
-        return None
-    reason = f" ({error})" if str(error) else ""
-    return (
-        f"JAX finds no device of JAX_PLATFORMS={wanted}{reason}; install JAX for it, or unset "
-        "the variable"
-    )
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def _path_of(error: BaseException) -> str:
-    """Returns the path that an error names, or else where the command writes."""
-    if name := getattr(error, "filename", None):
-        return str(name)
-    given = flags.FLAGS.flag_values_dict()
-    names = ("output", "workdir", "data_dir")
-    path = next((given[name] for name in names if given.get(name)), os.getcwd())
-    return path if isinstance(path, str) else ", ".join(path)

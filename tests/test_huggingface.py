@@ -196,6 +196,8 @@ def test_a_context_is_written_only_where_it_has_no_effect(tmp_path, schema):
 def test_a_folder_that_is_taken_for_a_run_is_told_apart(schema):
     with pytest.raises(UserError, match=f"s form; set train.init_from=hf:{RANDOM_BERT}"):
         from_source(str(RANDOM_BERT), None, schema)
+    with pytest.raises(UserError, match="'hf:' names no folder; write hf:FOLDER"):
+        from_source("hf:", None, schema)
 
 
 def test_a_misspelt_name_shuts_no_context_out(tmp_path, schema):

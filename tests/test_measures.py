@@ -1,5 +1,6 @@
 """What is measured of predictions, by hand: of tokens, by weights, and in slices."""
 
+import dataclasses
 import types
 
 import numpy as np
@@ -34,6 +35,20 @@ def test_masked_tokens_and_pairs():
             "next_sentence_accuracy": 1 / 2,
         }
     )
+
+
+def test_a_pair_counts_once_however_many_of_its_tokens_are_asked():
+    """The first text, with three tokens, is known to follow; the second, with one, is not."""
+    task = MaskedLanguage(None, None, options=MaskedLanguageConfig(next_sentence=True))
+    made = {
+        "log_probability": np.zeros(4),
+        "rank": np.ones(4, int),
+        "next_sentence_correct": np.array([True, True, False, False]),
+        "next_sentence_known": np.full(4, True),
+    }
+    queries = dataclasses.replace(all_queries({"items": np.arange(4)}), rows=[0, 0, 0, 1])
+    measured = prediction.metrics(task, made, queries)
+    assert measured["next_sentence_accuracy"] == pytest.approx(2 / 3 / 2)
 
 
 def test_the_means_of_a_validation_are_by_weight():

@@ -242,7 +242,9 @@ class MaskedLanguage(TextTask):
         def accuracy(sums: np.ndarray) -> dict[str, np.ndarray]:
             return {_NEXT_SENTENCE.name: fraction(sums[..., 0], sums[..., 1])}
 
-        pairs = np.stack([correct * known, known], axis=1)
+        # A text of which every token is asked has as many queries, but is one pair.
+        share = 1 / np.bincount(queries.rows)[queries.rows]
+        pairs = np.stack([correct * known * share, known * share], axis=1)
         return measured + CorpusMetrics(pairs, accuracy)
 
     def table(self, split: Split, queries: ItemQueries) -> dict[str, Any]:

@@ -60,6 +60,8 @@ def read_folder(source: str, schema: Schema) -> huggingface.Pretrained:
     Raises:
       UserError: the folder is not what it must be, or has another vocabulary or normaliser.
     """
+    if source == HUGGING_FACE:
+        raise UserError(f"{source!r} names no folder; write {HUGGING_FACE}FOLDER")
     folder = pathlib.Path(source.removeprefix(HUGGING_FACE)).expanduser()
     pretrained = huggingface.read(folder)
     _check_vocabulary(folder, pretrained, schema)
