@@ -18,7 +18,7 @@ from cbert.evaluation.leaderboard import Benchmark
 from cbert.evaluation.measured import Measured
 from cbert.tasks.metric import no_corpus_metrics
 from cbert.training.evaluations import MODEL
-from tests.conftest import ROOT, run
+from tests.conftest import ROOT, refused, run
 from tests.text_data import prepare_texts
 
 DATA = {
@@ -252,6 +252,12 @@ def test_the_command_prints_the_row(given, directory, tmp_path):
     assert "a rank needs 5 seeds, and the tables are 1" in done.stderr
     columns = pyarrow.parquet.read_table(one.path).select(["id", "group", "text", "label"])
     assert pyarrow.parquet.read_table(queries).drop_columns("context").equals(columns)
+
+
+def test_what_only_scores_have_needs_a_table():
+    assert "give --table=FILE to score it" in refused("score", "--task=sgd_acts")
+    queries = "--task=sgd_acts", "--queries=queries.parquet"
+    assert "--entry is of the scores of a table" in refused("score", *queries, "--entry=mine")
 
 
 def test_a_masked_query_shows_the_other_items(given):
