@@ -141,11 +141,30 @@ def test_new_data_without_training_have_the_baselines_of_what_the_run_learned_fr
     assert f"{said} without a training split, baselines that" in capsys.readouterr().err
 
 
-def test_histories_in_several_splits_are_pointed_out(trained, tmp_path, capsys):
-    """Where last items are asked, or each group is in one split, nothing is said."""
-    copy = shutil.copytree(trained, tmp_path / "run")
+def of_sequences(trained, path):
+    """A copy of a run of sets, in which the order of items counts."""
+    copy = shutil.copytree(trained, path)
     written = json.loads((copy / "schema.json").read_text())
     (copy / "schema.json").write_text(json.dumps({**written, "kind": "sequence"}))
+    return copy
+
+
+def test_the_last_item_and_the_last_checkpoint_have_files_of_their_own(trained, tmp_path):
+    copy = of_sequences(trained, tmp_path / "run")
+    shutil.rmtree(copy / "eval", ignore_errors=True)
+    items = list(workdir.read(copy)[1].items[:3])
+    records = [{"group": str(n), "split": "test", "items": items[:2]} for n in range(9)]
+    testing = cbert.PrepareOptions("sequence", split_weights=(0, 0, 100))
+    cbert.prepare(records, "new", tmp_path, testing, schema=copy)
+    for masking, checkpoint in (("last", "best"), ("", "last"), ("last", "last")):
+        cbert.evaluate(copy, "test", checkpoint, name="new", data_dir=tmp_path, masking=masking)
+    names = {f"test-{one}-on-new.json" for one in ("last-item", "last", "last-item-last")}
+    assert {path.name for path in (copy / "eval").glob("*.json")} == names
+
+
+def test_histories_in_several_splits_are_pointed_out(trained, tmp_path, capsys):
+    """Where last items are asked, or each group is in one split, nothing is said."""
+    copy = of_sequences(trained, tmp_path / "run")
     first, second, third = workdir.read(copy)[1].items[:3]
     records = [
         {"group": f"g{n}", "split": split, "items": [first, second, third][:length]}

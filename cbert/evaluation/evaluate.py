@@ -20,7 +20,7 @@ from cbert.evaluation.restore import restore
 from cbert.registry import is_ours
 from cbert.schema import Schema
 from cbert.tasks.base import Queries, Task
-from cbert.tasks.masked_queries import one_an_example
+from cbert.tasks.masked_queries import LAST, one_an_example
 from cbert.tasks.prediction import Predictions
 from cbert.training import checkpoint
 from cbert.training import config as config_lib
@@ -123,8 +123,10 @@ def _settings(
         "checkpoint": options.checkpoint,
         "data": options.name or own["data"],
     }
-    # A data set may have the name of a checkpoint or of a masking.
+    # A data set may have the name of a checkpoint or of a masking, and `last` is one of each.
     texts = {**chosen, "data": f"on-{chosen['data']}"}
+    if chosen["masking"] == LAST:
+        texts["masking"] = "last-item"
     others = [texts[field] for field, value in own.items() if chosen[field] != value]
     settings = {"split": options.split, **chosen, "seed": config.seed}
     return settings, "-".join([options.split, *others])
