@@ -63,6 +63,10 @@ BAD_QUERIES = {
     "only a string": (Query(["a"], only="b"), "only must be a list of strings"),
     "only unknown": (Query(["a"], only=["kilt"]), "only names 'kilt'"),
     "exclude a number": (Query(["a"], exclude=[3]), "exclude holds 3"),
+    "exclude half a surrogate": (
+        Query(["a"], exclude=["\ud800"]),
+        "excluded item '\\ud800' is not valid Unicode",
+    ),
 }
 
 

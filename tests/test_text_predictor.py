@@ -234,8 +234,9 @@ def test_a_model_without_context_is_explained_by_zeros():
     predictor = assemble("classification", "none")
     explained = predictor.explain(TEXT, CONTEXT)
     assert (explained.features, explained.uses_context) == ({"mood": 0.0, "age": 0.0}, False)
-    with pytest.raises(UserError, match="pooling is 'max'; it must be cls or mean"):
-        predictor.embed(["a"], pooling="max")
+    for pooling in ("max", ["cls"]):
+        with pytest.raises(UserError, match=r"pooling is .*; it must be one of cls, mean"):
+            predictor.embed(["a"], pooling=pooling)
     with pytest.raises(UserError, match="contexts must be a list of as many"):
         predictor.embed(["a"], contexts=[])
     with pytest.raises(UserError, match=r"queries\.1: text is empty"):

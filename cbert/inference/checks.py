@@ -75,6 +75,8 @@ class Checker:
         codes = self._codes(items)
         candidates, restricted = self._candidates(query, codes)
         excluded = [name for name in query.exclude if name not in self._schema.codes]
+        for name in excluded:  # A result names them.
+            check_text(name, "excluded item")
         unknown = list(dict.fromkeys(_unknown(items, codes) + excluded))
         k = int(min(query.k, len(self._schema.items)))
         return EncodedQuery(codes, masked, context, candidates, restricted, k, unknown, cut)

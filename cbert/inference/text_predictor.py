@@ -10,7 +10,7 @@ from typing import Any
 import ml_collections
 import numpy as np
 
-from cbert.errors import UserError, shown
+from cbert.errors import UserError, check_choice, shown
 from cbert.inference import context as context_lib
 from cbert.inference import token_readers
 from cbert.inference.base import BasePredictor
@@ -128,10 +128,7 @@ class TextPredictor(BasePredictor):
         self, queries: Sequence[EncodedText], pooling: str = FIRST_TOKEN
     ) -> np.ndarray:
         """Embeds queries that `check` has encoded, `float32 [N, D]`; see `embed`."""
-        poolings = self.program.functions.embeddings
-        if pooling not in poolings:
-            known = " or ".join(poolings)
-            raise UserError(f"pooling is {shown(pooling)}; it must be {known}")
+        check_choice("pooling", pooling, [*self.program.functions.embeddings])
         if not queries:
             return np.zeros((0, self.config.model.dimension), np.float32)
         rows = self._rows([(query, query.context.values) for query in queries])
