@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import sys
+import tracemalloc
 
 import numpy as np
 import pandas
@@ -10,7 +11,9 @@ import pytest
 
 import cbert
 from cbert.errors import UserError
+from cbert.inference.checks import Checker
 from cbert.inference.queries import Query
+from cbert.schema import SET, Schema
 
 # A list in a list in a list, deeper than Python's own representation of it can go.
 DEEP = functools.reduce(lambda inside, _: [inside], range(3000), [])
@@ -93,6 +96,19 @@ def test_an_excluded_item_that_training_never_saw_is_reported(predictor):
     assert asked.unknown_items == ["kilt"]
     known = predictor.complete([], exclude=[first])
     assert asked.to_dict() == {**known.to_dict(), "unknown_items": ["kilt"]}
+
+
+def test_many_queries_hold_little_of_a_large_vocabulary():
+    names = tuple(f"i{number}" for number in range(100_000))
+    checker = Checker(Schema(SET, 4, names, (1,) * len(names), ()), positions=False)
+    checker.query(Query([names[0]]))  # The names' codes are made once.
+    tracemalloc.start()
+    encoded = [checker.query(Query([names[n]], exclude=[names[n + 1]])) for n in range(100)]
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 100 * 10_000  # A byte for each name would be ten times as much.
+    mask = encoded[5].candidates.mask(len(names))
+    assert np.flatnonzero(~mask).tolist() == [5, 6]
 
 
 def test_contexts_may_be_the_rows_of_a_data_frame(predictor):

@@ -11,6 +11,7 @@ import numpy as np
 
 from cbert.errors import UserError, shown
 from cbert.inference import context as context_lib
+from cbert.inference.candidates import Candidates
 from cbert.inference.context import CheckedContext
 from cbert.inference.queries import Query, as_query
 from cbert.schema import MASK_ITEM, SEQUENCE, SET, UNKNOWN_ITEM, Schema
@@ -26,9 +27,8 @@ class EncodedQuery:
       codes: Item codes `[L]`, `MASK_ITEM` at masked positions.
       masked: The masked positions `[P]`.
       context: The checked context.
-      candidates: `bool [V]`, the items that may be listed.
-      restricted: Whether the user has restricted the candidates.
-      k: How many items to list.
+      candidates: The items that may be listed.
+      k: How many of them to list, at most all.
       unknown_items: Visible and excluded items that are not in the vocabulary.
       cut: How many items of a sequence were left out before its latest ones.
     """
@@ -36,8 +36,7 @@ class EncodedQuery:
     codes: list[int]
     masked: list[int]
     context: CheckedContext
-    candidates: np.ndarray
-    restricted: bool
+    candidates: Candidates
     k: int
     unknown_items: list[str]
     cut: int = 0
@@ -73,13 +72,19 @@ class Checker:
         items, masked = items[cut:], [position - cut for position in masked]
         context = self.context(query.context)
         codes = self._codes(items)
-        candidates, restricted = self._candidates(query, codes)
+        candidates = self._candidates(query, codes)
+        listed = int(candidates.mask(len(self._schema.items)).sum())
+        if not listed:
+            raise UserError(
+                "only, exclude and the visible items leave no item to choose from; "
+                "allow more items"
+            )
         excluded = [name for name in query.exclude if name not in self._schema.codes]
         for name in excluded:  # A result names them.
             check_text(name, "excluded item")
         unknown = list(dict.fromkeys(_unknown(items, codes) + excluded))
-        k = int(min(query.k, len(self._schema.items)))
-        return EncodedQuery(codes, masked, context, candidates, restricted, k, unknown, cut)
+        k = min(int(query.k), listed)
+        return EncodedQuery(codes, masked, context, candidates, k, unknown, cut)
 
     def _cut(self, items: list[str | None], masked: list[int]) -> int:
         """How many items a sequence has before the latest ones that the model takes.
@@ -149,22 +154,14 @@ class Checker:
         get = self._schema.codes.get
         return [MASK_ITEM if item is None else get(item, UNKNOWN_ITEM) for item in items]
 
-    def _candidates(self, query: Query, codes: list[int]) -> tuple[np.ndarray, bool]:
-        candidates = np.ones(len(self._schema.items), bool)
+    def _candidates(self, query: Query, codes: list[int]) -> Candidates:
+        only, known = None, self._schema.codes
         if query.only is not None:
-            candidates[:] = False
-            candidates[self._known(query.only, "only")] = True
-        known = self._schema.codes
+            only = np.array(self._known(query.only, "only"), np.int32)
         excluded = [known[n] for n in _names(query.exclude, "exclude") if n in known]
-        candidates[excluded] = False
-        if self._schema.kind == SET:
-            candidates[[code for code in codes if code >= 0]] = False
-        if not candidates.any():
-            raise UserError(
-                "only, exclude and the visible items leave no item to choose from; "
-                "allow more items"
-            )
-        return candidates, query.only is not None or bool(excluded)
+        visible = [code for code in codes if code >= 0] if self._schema.kind == SET else []
+        left_out = np.array(excluded + visible, np.int32)
+        return Candidates(only, left_out, only is not None or bool(excluded))
 
     def _known(self, names: Any, where: str) -> list[int]:
         codes: list[Any] = [*map(self._schema.codes.get, _names(names, where))]

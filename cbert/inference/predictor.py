@@ -120,8 +120,7 @@ class Predictor(BasePredictor):
         log_probabilities, items = self.program.rank(
             rows,
             np.array(owners),
-            np.stack([query.candidates for query in queries]),
-            np.array([query.restricted for query in queries]),
+            [query.candidates for query in queries],
             max(query.k for query in queries),
         )
         lists: list[list[list[Prediction]]] = [[] for _ in queries]
@@ -141,9 +140,8 @@ class Predictor(BasePredictor):
     def _predictions(
         self, query: EncodedQuery, log_probabilities: np.ndarray, codes: np.ndarray
     ) -> list[Prediction]:
-        count = min(query.k, int(query.candidates.sum()))
-        probabilities = np.exp(log_probabilities[:count]).tolist()
-        pairs = zip(probabilities, codes[:count].tolist(), strict=True)
+        probabilities = np.exp(log_probabilities[: query.k]).tolist()
+        pairs = zip(probabilities, codes[: query.k].tolist(), strict=True)
         return [
             Prediction(self.schema.items[code], probability, rank)
             for rank, (probability, code) in enumerate(pairs, 1)

@@ -17,6 +17,7 @@ from jax.nn import logsumexp
 
 from cbert.data.padding import joined, padded_batches
 from cbert.errors import UserError, shown
+from cbert.inference.candidates import Candidates
 from cbert.ranks import count_ahead
 from cbert.schema import PAD_ITEM, Schema
 
@@ -107,8 +108,7 @@ class Program:
         self,
         rows: Rows,
         owners: np.ndarray,
-        candidates: np.ndarray,
-        restricted: np.ndarray,
+        candidates: Sequence[Candidates],
         k: int,
     ) -> tuple[np.ndarray, np.ndarray]:
         """The most probable candidates of each row.
@@ -116,18 +116,22 @@ class Program:
         Args:
           rows: R masked positions.
           owners: `int [R]`, the query of each row.
-          candidates: `bool [S, V]`, the items that may be listed.
-          restricted: `bool [S]`, whether probabilities are among the candidates alone.
+          candidates: Of each of S queries the items that may be listed; where they are
+            restricted, probabilities are among them alone.
           k: K.
 
         Returns:
           Log-probability (nats) `float32 [R, K]`, -inf where candidates are fewer, and item
           codes `int32 [R, K]`.
         """
-        padded = list_length(k, len(self._schema.items))
+        size = len(self._schema.items)
+        padded = list_length(k, size)
 
-        def listed(logits: Array, owner: np.ndarray) -> tuple[Array, Array]:
-            return self._rank(logits, candidates[owner], restricted[owner], k=padded)
+        def listed(logits: Array, some: np.ndarray) -> tuple[Array, Array]:
+            own = [candidates[owner] for owner in some]
+            masks = np.stack([one.mask(size) for one in own])
+            restricted = np.array([one.restricted for one in own])
+            return self._rank(logits, masks, restricted, k=padded)
 
         log_probabilities, items = self._run(listed, rows, owners)
         return log_probabilities[:, :k], items[:, :k]
@@ -151,8 +155,8 @@ class Program:
             yield f"{size} x {length}"
             context = {feature.name: [None] * size for feature in self._schema.features}
             rows = Rows([[PAD_ITEM] * length] * size, [0] * size, context)
-            candidates = np.ones((size, len(self._schema.items)), bool)
-            self.rank(rows, np.arange(size), candidates, np.zeros(size, bool), 1)
+            everything = Candidates(None, np.array([], int), restricted=False)
+            self.rank(rows, np.zeros(size, int), [everything], 1)
             self.score(rows, np.zeros(size, np.int32))
 
     def _run(self, function: Callable, rows: Rows, *columns: np.ndarray) -> tuple:

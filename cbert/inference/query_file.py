@@ -21,7 +21,7 @@ from cbert.inference.text_checks import EncodedText
 from cbert.inference.text_predictor import TextPredictor
 from cbert.inference.text_queries import TextQuery
 
-BLOCK = BATCH_SIZES[-1]  # Few at a time: an encoded query holds a byte for every item.
+BLOCK = BATCH_SIZES[-1]  # As many as are computed at once.
 # Texts of about one length are predicted together, and among more texts there are more of them.
 TEXT_BLOCK = 16 * BLOCK
 # Endings of other forms than those of results, which would be JSON Lines under a wrong name.
