@@ -173,12 +173,15 @@ def test_what_is_read_is_asked_as_an_evaluation_asks(trained):
 
 
 def test_ranges_of_gates_by_hand():
-    """One position of two is padding; a gate of one is in the last tenth."""
+    """One position of two is padding; a gate of one is in the last tenth; any form will do."""
     gate = jnp.array([[[0.0625, 1.0, 1.5, 0.5], [9.0] * 4]])
-    kept = {"conditioning": {GATES: ({"gate": gate},)}}
-    found = gates.distributions(None, kept, jnp.array([[True, False]]))["gate"][0].tolist()
+    forms = {"gate": gate, "of heads": gate.reshape(1, 2, 2, 2), "number": gate[:, :, 2]}
+    kept = {"conditioning": {GATES: (forms,)}}
+    measured = gates.distributions(None, kept, jnp.array([[True, False]]))
+    found = {name: of.tolist() for name, of in measured.items()}
     fractions = [0.25, 0, 0, 0, 0, 0.25, 0, 0, 0, 0.25, 0.25]
-    assert found == [3.0625 / 4, *fractions]
+    assert found["gate"] == found["of heads"] == [[3.0625 / 4, *fractions]]
+    assert found["number"] == [[1.5, *[0] * 10, 1]]
 
 
 @pytest.mark.parametrize("method", ["np", "cross_attention"])

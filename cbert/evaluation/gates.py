@@ -61,6 +61,7 @@ def distributions(model: Any, kept: dict[str, Any], mask: Array) -> dict[str, Ar
 
 
 def _distribution(x: Array, mask: Array) -> Array:
+    x = x.reshape(*x.shape[:2], -1)  # A gate may be a number, or a vector for each head.
     tenths = jnp.clip(jnp.floor(TENTHS * x), 0, TENTHS - 1)
     index = jnp.where(x > 1, TENTHS, tenths)
     parts = [x, *(index == number for number in range(len(RANGES)))]
