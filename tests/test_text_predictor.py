@@ -1,5 +1,7 @@
 """A predictor of texts: its numbers are the model's, whatever text it is given."""
 
+import tracemalloc
+
 import jax
 import jax.numpy as jnp
 import ml_collections
@@ -212,6 +214,21 @@ def test_a_batch_gives_what_each_text_gives_alone():
         np.testing.assert_allclose(vectors[n], alone, atol=2e-5)
     assert predictor.predict_batch([]) == []
     assert predictor.embed([]).shape == (0, 16)
+
+
+def test_a_query_that_lists_much_costs_the_others_of_a_batch_nothing():
+    predictor = assemble("masked_language")
+    peaks = []
+    for k in (1, len(VOCABULARY)):
+        queries = [predictor.check(TextQuery("[MASK] " * 8, k=1)) for _ in range(200)]
+        queries.append(predictor.check(TextQuery("[MASK]", k=k)))
+        predictor.predict_checked(queries)
+        tracemalloc.start()
+        results = predictor.predict_checked(queries)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert [len(tokens) for one in results for tokens in one.masks] == [*[1] * 1600, k]
+    assert peaks[1] < 1.5 * peaks[0]
 
 
 def test_embeddings_are_the_last_hidden_states():

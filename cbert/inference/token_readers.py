@@ -4,7 +4,7 @@ Legend: L tokens of a text, P positions that are read, D model dimension, T tags
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import ml_collections
 import numpy as np
@@ -35,11 +35,12 @@ class MaskedLanguageReader:
         self._schema, self._program = schema, program
 
     def results(self, queries: Queries, outputs: Sequence[Outputs]) -> list[TextPrediction]:
-        ranked = iter(self._ranked(queries, outputs))
+        ranked = self._ranked(queries, outputs)
         return [
             MaskedLanguagePrediction(
                 masks=[
-                    one[: query.k] for one in itertools.islice(ranked, len(query.positions))
+                    self._best(*row, query.k)
+                    for row in itertools.islice(ranked, len(query.positions))
                 ],
                 follows=_follows(query, output),
                 **common(query),
@@ -49,20 +50,18 @@ class MaskedLanguageReader:
 
     def _ranked(
         self, queries: Queries, outputs: Sequence[Outputs]
-    ) -> list[list[TokenProbability]]:
-        """The most probable tokens of each `[MASK]` of all queries."""
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """For each `[MASK]` of all queries the likeliest tokens and their log-probabilities."""
         vectors = np.concatenate([output["vectors"] for output in outputs])
         if not len(vectors):
-            return []
-        most = max(query.k for query in queries)
-        values, tokens = self._program.rank_tokens(vectors, most)
-        return [
-            [
-                TokenProbability(self._schema.items[token], probability)
-                for token, probability in zip(row, np.exp(value).tolist(), strict=True)
-            ]
-            for row, value in zip(tokens.tolist(), values, strict=True)
-        ]
+            return iter(())
+        values, tokens = self._program.rank_tokens(vectors, max(query.k for query in queries))
+        return zip(tokens, values, strict=True)
+
+    def _best(self, tokens: np.ndarray, values: np.ndarray, k: int) -> list[TokenProbability]:
+        """The first k of a row; other queries may list far more."""
+        pairs = zip(tokens[:k].tolist(), np.exp(values[:k]).tolist(), strict=True)
+        return [TokenProbability(self._schema.items[code], one) for code, one in pairs]
 
     def first(self, query: EncodedText, outputs: Sequence[Outputs]) -> First:
         if not len(query.positions):
