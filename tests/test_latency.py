@@ -5,6 +5,7 @@ import re
 import pytest
 
 from cbert.benchmark import latency
+from cbert.schema.tokenizer import LEAST_LENGTH
 from tests.conftest import refused, run
 from tests.text_predictors import assemble, save
 
@@ -27,8 +28,10 @@ def test_a_drawn_text_has_the_tokens_that_it_is_named_after(task):
 def test_a_drawn_pair_has_them_together():
     words = ["red", "table", "a", "blue", "is", "please", "seat", "red", "a", "is", "blue", "a"]
     query = latency.text_query("span", True, words)
-    assert (query.text, query.text_b) == ("blue is please", "seat red a is blue a")
+    assert (query.text, query.text_b) == ("blue is please seat", "red a is blue a")
     assert len(assemble("span").check(query).tokens) == 12
+    shortest = latency.text_query("span", True, words[:LEAST_LENGTH])
+    assert (shortest.text, shortest.text_b) == ("blue", "is")
 
 
 def test_the_command_has_a_row_for_every_batch_size(tmp_path):

@@ -69,6 +69,7 @@ def text_query(task: str, pairs: bool, words: Sequence[str]) -> TextQuery:
     if task == MASKED_LANGUAGE:
         return TextQuery(" ".join([MASK, *words[3:]]))
     if pairs:
-        half = len(words) // 2
-        return TextQuery(" ".join(words[3:half]), text_b=" ".join(words[half:]))
+        rest = words[3:]
+        half = len(rest) // 2
+        return TextQuery(" ".join(rest[:half]), text_b=" ".join(rest[half:]))
     return TextQuery(" ".join(words[2:]))
