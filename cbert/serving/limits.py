@@ -24,7 +24,7 @@ class Limits:
       text_characters: The most characters of a text or of the words of one.
       all_characters: The most characters of all texts of one request.
       window_tokens: The most tokens of all windows that the passages of one request make.
-      response_characters: The most characters of the items and values that a response names.
+      response_characters: The most characters of the items that a response predicts.
     """
 
     body_bytes: int = 2**20
