@@ -227,6 +227,15 @@ def test_the_header_tells_what_stands_between_cells(tmp_path, delimiter, note):
     assert two.context == {note.strip('"'): "one"}
 
 
+def test_a_name_in_the_header_of_a_tsv_may_hold_a_comma(tmp_path):
+    path = tmp_path / "in.tsv"
+    path.write_text("items\tprice, EUR\ntea|milk\t3\ntea\t4.5\n")
+    assert [record.context for record in readers.read(path)] == [
+        {"price, EUR": 3.0},
+        {"price, EUR": 4.5},
+    ]
+
+
 @pytest.mark.parametrize("name", ['"size\n(""cm"", kg)"', 'size"'])
 def test_a_name_in_the_header_may_have_lines_and_quotes(tmp_path, name):
     (tmp_path / "in.csv").write_text(f'{name};items\n8;"a|b, c"\n9;d\n')

@@ -46,11 +46,15 @@ _MOST_OF_HEADER = 2**16  # Characters that are looked at to see what stands betw
 
 
 def _delimiter(path: pathlib.Path) -> str:
-    """What stands between cells: a comma, unless the header has semicolons or tabs alone."""
+    """What stands between cells: a comma, unless the header has semicolons or tabs alone.
+
+    In a `.tsv` it is a tab if the header has one, because names there may hold commas.
+    """
     with io.TextIOWrapper(open_binary(path), "utf-8-sig", newline="") as file:
         start = _QUOTED.sub('""', file.read(_MOST_OF_HEADER))  # A name may have several lines.
     header = next((line for line in re.split(r"[\r\n]", start) if line.strip()), "")
-    return "," if "," in header else max(",;\t", key=header.count)
+    named = "\t" if path.name.lower().endswith((".tsv", ".tsv.gz")) else ","
+    return named if named in header else max(",;\t", key=header.count)
 
 
 def _cells(path: pathlib.Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
