@@ -153,6 +153,8 @@ def test_weights_are_stored_where_a_record_has_one(tmp_path):
     plain, summary = prepared_split(tmp_path, [None, 1, 1.0] * 30)
     assert set(plain.columns) == {"items", "context"}
     assert "weights" not in summary
+    _, summary = prepared_split(tmp_path, [2, 3] * 45)
+    assert summary["weights"] == (2.0, 3.0)
 
 
 def test_a_stream_sends_the_weights_of_its_rows(tmp_path):

@@ -5,6 +5,7 @@ Legend: M records.
 
 import array
 import collections
+import math
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class Overview:
         self._lengths = array.array("Q")
         self._groups = array.array("Q")
         self._contents = array.array("Q")
-        self._weights = 1.0, 1.0
+        self._weights = math.inf, -math.inf
         self.items: collections.Counter[str] = collections.Counter()
         self.observed: dict[str, int] = {}
         self.held_out: dict[str, collections.Counter[str]] = {}
@@ -111,7 +112,7 @@ class Overview:
         self._lengths = array.array("Q", lengths.tolist())
 
     def weights(self) -> tuple[float, float] | None:
-        """The least and the largest weight, 1 among them; None where no record has a weight."""
+        """The least and the largest weight, 1 where a record has none; None where all are 1."""
         return None if self._weights == (1.0, 1.0) else self._weights
 
     def group_hashes(self) -> np.ndarray:
