@@ -72,6 +72,14 @@ def test_vectors_are_matched_by_name(schema, named, tmp_path, name):
     assert line.endswith(f"; vectors times {factor:.4g}")
 
 
+def test_names_may_follow_a_byte_order_mark(schema, tmp_path):
+    """As Windows writes it; the first item would have no vector."""
+    path = write(tmp_path / "own.npy", schema.items, np.eye(len(schema.items), WIDTH))
+    path.with_suffix(".txt").write_text("\n".join(schema.items), "utf-8-sig")
+    read = item_vectors.read(config_of(path), schema)
+    assert read.rows.tolist() == [*range(len(schema.items))]
+
+
 def test_items_of_another_width_are_mapped_for_input_and_output():
     """They are the items of a plain table that holds what the map makes of them."""
     config, narrow = (ModelConfig(dimension=4, item_dimension=width) for width in (0, 3))

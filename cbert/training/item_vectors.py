@@ -140,7 +140,8 @@ def _read_numpy(path: pathlib.Path) -> tuple[list[str], np.ndarray]:
     """The array, and the names from the text file beside it, one a line."""
     # Unlike `np.load`, it refuses an archive of arrays, whatever its name is.
     vectors = np.lib.format.open_memmap(path, mode="r")
-    return path.with_suffix(".txt").read_text("utf-8").removesuffix("\n").split("\n"), vectors
+    names = path.with_suffix(".txt").read_text("utf-8-sig")
+    return names.removesuffix("\n").split("\n"), vectors
 
 
 def _read_parquet(path: pathlib.Path) -> tuple[list[str], np.ndarray]:
