@@ -56,6 +56,15 @@ def test_pairs_are_counted_exactly(tmp_path):
         make_prepared(tmp_path, short, pairs="next", overwrite=True)
 
 
+def test_documents_that_packing_joins_whole_have_no_pairs(tmp_path):
+    examples = documents(3, 4) + documents(3, 4, "validation")
+    message = "the train split has no pairs, .* where pack joined them give max_length=N,"
+    with pytest.raises(UserError, match=message):
+        make_prepared(tmp_path, examples, pairs="next", pack=True, max_length=99)
+    _, summary, _ = make_prepared(tmp_path, examples, pairs="next", pack=True, max_length=16)
+    assert summary["examples"] == {"train": 9, "validation": 9}
+
+
 def test_packing_joins_sentences_of_a_document_a_context_and_a_weight(tmp_path):
     """Fourteen tokens fit; a sentence has four, then eight, with its number unknown six."""
     examples = documents(2, 5) + documents(2, 1, "validation")

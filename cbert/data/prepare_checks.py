@@ -31,7 +31,8 @@ def pairs(texts: dict[str, RecordView], examples: dict[str, RecordView]) -> None
         if len(view) and not len(examples[split]):
             raise UserError(
                 f"the {split} split has no pairs, because none of its documents has two texts; "
-                "give the texts of one document the same 'group'"
+                "give the texts of one document the same 'group', or where pack joined them "
+                "give max_length=N, a smaller one"
             )
 
 
