@@ -226,12 +226,12 @@ def test_numbers_that_are_not_finite_stop_the_run(data_dir, tmp_path):
 
 
 def test_a_report_says_at_which_step_a_run_diverged(data_dir, tmp_path):
-    config = plain(data_dir, train__steps=9, train__log_every=3)
+    config = plain(data_dir, train__steps=9)
+    config.train.update({"log_every": 9, "checkpoint_every": 9})  # A validation comes first.
     config.optimizer.update({"learning_rate": 1e36, "warmup_steps": 0, "clip_norm": 0.0})
-    with pytest.raises(UserError, match=r"at step \d+ ") as error:
+    with pytest.raises(UserError, match=r"at step 2 .*its batch begins train-"):
         loop.train(config, tmp_path / "none-0")
-    (step,) = re.findall(r"at step (\d+) ", str(error.value))
-    with pytest.raises(UserError, match=f"is not finished: it diverged at step {step} of 9;"):
+    with pytest.raises(UserError, match="is not finished: it diverged at step 2 of 9;"):
         report_data.load(tmp_path, "test")
     # What a run that goes on has left behind must not speak of the steps that it dropped.
     with Writer(tmp_path / "none-0", step=0):

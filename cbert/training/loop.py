@@ -165,6 +165,7 @@ def _loop(
             _write_rows(run, seed_runs, accumulator, clock, step)
         improved = False
         if last or step % config.train.eval_every == 0:
+            accumulator.save()  # Names a step that is not finite, before what follows.
             with clock.paused():
                 improved, validated = validate_all(run, seed_runs, step)
             tell(callbacks.validation, step, validated)
