@@ -226,6 +226,13 @@ def test_a_pipe_in_place_of_a_schema_is_refused(tmp_path):
         schema_file.load(tmp_path / "schema.json")
 
 
+def test_a_file_in_place_of_a_data_set_is_refused_before_records_are_read(tmp_path):
+    (tmp_path / "own").write_text("")
+    records = map(pytest.fail, ["read"])
+    with pytest.raises(UserError, match="own is not a directory; choose another path"):
+        prepare.prepare(records, tmp_path, "own", prepare.Options())
+
+
 def test_a_pipe_of_a_process_is_no_file_to_replace():
     """As `/dev/stdout` is one in `command | head`."""
     ends = os.pipe()

@@ -58,16 +58,16 @@ def prepare(
       UserError: the records or the schema do not make a data set; nothing is written.
     """
     options.check(needs_training=not isinstance(schema, Schema))
-    directory = builder.check_new(data_dir, name, options.overwrite).parent.parent
-    files.check_writable(directory)
+    folder = builder.check_new(data_dir, name, options.overwrite).parent
+    files.check_writable(folder)
     with contextlib.ExitStack() as stack:
-        collection = stack.enter_context(Collection(directory, options.kind))
+        collection = stack.enter_context(Collection(folder.parent, options.kind))
         given, tokens = schema, None
         accumulator = _accumulator(options) if given is None else None
         longer, repeats = _collect(records, collection, given, accumulator, options)
         prepare_checks.missing_words(collection)
         if options.kind == TEXT:
-            collection, schema, tokens = _text(collection, given, options, directory, stack)
+            collection, schema, tokens = _text(collection, given, options, folder.parent, stack)
             longer = tokens.cut
         elif given is not None:
             schema = _schema(given, collection.by_split(), options)
