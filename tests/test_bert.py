@@ -29,6 +29,10 @@ def pretraining_outputs(model, params, context=None, rngs=None, **inputs):
     return {"tokens": logits, "next_sentence": done.next_sentence}
 
 
+# Compiled as a whole: operation by operation, the compilations take several times as long.
+compiled_outputs = jax.jit(pretraining_outputs, static_argnums=0)
+
+
 def weighted_sum(outputs):
     """One number that depends on every output, as in `transformers_peer.py`."""
     return sum(
@@ -74,9 +78,10 @@ def test_outputs_equal_an_independent_forward_pass(kernels):
         bert_reference.load(RANDOM_BERT), **INPUTS, layers=2, heads=4
     )
     model, params = loaded(RANDOM_BERT, kernels=kernels)
-    outputs = pretraining_outputs(model, params)
+    outputs = compiled_outputs(model, params, **INPUTS)
     encoder, params = loaded(RANDOM_BERT, hidden_states, kernels=kernels)
-    outputs["hidden"], outputs["pooled"] = encoder.apply({"params": params}, **INPUTS)
+    apply = jax.jit(encoder.apply)
+    outputs["hidden"], outputs["pooled"] = apply({"params": params}, **INPUTS)
     assert outputs.keys() == expected.keys()
     for name, values in expected.items():
         np.testing.assert_allclose(outputs[name], values, atol=1e-5, err_msg=name)
@@ -85,7 +90,7 @@ def test_outputs_equal_an_independent_forward_pass(kernels):
 def test_outputs_equal_those_that_transformers_computed():
     """`random_bert/outputs.npz` was written by `transformers_peer.py --double`."""
     model, params = loaded(RANDOM_BERT)
-    outputs = pretraining_outputs(model, params)
+    outputs = compiled_outputs(model, params, **INPUTS)
     expected = np.load(RANDOM_BERT / "outputs.npz")
     for name in outputs:
         np.testing.assert_allclose(outputs[name], expected[name], atol=1e-5, err_msg=name)
@@ -108,7 +113,7 @@ def test_gradients_equal_a_float64_reference(kernels):
             return weighted_sum({name: done[name] for name in ("tokens", "next_sentence")})
 
         exact = jax.tree.map(jnp.asarray, bert_reference.load(RANDOM_BERT))
-        exact = jax.tree.map(np.asarray, jax.grad(loss)(exact))
+        exact = jax.tree.map(np.asarray, jax.jit(jax.grad(loss))(exact))
     for entry in encoder_entries(2) + HEAD_ENTRIES:
         if entry.path in gradients:
             for name, gradient in entry.split(gradients.pop(entry.path)).items():
@@ -119,9 +124,10 @@ def test_gradients_equal_a_float64_reference(kernels):
 
 def test_positions_asked_for_are_those_of_all():
     model, params = loaded(RANDOM_BERT)
-    every = model.apply({"params": params}, **INPUTS)
+    apply = jax.jit(model.apply)
+    every = apply({"params": params}, **INPUTS)
     positions = np.array([[3, 1], [0, 5], [7, 2]], np.int32)
-    some = model.apply({"params": params}, **INPUTS, positions=positions)
+    some = apply({"params": params}, **INPUTS, positions=positions)
     rows = np.arange(3)[:, None]
     np.testing.assert_allclose(some.vectors, every.vectors[rows, positions], atol=1e-5)
     np.testing.assert_allclose(some.next_sentence, every.next_sentence, atol=1e-5)
@@ -139,7 +145,7 @@ def test_the_other_heads_read_what_they_should():
         (lambda config, _: heads.SpanHead(config), "span", "hidden", (3, 10, 2)),
     ):
         model, params = loaded(RANDOM_BERT, head)
-        logits = model.apply({"params": params}, **INPUTS)
+        logits = jax.jit(model.apply)({"params": params}, **INPUTS)
         assert logits.shape == shape
         own = params[name]
         by_hand = expected[read] @ np.asarray(own["kernel"]) + np.asarray(own["bias"])
@@ -150,8 +156,8 @@ def test_padding_never_matters():
     model, params = loaded(RANDOM_BERT)
     other = INPUTS["tokens"].copy()
     other[~INPUTS["mask"]] = 7
-    one = pretraining_outputs(model, params)
-    two = pretraining_outputs(model, params, **(INPUTS | {"tokens": other}))
+    one = compiled_outputs(model, params, **INPUTS)
+    two = compiled_outputs(model, params, **(INPUTS | {"tokens": other}))
     for name in one:
         seen = INPUTS["mask"] if name == "tokens" else np.ones(3, bool)
         assert (np.asarray(one[name])[seen] == np.asarray(two[name])[seen]).all()
@@ -160,8 +166,9 @@ def test_padding_never_matters():
 def test_bfloat16_is_close_to_float32():
     model, params = loaded(RANDOM_BERT)
     half, _ = loaded(RANDOM_BERT, dtype="bfloat16")
-    for name, exact in pretraining_outputs(model, params).items():
-        rounded = pretraining_outputs(half, params)[name]
+    every = compiled_outputs(half, params, **INPUTS)
+    for name, exact in compiled_outputs(model, params, **INPUTS).items():
+        rounded = every[name]
         assert rounded.dtype == jnp.float32
         # A bfloat16 has 8 bits: two layers keep about 1 % of the spread.
         assert 0 < np.abs(rounded - exact).max() < 0.05 * np.std(exact)
