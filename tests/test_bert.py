@@ -166,7 +166,8 @@ def test_padding_never_matters():
 def test_bfloat16_is_close_to_float32():
     model, params = loaded(RANDOM_BERT)
     half, _ = loaded(RANDOM_BERT, dtype="bfloat16")
-    every = compiled_outputs(half, params, **INPUTS)
+    # Compiled as a whole, XLA may leave out a rounding that the model asks for.
+    every = pretraining_outputs(half, params)
     for name, exact in compiled_outputs(model, params, **INPUTS).items():
         rounded = every[name]
         assert rounded.dtype == jnp.float32

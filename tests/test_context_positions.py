@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cbert.errors import UserError
-from cbert.model import parameter_tree, short_attention
+from cbert.model import parameter_tree
 from cbert.model.attention import Attention
 from cbert.model.config import ModelConfig
 from cbert.model.parameter_tree import table_1_count
@@ -17,7 +17,7 @@ from tests.conftest import some
 from tests.models import SMALL, batch, build, encode, made
 from tests.test_context import validation_loss
 from tests.test_counts import SCHEMA
-from tests.test_kernels import forms
+from tests.test_kernels import write_out
 
 PLAIN = dataclasses.replace(SMALL, start_as_plain=True)
 SEQUENCE = dataclasses.replace(SMALL, positions=True)
@@ -148,28 +148,31 @@ def test_a_window_hides_what_is_farther_away(schema, train_split):
     assert all(reached(schema, codes, context, layers=2))
 
 
-@pytest.mark.parametrize("terms", [0, 32])
-def test_attention_with_a_mask_for_each_query(monkeypatch, terms):
-    monkeypatch.setattr(short_attention, "TERMS", terms)
+def test_attention_with_a_mask_for_each_query(monkeypatch):
     numbers = np.random.default_rng(0)
     queries, x = (numbers.normal(size=(3, n, 16)).astype(np.float32) for n in (5, 7))
     mask = numbers.random((3, 5, 7)) < 0.5
     mask[..., 0] = True
-    results = []
-    for config in forms():
-        module = Attention(config)
-        params = module.init(jax.random.key(0), queries, x, mask)
+    params = jax.jit(Attention(SMALL).init)(jax.random.key(0), queries, x, mask)
 
-        def total(params, x, module=module):
-            return jnp.square(module.apply(params, queries, x, mask)).sum()
+    def result(kernels):
+        apply = jax.jit(Attention(dataclasses.replace(SMALL, kernels=kernels)).apply)
 
-        results.append(jax.value_and_grad(total, (0, 1))(params, x))
+        def total(params, x):
+            return jnp.square(apply(params, queries, x, mask)).sum()
+
         # Each query reads what a mask of one row would show it.
-        read = module.apply(params, queries, x, mask)
+        read = apply(params, queries, x, mask)
         for query in range(5):
-            alone = module.apply(params, queries[:, query : query + 1], x, mask[:, query])
+            alone = apply(params, queries[:, query : query + 1], x, mask[:, query])
             np.testing.assert_allclose(read[:, query], alone[:, 0], atol=1e-5)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), *results)
+        return jax.jit(jax.value_and_grad(total, (0, 1)))(params, x)
+
+    expected = result("plain")
+    for terms in (0, 32):
+        write_out(monkeypatch, terms)
+        found = result("fast")
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), found, expected)
 
 
 def test_a_set_has_no_window(schema):

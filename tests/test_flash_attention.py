@@ -51,13 +51,17 @@ def plain(query, key_value, shown, keys, rate):
 def test_results_and_gradients_are_those_of_the_plain_form(shape, rate):
     query, key_value, shown = arrays(shape)
     keys = jnp.stack(hashing.keys(jnp.uint32(7), "name"))
-    read, pull = jax.vjp(lambda q, kv: attend(q, kv, shown, keys, rate), query, key_value)
-    expected, expected_pull = jax.vjp(
-        lambda q, kv: plain(q, kv, shown, keys, rate), query, key_value
-    )
+    gradient = np.random.default_rng(1).normal(size=query.shape).astype(np.float32)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def results(form, query, key_value):
+        read, pull = jax.vjp(lambda q, kv: form(q, kv, shown, keys, rate), query, key_value)
+        return read, pull(gradient)
+
+    read, gradients = results(attend, query, key_value)
+    expected, expected_gradients = results(plain, query, key_value)
     np.testing.assert_allclose(read, expected, atol=2e-6)
-    gradient = jnp.float32(np.random.default_rng(1).normal(size=read.shape))
-    for own, theirs in zip(pull(gradient), expected_pull(gradient), strict=True):
+    for own, theirs in zip(gradients, expected_gradients, strict=True):
         np.testing.assert_allclose(own, theirs, atol=1e-5)
 
 
@@ -126,7 +130,7 @@ def test_dropout_has_the_mean_of_none(on_gpu):
     def apply(key):
         return jnp.float32(layer.apply(params, x, x, mask, rngs={"dropout": key}))
 
-    draws = jax.vmap(apply)(jax.random.split(jax.random.key(1), 400))
+    draws = jax.jit(jax.vmap(apply))(jax.random.split(jax.random.key(1), 400))
     spread = draws.std(axis=0).max()
     assert spread > 0.05
     difference = draws.mean(axis=0) - jnp.float32(layer.apply(params, x, x, mask))

@@ -29,31 +29,45 @@ def assert_equal(one, other):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), one, other)
 
 
-@pytest.mark.parametrize("terms", [0, 32])
+def write_out(monkeypatch, terms):
+    """Sums of up to so many terms are written out, also in what was traced before."""
+    monkeypatch.setattr(short_attention, "TERMS", terms)
+    for function in (short_attention._forward, short_attention._backward):
+        function.clear_cache()
+
+
 @pytest.mark.parametrize(
     "shape", [None, (4, 1, 1), (4, 5, 7), (1, 5, 7), (4, 1, 7), (3, 4, 1, 7)]
 )
-def test_attention_with_and_without_a_bias(monkeypatch, terms, shape):
+def test_attention_with_and_without_a_bias(monkeypatch, shape):
     monkeypatch.setattr(attention, "SHORT", 0)
-    monkeypatch.setattr(short_attention, "TERMS", terms)
     numbers = np.random.default_rng(0)
     queries, x = (numbers.normal(size=(3, n, 16)).astype(np.float32) for n in (5, 7))
     mask = np.arange(7) < np.array([[7], [4], [1]])
     bias = None if shape is None else numbers.normal(size=shape).astype(np.float32)
     weights = numbers.normal(size=(3, 5, 16)).astype(np.float32)
-    results = []
-    # As no length is short, `auto` takes the form for long texts.
-    for config in forms(names=("fast", "auto", "plain")):
-        module = Attention(config)
-        params = module.init(jax.random.key(0), queries, x, mask, bias)
+    params = jax.jit(Attention(SMALL).init)(jax.random.key(0), queries, x, mask, bias)
+    over = (0, 1, 2) if bias is None else (0, 1, 2, 3)
 
-        def loss(params, queries, x, bias, module=module):
+    def program(kernels):
+        module = Attention(dataclasses.replace(SMALL, kernels=kernels))
+
+        def loss(params, queries, x, bias):
             return (module.apply(params, queries, x, mask, bias) * weights).sum()
 
-        over = (0, 1, 2) if bias is None else (0, 1, 2, 3)
-        results.append(jax.value_and_grad(loss, over)(params, queries, x, bias))
-    assert_equal(results[0], results[2])
-    assert_equal(results[1], results[2])
+        return jax.jit(jax.value_and_grad(loss, over)).lower(params, queries, x, bias)
+
+    def result(program):
+        return program.compile()(params, queries, x, bias)
+
+    expected, programs = result(program("plain")), []
+    for terms in (0, 32):
+        write_out(monkeypatch, terms)
+        programs.append(program("fast"))
+        assert_equal(result(programs[-1]), expected)
+    assert programs[0].as_text() != programs[1].as_text()
+    # As no length is short, `auto` takes the form for long texts.
+    assert_equal(result(program("auto")), expected)
 
 
 @pytest.mark.parametrize("method", some(NAMES, "np", "gsu"))
@@ -91,7 +105,8 @@ def test_layer_normalisation(scale, bias):
         def loss(params, x, module=module):
             return (module.apply(params, x) * weights).sum()
 
-        results.append((module.apply(params, x), jax.grad(loss, (0, 1))(params, x)))
+        apply, gradient = jax.jit(module.apply), jax.jit(jax.grad(loss, (0, 1)))
+        results.append((apply(params, x), gradient(params, x)))
     assert_equal(*results)
     expected = (x - x.mean(axis=-1, keepdims=True)) / np.sqrt(
         x.var(axis=-1, keepdims=True) + 0.3
@@ -148,13 +163,15 @@ def test_cross_entropy_with_chunks_that_overlap():
     hidden, table = (numbers.normal(size=(n, 8)).astype(np.float32) for n in (6, 50))
     bias, targets = numbers.normal(size=50).astype(np.float32), numbers.integers(50, size=6)
     scale = jnp.arange(1.0, 7.0)
-    fast, plain = (
-        jax.value_and_grad(lambda *own, f=f: (f(*own, targets) * scale).sum(), (0, 1, 2))(
-            hidden, table, bias
-        )
-        for f in (lambda *own: cross_entropy(*own, 16, 0), plain_cross_entropy)
-    )
-    assert_equal(fast, plain)
+    results = []
+    for function in (lambda *own: cross_entropy(*own, 16, 0), plain_cross_entropy):
+
+        def total(*own, function=function):
+            return (function(*own, targets) * scale).sum()
+
+        compiled = jax.jit(jax.value_and_grad(total, (0, 1, 2)))
+        results.append(compiled(hidden, table, bias))
+    assert_equal(*results)
 
 
 @pytest.mark.parametrize("dimension", [8, 128, 768])
@@ -188,12 +205,12 @@ def test_attention_dropout_drops_weights_only_with_a_key(kernels):
     one_head = dataclasses.replace(SMALL, heads=1)
     config = dataclasses.replace(one_head, attention_dropout=0.5, kernels=kernels)
     x, mask = jnp.ones((2, 6, 16)), jnp.ones((2, 6), bool)
-    module, without = Attention(config), Attention(one_head)
-    params = module.init(jax.random.key(0), x, x, mask)
-    plain = module.apply(params, x, x, mask)
-    np.testing.assert_allclose(plain, without.apply(params, x, x, mask), atol=1e-5)
+    apply, without = (jax.jit(Attention(each).apply) for each in (config, one_head))
+    params = jax.jit(Attention(config).init)(jax.random.key(0), x, x, mask)
+    plain = apply(params, x, x, mask)
+    np.testing.assert_allclose(plain, without(params, x, x, mask), atol=1e-5)
     # All values are equal, so each of the six kept weights adds a third of the value.
-    dropped = module.apply(params, x, x, mask, rngs={"dropout": jax.random.key(0)})
+    dropped = apply(params, x, x, mask, rngs={"dropout": jax.random.key(0)})
     out = params["params"]["out"]["bias"]
     ratio = (dropped - out) / (plain - out)
     sums = np.unique(np.round(np.asarray(ratio) * 3, 3))
@@ -207,7 +224,7 @@ def test_long_texts_are_read_by_turns_where_nothing_is_learnt(positions, monkeyp
     x = jax.random.normal(jax.random.key(0), (2, 256, 16))
     mask = jnp.arange(256) < jnp.array([[200], [256]])
     queries, module = x[:, :positions], Attention(config)
-    params = module.init(jax.random.key(1), queries, x, mask)
+    params = jax.jit(module.init)(jax.random.key(1), queries, x, mask)
 
     def traced(rngs):
         read = jax.make_jaxpr(lambda x: module.apply(params, queries, x, mask, rngs=rngs))
@@ -216,16 +233,16 @@ def test_long_texts_are_read_by_turns_where_nothing_is_learnt(positions, monkeyp
     assert "scan" in traced({})
     assert "scan" not in traced({"dropout": jax.random.key(2)})
     whole = Attention(dataclasses.replace(config, kernels="plain"))
-    expected = whole.apply(params, queries, x, mask)
+    expected = jax.jit(whole.apply)(params, queries, x, mask)
     head = positions * 256
     # What is read at once: one head of one example, one of both, two of both, and all four.
     for at_once, part in ((1, "1,1"), (2 * head, "2,1"), (4 * head, "2,2"), (2**30, "2,4")):
         monkeypatch.setattr(attention, "WEIGHTS_AT_ONCE", at_once)
         shapes = set(re.findall(rf"f32\[(\d,\d),{positions},256\]", traced({})))
         assert shapes == {part}
-        np.testing.assert_allclose(
-            module.apply(params, queries, x, mask), expected, rtol=1e-5, atol=1e-6
-        )
+        # A function of its own, so that it is traced anew.
+        found = jax.jit(lambda params: module.apply(params, queries, x, mask))(params)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_weights_of_bfloat16_vectors_are_those_of_float32_products():
