@@ -42,7 +42,8 @@ def sets(rows=400, length=6, seed=0):
 
 def apply_masking(masking, codes, indices=None):
     indices = np.arange(len(codes)) if indices is None else indices
-    masked = mask(KEY, jnp.asarray(codes[indices]), indices, len(codes), masking, 20)
+    compiled = jax.jit(mask, static_argnums=(3, 4, 5))
+    masked = compiled(KEY, jnp.asarray(codes[indices]), indices, len(codes), masking, 20)
     return [np.asarray(part) for part in masked]
 
 

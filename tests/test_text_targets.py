@@ -1,6 +1,7 @@
 """Several labels, numbers and answers: by hand, and learnt where the context decides them."""
 
 import dataclasses
+import functools
 import itertools
 import types
 
@@ -141,13 +142,16 @@ class GivenSpan(Span):
         return params
 
 
+@functools.lru_cache
+def predict(schema):
+    return jax.jit(GivenSpan(None, schema, max_answer=6).predict)
+
+
 def predicted(schema, tokens, logits):
     """The first and the last token of an answer, by the task and by the predictor's reader."""
     columns = {"items": tokens.codes[None], "segments": tokens.segments[None]}
     columns |= {"start": np.zeros(1, int), "end": np.zeros(1, int)}
-    made = GivenSpan(None, schema, max_answer=6).predict(
-        jnp.asarray(logits[None]), jax.tree.map(jnp.asarray, columns), {}
-    )
+    made = predict(schema)(logits[None], columns, {})
     query = types.SimpleNamespace(windows=[Window(tokens, np.arange(len(tokens)))])
     scores = span_reader.scored([{"logits": logits}])
     (span,) = span_reader.SpanReader(schema, 6).best(query, scores, 1)
