@@ -201,7 +201,10 @@ def test_a_seed_without_weight_in_a_window_goes_on(tmp_path, capsys):
     ]
     data = cbert.prepare(records, "mine", tmp_path)
     overrides = {"batch_size": 4, "log_every": 1, "steps": 6, "length_buckets": 1}
-    config = cbert.read_config(f"{data.config}:none", {"train": {**overrides, "patience": 0}})
+    sizes = {"dimension": 16, "heads": 2, "layers": 1, "feed_forward": 16}
+    config = cbert.read_config(
+        f"{data.config}:none", {"train": {**overrides, "patience": 0}, "model": sizes}
+    )
     folders = [tmp_path / "one", tmp_path / "two"]
     loop.train_seeds(config, [0, 1], folders)
     rows = [[json.loads(line) for line in (path / "metrics.jsonl").open()] for path in folders]

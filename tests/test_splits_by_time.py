@@ -72,10 +72,9 @@ def test_the_last_items_of_histories_are_left_out(tmp_path, monkeypatch):
         "validation": {"u": "ab", "v": "bcab", "x": "bcac"},
         "test": {"u": "abc", "v": "cabc", "x": "cacb"},
     }
-    config = cbert.read_config(
-        "data/histories/config.py:gs",
-        {"train.steps": 2, "train.batch_size": 3, "train.eval_every": 2},
-    )
+    sizes = {"dimension": 16, "heads": 2, "layers": 1, "feed_forward": 16}
+    train = {"steps": 2, "batch_size": 3, "eval_every": 2}
+    config = cbert.read_config("data/histories/config.py:gs", {"train": train, "model": sizes})
     assert config.eval.masking == "last"  # Users are in several splits.
     trained = cbert.train(config, "runs/gs")
     evaluation = cbert.evaluate("runs/gs", split="validation", feature_importance=True)
