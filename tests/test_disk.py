@@ -85,7 +85,10 @@ def test_prepare(disk, tmp_path):
 
 
 def test_a_command_that_cannot_write_ends_before_it_begins(disk, data_dir, trained, tmp_path):
-    """No run is started, and nothing is compiled: the line is all that is printed."""
+    """No run is started, and nothing is compiled: the line is all that is printed.
+
+    All commands ask `files.check_writable`, so that one of them tries all kinds of places.
+    """
     records, file, link = tmp_path / "in.jsonl", tmp_path / "file", tmp_path / "link"
     link.symlink_to(tmp_path / "nothing")
     records.write_text(lines(*({"items": [f"item {n % 7}", "too"]} for n in range(300))))
@@ -110,9 +113,9 @@ def test_a_command_that_cannot_write_ends_before_it_begins(disk, data_dir, train
         ("export", (f"--workdir={tmp_path}/not_read_before",), "output"),
         ("features", (f"--workdir={tmp_path}/not_read_before",), "output"),
     ):
-        for path, said in places.items():
+        for path in list(places)[: None if command == "train" else 2]:
             done = run(command, *flags, f"--{place}={path}", check=2)
-            line = f"error: {path}(/own)?( cannot be made)?: {said}.*\n"
+            line = f"error: {path}(/own)?( cannot be made)?: {places[path]}.*\n"
             assert re.fullmatch(line, done.stderr)
             assert done.stdout == ""
     error = refused("report", f"--workdir={disk}/runs")
