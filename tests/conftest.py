@@ -76,6 +76,8 @@ SHARED_FIXTURES = {
         ("text_predictor", "text_exports", "text_serving", "predict_command"),
         "predictors of texts",
     ),
+    "methods_page": "the code of the page of methods",
+    "initialize": "a pretrained run",
     "stopping": "an unbroken run",
     "sweep": "sweeps",
     "commands": "a run directory",

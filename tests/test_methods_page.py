@@ -48,23 +48,23 @@ def test_the_section_on_own_methods_has_all_that_one_may_override():
         assert name.startswith("_") or re.search(rf"`(self\.)?{name}[`(]", OWN), name
 
 
-@pytest.fixture
-def page_ran(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def page_ran(tmp_path_factory):
     """The names of the section's code, which asserts that its method begins as none."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        conditioning.METHODS, "data", {**conditioning.METHODS}
-    )  # The page adds one.
     contexts = [{"occasion": one, "age": age} for one in ("lunch", "tea") for age in (20, 60)]
     items, names = ["coffee", "bagel", "egg", "jam"], {}
     records = [
         {"group": str(i), "items": items[i % 2 :], "context": contexts[i % 4]}
         for i in range(200)
     ]
-    cbert.prepare(records, "mine")
-    for block in re.findall(r"^```python\n(.*?)^```$", OWN, re.MULTILINE | re.DOTALL):
-        exec(block, names)
-    return names
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("page"))
+        # The page adds one.
+        patch.setattr(conditioning.METHODS, "data", {**conditioning.METHODS})
+        cbert.prepare(records, "mine")
+        for block in re.findall(r"^```python\n(.*?)^```$", OWN, re.MULTILINE | re.DOTALL):
+            exec(block, names)
+        yield names
 
 
 def test_the_method_of_the_page_costs_what_the_page_says(page_ran, monkeypatch):
@@ -85,14 +85,14 @@ def test_the_method_of_the_page_has_an_option_and_starts_as_plain(page_ran):
         cbert.read_config("data/mine/config.py:bounded_shift", {"model.bounded_shift.bound": 0})
 
 
-def test_what_the_page_checks_holds_of_a_shift_that_a_norm_follows(page_ran):
+def test_what_the_page_checks_holds_of_a_shift_that_a_norm_follows(page_ran, monkeypatch):
     class Normed(page_ran["BoundedShift"]):
         after_attention = Method.after_attention
 
         def residual(self, layer, sublayer, x, y, state, add_and_norm):
             return add_and_norm(x, super().after_attention(layer, y, None, state))
 
-    conditioning.METHODS["normed"] = Normed
+    monkeypatch.setitem(conditioning.METHODS, "normed", Normed)
     block = OWN.split("import cbert\n")[1].split("```")[0]
     names = {"cbert": cbert}
     exec(block.replace(":bounded_shift", ":normed"), names)
