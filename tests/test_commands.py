@@ -21,14 +21,12 @@ from tests.conftest import ROOT, lines, refused, run
 
 @pytest.mark.parametrize("command", commands())
 def test_help(command):
-    assert f"python -m experiments.{command}" in run(command, "--help", check=0).stdout
-
-
-@pytest.mark.parametrize("command", ["train", "sweep", "benchmark", "describe"])
-def test_help_lists_every_field(command):
+    """It lists every field of a config where the command takes some."""
     text = run(command, "--help", check=0).stdout
-    listed = re.findall(r"^    --config\.([\w.]+)=", text, re.M)
-    assert listed == list(config_lib.declarations(sections()))
+    assert f"python -m experiments.{command}" in text
+    if command in ("train", "sweep", "benchmark", "describe"):
+        listed = re.findall(r"^    --config\.([\w.]+)=", text, re.M)
+        assert listed == list(config_lib.declarations(sections()))
 
 
 def test_help_of_which_a_pager_reads_the_beginning_alone_ends_in_silence():
