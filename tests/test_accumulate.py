@@ -19,12 +19,11 @@ def one_step(config, schema):
     """The gradients and the metrics of a step, and the bytes that its program works in."""
     made = run_lib.set_up(config, schema)
     fed, _, length = made.source.feed(0, 1)
-    step = made.step.lower(
-        made.state, made.resident, fed, made.indices, made.key, length
-    ).compile()
-    metrics = jax.device_get(made.dispatch(fed, length))
+    inputs = made.state, made.resident, fed, made.indices, made.key
+    step = made.step.lower(*inputs, length).compile()
+    state, metrics = jax.device_get(step(*inputs))
     # After the first step, Adam's first moment is the gradient times 1 - b1.
-    moment = flat(optax.tree.get(state_lib.to_saved(made.state).opt_state, "mu"))
+    moment = flat(optax.tree.get(state_lib.to_saved(state).opt_state, "mu"))
     gradients = {name: value / (1 - config.optimizer.b1) for name, value in moment.items()}
     return gradients, metrics, step.memory_analysis().temp_size_in_bytes
 
