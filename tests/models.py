@@ -56,6 +56,15 @@ def batch(split, rows=6, length=8):
     return split.items[:rows, :length], context
 
 
+def applied(model, params, function, *arguments):
+    """What a function, or a method of that name, gives that takes the encoder.
+
+    It is compiled as a whole: operation by operation, the compilations take longer.
+    """
+    apply = functools.partial(model.encoder.apply, method=function)
+    return jax.jit(apply)({"params": params}, *arguments)
+
+
 def encode(model, params, codes, context, queries=None):
     """The last block's output at every position, `[B, L, D]`, or at those asked for."""
 
@@ -63,4 +72,4 @@ def encode(model, params, codes, context, queries=None):
         x, _ = encoder.embedding(codes)
         return encoder(x, codes != PAD_ITEM, context, queries)
 
-    return jax.jit(functools.partial(model.encoder.apply, method=run))({"params": params})
+    return applied(model, params, run)

@@ -14,7 +14,7 @@ from cbert.model.layers import embedding_init, kernel_init
 from cbert.schema import PAD_ITEM
 from cbert.training import config as config_lib
 from tests.conftest import small, some
-from tests.models import SMALL, batch, build, encode, initialized, made
+from tests.models import SMALL, applied, batch, build, encode, initialized, made
 
 
 def with_state_closed(params):
@@ -89,7 +89,7 @@ def test_an_updated_state_begins_with_the_deviation_that_is_asked_for(schema, sc
     def update(module):
         return module.conditioning.update(0, None, None, state)
 
-    updated = model.encoder.apply({"params": params}, method=update)
+    updated = applied(model, params, update)
     np.testing.assert_allclose(updated.std(axis=1), scale or 16**-0.5, rtol=1e-3)
 
 
@@ -123,7 +123,7 @@ def test_concat_as_one_network_of_item_and_context(schema, train_split):
         entered = module.conditioning.begin(x, codes != PAD_ITEM, c)
         return x, c.vector, entered[0]
 
-    x, c, output = model.encoder.apply({"params": params}, method=entered)
+    x, c, output = applied(model, params, entered)
     own = params["conditioning"]
     both = jnp.concatenate([x, jnp.broadcast_to(c[:, None], (*x.shape[:2], c.shape[1]))], -1)
     kernel = jnp.concatenate([own["items"]["kernel"], own["context"]["kernel"]])

@@ -12,7 +12,7 @@ import pytest
 from cbert.model import contextual_bert, parameter_tree
 from cbert.model.config import ModelConfig
 from cbert.schema import MASK_ITEM, Categorical, History, MultiValued, Numerical, Schema, Vector
-from tests.models import drawn
+from tests.models import applied, drawn
 
 SMALL = ModelConfig(dimension=16, heads=2, layers=1, feed_forward=24)
 FEATURES = (
@@ -136,7 +136,7 @@ def test_sums_of_values_and_items_by_hand():
     model = contextual_bert.build(config, "np", schema)
     params = drawn(model)
     columns = schema.encode_contexts([FULL, {"tags": [], "viewed": []}])
-    context = model.encoder.apply({"params": params}, columns, method="embed_context")
+    context = applied(model, params, "embed_context", columns)
     tags, own = (params["context_encoder"][f"feature_{name}"] for name in ("tags", "viewed"))
     codes, items = columns["tags"][0], params["embedding"]["items"]
     assert (codes != 0).sum() == 2

@@ -19,7 +19,7 @@ from cbert.schema import MASK_ITEM, PAD_ITEM, Schema
 from cbert.training import config as config_lib
 from tests.conftest import small, some
 from tests.model_costs import assert_traced
-from tests.models import SMALL, THREE_LAYERS, batch, build, encode, made
+from tests.models import SMALL, THREE_LAYERS, applied, batch, build, encode, made
 from tests.test_counts import PAPER, SCHEMA
 
 NORMS = ("after", "before", "none")
@@ -63,7 +63,7 @@ def test_every_form_of_the_update_by_hand(schema, norm_place, residual):
     def update(module):
         return module.conditioning.update(1, None, None, g)
 
-    after = model.encoder.apply({"params": params}, method=update)
+    after = applied(model, params, update)
     own = params["conditioning"]
     assert ("norm_1" in own) == (norm_place != "none")
     expected = updated(own, 1, g, norm_place=norm_place, residual=residual)
@@ -124,9 +124,7 @@ def test_the_deep_state_by_hand_is_a_state_of_gs(schema, train_split):
         x, mask = jnp.zeros((len(codes), 1, 16)), jnp.ones((len(codes), 1), bool)
         return module.conditioning.begin(x, mask, module.embed_context(context))[2]
 
-    np.testing.assert_allclose(
-        model.encoder.apply({"params": params}, method=begun), g, atol=1e-5
-    )
+    np.testing.assert_allclose(applied(model, params, begun), g, atol=1e-5)
     # One context whose state [GS] has as the bias of its network: every block reads that.
     one = {name: np.repeat(column[:1], len(codes), axis=0) for name, column in context.items()}
     state = jax.tree.map(jnp.zeros_like, own["state"])
@@ -201,15 +199,13 @@ def test_an_update_reads_the_visible_positions_alone(schema, pool):
     def update(module, x):
         return module.conditioning.update(0, x, jnp.asarray(mask), jnp.asarray(g))
 
-    after = model.encoder.apply({"params": params}, jnp.asarray(x), method=update)
+    after = applied(model, params, update, x)
     own = params["conditioning"]
     for row, n in enumerate(lengths):
         r = pooled(pool, own, x[row], n, g[row])
         expected = updated(own, 0, g[row], r, residual=True)
         np.testing.assert_allclose(after[row], expected, atol=1e-5)
-    other = model.encoder.apply(
-        {"params": params}, jnp.where(mask[..., None], x, 7.0), method=update
-    )
+    other = applied(model, params, update, np.where(mask[..., None], x, np.float32(7)))
     np.testing.assert_array_equal(after, other)
 
 

@@ -14,7 +14,7 @@ from cbert.model.conditioning.method import GATES
 from cbert.model.config import ModelConfig
 from cbert.model.parameter_tree import table_1_count
 from tests.conftest import some
-from tests.models import SMALL, batch, build, encode, made
+from tests.models import SMALL, applied, batch, build, encode, made
 from tests.test_context import validation_loss
 from tests.test_counts import SCHEMA
 
@@ -45,7 +45,7 @@ def without(schema, params, codes, context):
 
 def parts_of_context(model, params, context):
     """The context vector, and FNN(c) where the method has one."""
-    vector = model.encoder.apply({"params": params}, context, method="embed_context").vector
+    vector = applied(model, params, "embed_context", context).vector
     own = params["conditioning"].get("state")
     if own is None:
         return vector, None

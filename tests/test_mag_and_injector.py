@@ -10,7 +10,7 @@ import pytest
 from cbert.model.conditioning.method import FEED_FORWARD
 from cbert.schema import PAD_ITEM
 from tests.conftest import some
-from tests.models import SMALL, batch, build, encode, initialized, made
+from tests.models import SMALL, applied, batch, build, encode, initialized, made
 from tests.test_modulation import embedded, without
 
 
@@ -37,7 +37,7 @@ def test_mag_by_hand(schema, train_split, beta):
     def begun(encoder):
         return encoder.conditioning.begin(x, codes != PAD_ITEM, encoder.embed_context(context))
 
-    got, *_ = early.encoder.apply({"params": params}, method=begun)
+    got, *_ = applied(early, params, begun)
     expected = shifted(own, x, vector, beta)
     np.testing.assert_allclose(got, expected, atol=1e-5)
     moved = np.linalg.norm(got - x, axis=-1) / np.linalg.norm(x, axis=-1)
@@ -71,7 +71,7 @@ def test_an_injector_by_hand(schema):
     def added(encoder):
         return encoder.conditioning.residual(1, FEED_FORWARD, x, y, state, lambda x, y: x + y)
 
-    got = model.encoder.apply({"params": params}, method=added)
+    got = applied(model, params, added)
     weights = state @ own["weights_1"]["kernel"] + own["weights_1"]["bias"]
     for row in range(6):
         down, up, bias = np.split(np.asarray(weights[row]), [3, 6])
@@ -96,7 +96,7 @@ def test_what_they_add_begins_neither_huge_nor_tiny(schema):
         state = np.zeros((6, 16), np.float32)
         return encoder.conditioning.residual(0, FEED_FORWARD, y, y, state, lambda x, y: y)
 
-    adapted = model.encoder.apply({"params": params}, method=added) - y
+    adapted = applied(model, params, added) - y
     last = params["conditioning"]["out_0"]["kernel"].std() * 16**0.5
     assert 0.3 < adapted.std() / y.std() / last < 1.5
 

@@ -18,7 +18,7 @@ from cbert.model.parameter_tree import table_1_count
 from cbert.schema import MASK_ITEM, PAD_ITEM, Categorical, Schema
 from cbert.training import config as config_lib
 from tests.conftest import small, some
-from tests.models import SMALL, batch, build, encode, initialized, made
+from tests.models import SMALL, applied, batch, build, encode, initialized, made
 
 NONE = 546432
 STYLIST = stylist.schema(30_000, [])
@@ -127,7 +127,7 @@ def embedded(model, params, codes, context):
     def embed(encoder):
         return encoder.embedding(codes)[0], encoder.embed_context(context).vector
 
-    return model.encoder.apply({"params": params}, method=embed)
+    return applied(model, params, embed)
 
 
 def test_at_its_start_adaln_zero_is_the_norm_of_the_embeddings(schema, train_split):
