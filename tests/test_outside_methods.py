@@ -228,9 +228,10 @@ def test_a_task_that_extends_another_is_used_as_that_one(tmp_path, monkeypatch):
     task, params = tasks.create(config, model, schema, split), drawn(model)
     columns = jax.tree.map(lambda column: column[:64], split.columns)
     keys = jax.random.split(jax.random.key(0))
-    batch = task.batch(keys, Examples(columns, {}, np.arange(64), 64))
-    log_p = np.asarray(task.predict(params, columns, {})["log_probability"], np.float64)
-    loss, _ = task.loss(params, batch, {})
+    batch = jax.jit(task.batch)(keys, Examples(columns, {}, np.arange(64), 64))
+    predicted = jax.jit(task.predict)(params, columns, {})
+    log_p = np.asarray(predicted["log_probability"], np.float64)
+    loss, _ = jax.jit(task.loss)(params, batch, {})
     assert loss == pytest.approx((-((1 - np.exp(log_p)) ** 2) * log_p).mean(), rel=1e-5)
 
     loop.train(config, tmp_path / "run")

@@ -31,7 +31,7 @@ def test_a_context_begins_without_effect_and_learns(schema, train_split, method)
     context = {name: column[:3] for name, column in train_split.context.items()}
     other = {name: column[3:6] for name, column in train_split.context.items()}
     apply = jax.jit(functools.partial(model.apply, **INPUTS))
-    expected = plain.apply({"params": before}, **INPUTS)
+    expected = jax.jit(plain.apply)({"params": before}, **INPUTS)
     for one, two in zip(expected, apply({"params": params}, context=context), strict=True):
         np.testing.assert_allclose(one, two, atol=1e-5)
     if method == "none":
@@ -43,13 +43,17 @@ def test_a_context_begins_without_effect_and_learns(schema, train_split, method)
         hidden, pooled = model.apply({"params": params}, **INPUTS, context=context)
         return weighted_sum({"hidden": hidden, "pooled": pooled})
 
+    @jax.jit
+    def moved(params, state, gradients):
+        updates, state = adam.update(gradients, state)
+        return optax.apply_updates(params, updates), state
+
     adam = optax.adam(0.01)
-    state, first = adam.init(params), gradient(params)
+    state, first = jax.jit(adam.init)(params), gradient(params)
     parts = flax.traverse_util.flatten_dict(first["conditioning"])
     assert any(np.abs(x).max() > 1e-3 for x in parts.values())
     for _ in range(2):
-        updates, state = adam.update(gradient(params), state)
-        params = optax.apply_updates(params, updates)
+        params, state = moved(params, state, gradient(params))
     # Every part of the way from context to output has a gradient of its own by now.
     after = gradient(params)
     for path, x in flax.traverse_util.flatten_dict(after).items():
