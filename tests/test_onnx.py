@@ -90,7 +90,7 @@ def test_the_logits_of_the_predictor(case, tmp_path):
     ]
     program = predictor.program
     for length in lengths:
-        for count in (1, 3, 5):
+        for count in (1, 5):
             inputs = rows(predictor.schema, length, count)
             expected = np.asarray(program.functions.logits(program.params, *inputs))
             logits = onnx_logits(tmp_path / "onnx" / f"logits-{length}.onnx", *inputs)
