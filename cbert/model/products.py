@@ -108,18 +108,22 @@ def _row_products_backward(saved: tuple[Array, Array], gradient: Array) -> tuple
 row_products.defvjp(_row_products_forward, _row_products_backward)
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3))
 def multiply(x: Array, y: Array, transposed: bool = False, dtype: str = "float32") -> Array:
     """x y, or x y^T where `y` is given transposed, `dtype [..., M, N]`; see `product`."""
+    return _multiply(x, y, transposed, dtype, parallel.platform() == "cpu")
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3, 4))
+def _multiply(x: Array, y: Array, transposed: bool, dtype: str, by_rows: bool) -> Array:
+    """`multiply`, with all matrices stored row by row or as XLA chooses."""
     leading = tuple(range(x.ndim - 2))
     contracted = (x.ndim - 1,), (x.ndim - 1 if transposed else x.ndim - 2,)
-    of_rows = lax.dot_general(
-        _by_rows(x),
-        _by_rows(y),
-        (contracted, (leading, leading)),
-        preferred_element_type=dtype,
+    if by_rows:
+        x, y = _by_rows(x), _by_rows(y)
+    found = lax.dot_general(
+        x, y, (contracted, (leading, leading)), preferred_element_type=dtype
     )
-    return _by_rows(of_rows)
+    return _by_rows(found) if by_rows else found
 
 
 def rounded(x: Array, y: Array, transposed: bool = False) -> Array:
@@ -151,8 +155,6 @@ def sum_columns(columns: Array, weights: Array) -> Array:
 
 
 def _by_rows(x: Array) -> Array:
-    if parallel.platform() != "cpu":
-        return x
     return with_layout_constraint(x, Layout(tuple(range(x.ndim))))
 
 
