@@ -20,7 +20,6 @@ those of --methods, on sets of five, or of --length, for at most --minutes.
 import copy
 import json
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -107,11 +106,16 @@ def _check() -> None:
     lengths = command.whole_numbers(_LENGTH)
     if _PEER.value and (_SEEDS.value > 1 or _SCALING.value):
         raise UserError("--peer compares one run; leave out --seeds and --scaling")
-    if _PREPARED.value and _PEER.value:
-        raise UserError("--prepared measures our training; leave out --peer")
-    _refuse(_PREPARED, "is of the config's examples", (_ITEMS, _CONTEXT, _LENGTH, _SCALING))
-    sizes = _CONFIG, _ROUNDS, _STEPS, _ITEMS, _CONTEXT, _LENGTH, _SEEDS
-    _refuse(_SCALING, "has sizes of its own", sizes)
+    if _PREPARED.value and (_PEER.value or _SCALING.value):
+        raise UserError("--prepared measures our training; leave out --peer and --scaling")
+    if _PREPARED.value:
+        command.refuse((_ITEMS, _CONTEXT, _LENGTH), "random examples; leave out --prepared")
+    if _SCALING.value:
+        overrides = config_flags.get_override_values(flags.FLAGS["config"])
+        names = ["config", *(f"config.{name}" for name in overrides)]
+        names += ["rounds", "steps", "items", "context", "length", "seeds"]
+        sizes = [flags.FLAGS[name] for name in names]
+        command.refuse(sizes, "a measurement of one size; leave out --scaling")
     alone = _SCALING, _PREPARED, _PEER, _SEEDS
     if _ACCELERATOR.value and (len(lengths) > 1 or any(flag.present for flag in alone)):
         raise UserError(
@@ -124,16 +128,6 @@ def _check() -> None:
         peer.check()
     if _PLOT.value:
         scaling.check_plot(_PLOT.value)
-
-
-def _refuse(flag: flags.FlagHolder, why: str, others: Sequence[flags.FlagHolder]) -> None:
-    """Refuses flags that would have no effect beside a given one."""
-    given = [f"--{other.name}" for other in others if other.present]
-    if any(other is _CONFIG for other in others):
-        overrides = config_flags.get_override_values(flags.FLAGS["config"])
-        given += [f"--config.{name}" for name in overrides]
-    if flag.value and given:
-        raise UserError(f"--{flag.name} {why}; leave out {', '.join(given)}")
 
 
 def _methods() -> list[str]:

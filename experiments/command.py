@@ -11,7 +11,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -137,6 +137,13 @@ def pairs(flag: flags.FlagHolder, last: bool = False) -> dict[str, str]:
             raise UserError(f"--{flag.name} names {name!r} twice")
         found[name] = value
     return found
+
+
+def refuse(unwanted: Iterable[flags.FlagHolder | flags.Flag], owner: str) -> None:
+    """Raises `UserError` for the first of the flags that was given, which its owner reads."""
+    for flag in unwanted:
+        if flag.present:
+            raise UserError(f"--{flag.name} belongs to {owner}")
 
 
 def _main_thread_only(report: Callable) -> Callable:

@@ -90,7 +90,7 @@ def _query() -> Query | TextQuery | None:
     """The query of the command line, None for a split; raises `UserError` for a stray flag."""
     given = [flag for flag in (_ITEMS, _TEXT, _WORDS) if flag.value is not None]
     if not given:
-        _refuse(_OF_QUERIES, "a query; give --items or --text")
+        command.refuse(_OF_QUERIES, "a query; give --items or --text")
         if _WHAT.value == _FEATURES:
             raise UserError("--what=features is of one query; give --items or --text")
         return None
@@ -98,29 +98,22 @@ def _query() -> Query | TextQuery | None:
         raise UserError(
             "give one of --items, --text and --words, and --what=attention or features with it"
         )
-    _refuse(_OF_SPLITS, f"a split; leave it out, or --{given[0].name}")
+    command.refuse(_OF_SPLITS, f"a split; leave it out, or --{given[0].name}")
     if _WHAT.value == _FEATURES:
-        _refuse((_BLOCK,), "--what=attention; leave it out")
+        command.refuse((_BLOCK,), "--what=attention; leave it out")
     else:
-        _refuse((_ITEM,), "--what=features; leave it out")
+        command.refuse((_ITEM,), "--what=features; leave it out")
     context = parsed(query_flags.CONTEXT)
     if _ITEMS.value is not None:
-        _refuse((_TEXT_B,), "--text; leave it out")
+        command.refuse((_TEXT_B,), "--text; leave it out")
         if _WHAT.value == _FEATURES and _ITEM.value is None:
             raise UserError(
                 "--what=features is of the prediction of one item; give --item=NAME"
             )
         return Query(parsed(_ITEMS), context)
-    _refuse((_ITEM,), "--items; the first prediction of a text is explained")
+    command.refuse((_ITEM,), "--items; the first prediction of a text is explained")
     words = None if _WORDS.value is None else parsed(_WORDS)
     return TextQuery(_TEXT.value, context, _TEXT_B.value, words)
-
-
-def _refuse(unwanted: tuple[flags.FlagHolder, ...], owner: str) -> None:
-    """Refuses flags that belong to something else."""
-    for flag in unwanted:
-        if flag.present:
-            raise UserError(f"--{flag.name} belongs to {owner}")
 
 
 def _of_split(workdir: pathlib.Path, config: Any, schema: Schema) -> None:

@@ -57,9 +57,8 @@ def check_one_input(name: str, given: bool) -> None:
         raise UserError(f"give one of --{name} and --input=FILE")
     if (INPUT.value is None) != (OUTPUT.value is None):
         raise UserError("--input and --output belong together; give both or neither")
-    for flag in OF_FILES if INPUT.value is None else ():
-        if flag.present:
-            raise UserError(f"--{flag.name} belongs to a file of queries; give --input with it")
+    if INPUT.value is None:
+        command.refuse(OF_FILES, "a file of queries; give --input with it")
 
 
 def predict_file(predictor: Predictor | TextPredictor, defaults: Query | TextQuery) -> None:

@@ -46,8 +46,8 @@ def main() -> None:
     paths = [pathlib.Path(path).expanduser() for path in _TABLE.value]
     if not paths and not _QUERIES.value:
         raise UserError("give --table=FILE to score it, or --queries=FILE to write the queries")
-    if not paths and (unread := [flag.name for flag in (_ENTRY, _BY) if flag.present]):
-        raise UserError(f"--{unread[0]} is of the scores of a table; give --table=FILE with it")
+    if not paths:
+        command.refuse((_ENTRY, _BY), "the scores of a table; give --table=FILE with it")
     feature = prepared.load_schema(_DATA_DIR.value, name).feature(_BY.value or benchmark.by)
     breakdown.check(feature)
     asked = leaderboard.ask(benchmark, _DATA_DIR.value, name)

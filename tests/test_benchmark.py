@@ -246,8 +246,9 @@ def test_mistakes():
     assert "fixed_state" in refused("benchmark", "--methods=fixed_state")
     assert "--methods is empty" in refused("benchmark", "--methods=")
     assert "leave out --seeds" in refused("benchmark", "--accelerator", "--seeds=3")
-    assert "leave out --items" in refused("benchmark", "--prepared", "--items=30")
-    steps = "--config.train.batch_size=4", "--steps=2"
-    error = "leave out --steps, --config.train.batch_size"
-    assert error in refused("benchmark", "--scaling", *steps)
+    error = refused("benchmark", "--prepared", "--items=30")
+    assert "--items belongs to random examples" in error
+    for flag in ("--steps", "--config.train.batch_size"):
+        error = refused("benchmark", "--scaling", f"{flag}=2")
+        assert f"{flag} belongs to a measurement of one size" in error
     assert "minutes is nan; give a number" in refused("benchmark", "--minutes=nan")

@@ -17,7 +17,6 @@ from cbert.evaluation import attention, gates, model_state, sown
 from cbert.evaluation.restore import Restored, restore
 from cbert.model import conditioning
 from cbert.model.attention import WEIGHTS, Attention
-from cbert.model.conditioning.method import GATES
 from cbert.model.config import ModelConfig
 from cbert.report import plot_helpers, report_data, sections
 from cbert.schema import SEQUENCE, Categorical, History, Schema
@@ -170,18 +169,6 @@ def test_what_is_read_is_asked_as_an_evaluation_asks(trained):
     config, schema = workdir_lib.read(trained)
     config.eval.masking = LAST
     assert restore(trained, config, schema, "best").masking == LAST
-
-
-def test_ranges_of_gates_by_hand():
-    """One position of two is padding; a gate of one is in the last tenth; any form will do."""
-    gate = jnp.array([[[0.0625, 1.0, 1.5, 0.5], [9.0] * 4]])
-    forms = {"gate": gate, "of heads": gate.reshape(1, 2, 2, 2), "number": gate[:, :, 2]}
-    kept = {"conditioning": {GATES: (forms,)}}
-    measured = gates.distributions(None, kept, jnp.array([[True, False]]))
-    found = {name: of.tolist() for name, of in measured.items()}
-    fractions = [0.25, 0, 0, 0, 0, 0.25, 0, 0, 0, 0.25, 0.25]
-    assert found["gate"] == found["of heads"] == [[3.0625 / 4, *fractions]]
-    assert found["number"] == [[1.5, *[0] * 10, 1]]
 
 
 @pytest.mark.parametrize("method", ["np", "cross_attention"])

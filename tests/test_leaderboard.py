@@ -257,7 +257,8 @@ def test_the_command_prints_the_row(given, directory, tmp_path):
 def test_what_only_scores_have_needs_a_table():
     assert "give --table=FILE to score it" in refused("score", "--task=sgd_acts")
     queries = "--task=sgd_acts", "--queries=queries.parquet"
-    assert "--entry is of the scores of a table" in refused("score", *queries, "--entry=mine")
+    error = refused("score", *queries, "--entry=mine")
+    assert "--entry belongs to the scores of a table" in error
 
 
 def test_a_masked_query_shows_the_other_items(given):
