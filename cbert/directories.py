@@ -42,9 +42,9 @@ def whole_directory(target: pathlib.Path) -> Iterator[pathlib.Path]:
         ) as temporary,
         files.own_file(pathlib.Path(temporary) / _ALIVE) as owned,
     ):
-        files.try_lock(owned.fileno())  # Before it has the name by which others find it.
         written = pathlib.Path(temporary) / target.name
         written.mkdir()
+        # It is locked before it has the name by which others find it.
         os.rename(owned.name, written.with_name(_ALIVE))
         try:
             yield written

@@ -109,7 +109,6 @@ def replace(path: pathlib.Path, write_to: Callable[[pathlib.Path], Any]) -> None
         remove_left_by_kills(target.parent.glob(f"{glob.escape(target.name)}.*.tmp"))
         with own_file(target) as owned:
             temporary = pathlib.Path(owned.name)
-            try_lock(owned.fileno())  # It is held until the rename, as a sign of life.
             write_to(temporary)
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
@@ -124,14 +123,21 @@ def replace(path: pathlib.Path, write_to: Callable[[pathlib.Path], Any]) -> None
 
 
 def own_file(target: pathlib.Path) -> io.BufferedWriter:
-    """A new file beside `target`, named after this process, of which others may have the id."""
+    """A new file beside `target`, named after this process, of which others may have the id.
+
+    Until it is closed it has a lock, a sign of life by which no other process removes it.
+    """
     number = 0
     while True:
+        path = target.with_name(f"{target.name}.{os.getpid()}{number or ''}.tmp")
         try:
-            path = target.with_name(f"{target.name}.{os.getpid()}{number or ''}.tmp")
-            return path.open("xb")
+            owned = path.open("xb")
         except FileExistsError:
             number += 1
+            continue
+        if try_lock(owned.fileno()) and path.exists():
+            return owned
+        owned.close()  # Another process took it for a killed one's before it had its lock.
 
 
 def try_lock(file: int) -> bool:

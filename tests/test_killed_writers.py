@@ -147,11 +147,11 @@ def test_files_of_killed_writers_are_removed_and_those_of_others_are_not(tmp_pat
         files.replace(pathlib.Path(sys.argv[1]), write)
     """
     command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "a [1].json")]
-    writers = [
-        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)
-    ]
+    writers = []
     try:
-        for writer in writers:
+        for _ in range(2):
+            writer = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+            writers.append(writer)
             assert writer.stdout.readline() == "written\n"
         writers[0].kill()
         writers[0].wait()
@@ -164,6 +164,25 @@ def test_files_of_killed_writers_are_removed_and_those_of_others_are_not(tmp_pat
         for writer in writers:
             writer.kill()
             writer.communicate()
+
+
+def test_a_file_that_is_removed_before_it_has_its_lock_is_made_anew(tmp_path, monkeypatch):
+    """As by another writer that took it for a killed one's."""
+    target, lock = tmp_path / "a.json", files.try_lock
+
+    def lock_too_late(file):
+        monkeypatch.setattr(files, "try_lock", lock)
+        files.remove_left_by_kills(tmp_path.iterdir())
+        return lock(file)
+
+    def write(temporary):
+        temporary.write_text("whole")
+        files.remove_left_by_kills([temporary])
+        assert temporary.exists()
+
+    monkeypatch.setattr(files, "try_lock", lock_too_late)
+    files.replace(target, write)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["whole"]
 
 
 def test_directories_of_killed_writers_are_removed_and_those_of_others_are_not(tmp_path):
