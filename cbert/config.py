@@ -133,12 +133,41 @@ def field(
 
 @functools.cache
 def section_fields(section: type) -> dict[str, Declaration]:
-    """The declared fields of one section by name."""
+    """The declared fields of one section by name.
+
+    Raises:
+      UserError: the class is no section, as one of a user's own method may be; it names the
+        class or the field.
+    """
     kinds = typing.get_type_hints(section)
+    _check_section(section, kinds)
     return {
         field.name: Declaration(kinds[field.name], field.default, **field.metadata)
         for field in dataclasses.fields(section)
     }
+
+
+def _check_section(section: type, kinds: Mapping[str, Any]) -> None:
+    """Refuses a class that is no frozen dataclass, or has a field that `field` did not make."""
+    name = section.__qualname__
+    # A class that inherits from a section without being decorated would lose its own fields.
+    made = vars(section).get("__dataclass_params__")
+    if made is None or not made.frozen:
+        raise UserError(
+            f"the config section {name} is not a frozen dataclass; write "
+            "@dataclasses.dataclass(frozen=True) above the class"
+        )
+    for own in dataclasses.fields(section):
+        if "meaning" not in own.metadata:
+            raise UserError(
+                f"the config section {name} gives {own.name} no meaning; write "
+                f"{own.name}: TYPE = cbert.config.field(DEFAULT, MEANING)"
+            )
+        if kinds[own.name] not in _KIND_NAMES:
+            raise UserError(
+                f"the config section {name} declares {own.name} as {shown(kinds[own.name])}; "
+                f"use one of {', '.join(kind.__name__ for kind in _KIND_NAMES)}"
+            )
 
 
 def declarations(sections: Sections) -> dict[str, Declaration]:

@@ -1,6 +1,7 @@
 """The declarations of config fields, and what is made from them."""
 
 import dataclasses
+import re
 
 import ml_collections
 import pytest
@@ -30,6 +31,47 @@ class Light:
 
 
 SECTIONS = {"tank": Tank, "tank.light": Light}
+
+
+class Bowl(Tank):
+    """A class that is not decorated, whose own field would be lost."""
+
+    depth: float = field(1.0, "how deep it is")
+
+
+@dataclasses.dataclass
+class Pond:
+    """A section that may change."""
+
+    depth: float = field(1.0, "how deep it is")
+
+
+@dataclasses.dataclass(frozen=True)
+class Lake:
+    """A section with a usual field of a dataclass."""
+
+    depth: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Sea:
+    """A section with a field of a type that no flag can give."""
+
+    depths: tuple[float, ...] = field((1.0,), "how deep it is")
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        (Bowl, "section Bowl is not a frozen dataclass; write @dataclasses.dataclass(frozen="),
+        (Pond, "section Pond is not a frozen dataclass; write @dataclasses.dataclass(frozen="),
+        (Lake, "section Lake gives depth no meaning; write depth: TYPE = cbert.config.field("),
+        (Sea, "section Sea declares depths as tuple[float, ...]; use one of int, float, str"),
+    ],
+)
+def test_a_class_that_is_no_section_is_refused(section, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        declarations.default({"water": section})
 
 
 def test_a_nested_section_becomes_defaults_and_comes_back():
