@@ -1,6 +1,6 @@
 """All items, a chunk at a time, and their products with hidden vectors.
 
-Legend: V items, K items of a chunk, D model dimension.
+Legend: V items, K items of a chunk, N rows, D model dimension.
 """
 
 import jax

@@ -38,8 +38,8 @@ class AdaptationGate(Method):
 
     The gate g = ReLU(W_g [x; c] + b_g) belongs to a position. This is the multimodal adaptation
     gate (Rahman et al., 2020, "Integrating Multimodal Information in Large Pretrained
-    Transformers"), which ends in a norm and dropout of the sum. Here the shift alone is dropped
-    from and no norm follows, so that with a closed gate nothing is left but the plain model.
+    Transformers"), which ends in a norm and dropout of the sum. Here dropout is of the shift
+    alone and no norm follows, so that with a closed gate nothing is left but the plain model.
     b_g begins at 1, so that the shift begins as large as an embedding.
 
     With `model.start_as_plain` W begins at zero, as b always does.
