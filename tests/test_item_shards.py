@@ -141,11 +141,13 @@ def test_a_placed_tree_is_gathered_again():
     tree = {
         "embedding": {"items": np.arange(22.0).reshape(11, 2), "bias": np.arange(11.0)},
         "nu": [{"embedding": {"bias": np.arange(11.0), "special": np.ones((3, 2))}}],
+        "conditioning": {"embedding": {"bias": np.arange(8.0)}},
     }
     placed = where.to_devices(tree)
     assert placed["embedding"]["items"].shape == (DEVICES, 3, 2)
     assert placed["nu"][0]["embedding"]["bias"].tolist()[3] == [9, 10, 0]
     assert placed["nu"][0]["embedding"]["special"].shape == (3, 2)
+    assert placed["conditioning"]["embedding"]["bias"].shape == (8,)
     jax.tree.map(np.testing.assert_array_equal, where.to_host(placed), tree)
 
 

@@ -37,8 +37,10 @@ class Placement:
 
     def splits(self, path: tuple[Any, ...]) -> bool:
         """Whether the array of that path of JAX's keys is split."""
-        names = tuple(getattr(key, "key", None) for key in path[-2:])
-        return self.shards > 1 and names in SPLIT
+        names = [getattr(key, "key", None) for key in path]
+        # A method of one's own may have a module of that name, too.
+        of_items = not set(names) & set(parameter_tree.CONTEXT_PARTS)
+        return self.shards > 1 and of_items and tuple(names[-2:]) in SPLIT
 
     def _map(self, split: Any, rest: Any, tree: Any) -> Any:
         """The tree with one function of its split arrays and another one of all others."""
