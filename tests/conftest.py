@@ -18,10 +18,12 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # Workers inherit it.
     )
     # XLA ends a process with a flag that it does not know, and not every 0.11 knows these.
     if importlib.metadata.version("jaxlib").startswith("0.10."):
-        os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
-        os.environ["XLA_FLAGS"] += " --xla_cpu_opt_preset=CPU_OPT_PRESET_FAST_COMPILE"
-        # The workers keep all cores busy, so splitting a program only adds work.
-        os.environ["XLA_FLAGS"] += " --xla_cpu_parallel_codegen_split_count=1"
+        os.environ["XLA_FLAGS"] += (
+            " --xla_cpu_use_fusion_emitters=false"
+            " --xla_cpu_opt_preset=CPU_OPT_PRESET_FAST_COMPILE"
+            # The workers keep all cores busy, so splitting a program only adds work.
+            " --xla_cpu_parallel_codegen_split_count=1"
+        )
 
 import gc
 import multiprocessing

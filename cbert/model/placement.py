@@ -38,7 +38,7 @@ class Placement:
     def splits(self, path: tuple[Any, ...]) -> bool:
         """Whether the array of that path of JAX's keys is split."""
         names = [getattr(key, "key", None) for key in path]
-        # A method of one's own may have a module of that name, too.
+        # A method of one's own may call a module `embedding`, too.
         of_items = not set(names) & set(parameter_tree.CONTEXT_PARTS)
         return self.shards > 1 and of_items and tuple(names[-2:]) in SPLIT
 

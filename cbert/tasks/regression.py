@@ -75,8 +75,8 @@ class Regression(TextTask):
     ) -> CorpusMetrics:
         """R², 1 - squared error / variance of the numbers, and Pearson's correlation.
 
-        Both are 0 where the numbers do not vary, and the latter where the predictions do not: a
-        deviation of at most 1e-6 of the largest number, as of raw timestamps, is rounding.
+        Both are 0 where the numbers do not vary, and the latter where the predictions do not.
+        A deviation of at most 1e-6 of the largest number, as of raw timestamps, counts as none.
         """
         predicted = predictions["prediction"].astype(np.float64)
         true = queries.targets["number"].astype(np.float64)
