@@ -13,7 +13,6 @@ import scipy.special
 
 from cbert import parallel
 from cbert.data import prepared
-from cbert.data.batching import bucket_bounds
 from cbert.errors import UserError
 from cbert.evaluation import activation_files, activations, probe
 from cbert.model import huggingface, presets, text_bert
@@ -23,14 +22,6 @@ from cbert.training import config as config_lib
 from tests.conftest import refused, run, small, some
 from tests.models import initialized
 from tests.text_data import load, prepare_texts, small_text
-
-
-@pytest.fixture(autouse=True)
-def few_lengths(monkeypatch):
-    """Little is compiled: there are two padded lengths, not eight."""
-    monkeypatch.setattr(
-        activations, "bucket_bounds", lambda lengths, _: bucket_bounds(lengths, 2)
-    )
 
 
 @pytest.fixture(scope="module")

@@ -55,6 +55,15 @@ def test_bounds_waste_least():
     assert bucket_bounds(lengths, 8).tolist() == [1, 2, 3, 8, 9]
 
 
+def test_buckets_fill_whole_batches():
+    lengths = np.array([1] * 8 + [3] * 7 + [9] * 2)
+    # The three kinds fill one batch of 8 rows each, and all together one of 17.
+    assert bucket_bounds(lengths, 8, batch_size=8).tolist() == [1, 3, 9]
+    assert bucket_bounds(lengths, 8, batch_size=17).tolist() == [9]
+    # Of 16 rows, one holds those of 3 and 9, and 16 * (1 + 9) are less than 32 * 9.
+    assert bucket_bounds(lengths, 8, batch_size=16).tolist() == [1, 9]
+
+
 def test_a_batch_larger_than_the_split_is_refused():
     with pytest.raises(
         UserError, match=r"train\.batch_size is 2000, the training split has 1003"

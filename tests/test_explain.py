@@ -20,7 +20,6 @@ from cbert.model.attention import WEIGHTS, Attention
 from cbert.model.config import ModelConfig
 from cbert.report import plot_helpers, report_data, sections
 from cbert.schema import SEQUENCE, Categorical, History, Schema
-from cbert.tasks import prediction
 from cbert.tasks.masked_item import MaskedItem
 from cbert.tasks.masked_queries import LAST
 from cbert.training import loop
@@ -30,14 +29,6 @@ from tests.conftest import refused, run, small, some
 from tests.models import SMALL, build, initialized, made
 
 TWO = dataclasses.replace(SMALL, layers=2)
-
-
-@pytest.fixture(autouse=True)
-def one_length(monkeypatch):
-    """Little is compiled: there is one padded length, not eight."""
-    monkeypatch.setattr(
-        prediction, "bucket_bounds", lambda lengths, _: lengths.max(keepdims=True)
-    )
 
 
 def zeroed(params, *names):

@@ -87,17 +87,19 @@ def _blocks(steps: np.ndarray, padded: np.ndarray) -> list[np.ndarray]:
     return blocks
 
 
-def bucket_bounds(lengths: np.ndarray, buckets: int) -> np.ndarray:
+def bucket_bounds(lengths: np.ndarray, buckets: int, batch_size: int = 1) -> np.ndarray:
     """At most `buckets` padded lengths of examples of `lengths [M]`, with the least padding.
 
-    They ascend, and the last is that of the longest example.
+    They ascend, and the last is that of the longest example. Each bucket fills whole batches,
+    so that few examples have few buckets.
 
     Dynamic programming over the lengths that occur; `cells[first, last]` is what a bucket
     of all lengths from the first to the last fills, padding included.
     """
     values, counts = np.unique(lengths, return_counts=True)
     shorter = np.concatenate([[0], np.cumsum(counts)])
-    cells = values * np.maximum(shorter[None, 1:] - shorter[:-1, None], 0).astype(np.float64)
+    inside = np.maximum(shorter[None, 1:] - shorter[:-1, None], 0).astype(np.float64)
+    cells = values * np.ceil(inside / batch_size) * batch_size
     cells[np.tril_indices(len(values), -1)] = np.inf
     best, bounds = cells[0], [[value] for value in values]
     for _ in range(buckets - 1):

@@ -131,7 +131,7 @@ def shards(
     if pooling == EVERY_TOKEN:
         width *= int(split.lengths.max())
     size = min(len(split), max(batch_size, SHARD_BYTES // width))
-    bounds = bucket_bounds(split.lengths, MOST_BUCKETS)
+    bounds = bucket_bounds(split.lengths, MOST_BUCKETS, batch_size)
     with progress.bar(desc="activations", total=len(split), unit=" examples") as bar:
         for rows, count in padded_batches(len(split), [size]):
             data = jax.tree.map(lambda column, rows=rows: column[rows], _inputs(split))

@@ -64,7 +64,8 @@ def predict_all(
     predict, batch_size = compiled(task), parallel.divisible(batch_size)
     params, asked = parameter_tree.rounded(task.model, params), task.asked(queries)
     lengths = split.lengths[asked.rows]
-    batches = length_batches(lengths, batch_size, bucket_bounds(lengths, MOST_BUCKETS))
+    bounds = bucket_bounds(lengths, MOST_BUCKETS, batch_size)
+    batches = length_batches(lengths, batch_size, bounds)
 
     def predicted(length: int, indices: np.ndarray) -> dict[str, jax.Array]:
         rows = parallel.split_local(asked.rows[indices])

@@ -3,6 +3,7 @@
 The parameters that weight decay shrinks are apart from those that it does not.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,8 @@ from cbert.model.parameter_tree import Path
 DECAYED, REST = "decayed", "rest"
 # Leaves of more entries stay on their own, because packing copies.
 LARGE = 2**18
+# One program: leaf by leaf, every shape that is new would be one of its own.
+_concatenate = jax.jit(functools.partial(jnp.concatenate, axis=None), inline=True)
 
 
 def is_decayed(path: Path) -> bool:
@@ -59,14 +62,14 @@ def packed(
     return optax.GradientTransformation(init, update)
 
 
-def pack(tree: Any, concatenate: Callable = jnp.concatenate) -> Packed:
+def pack(tree: Any, concatenate: Callable = _concatenate) -> Packed:
     """Parameters as a few long vectors; a large leaf stays on its own."""
     flat = traverse_util.flatten_dict(tree)
     return Packed(
         {
             name: flat[paths[0]]
             if len(paths) == 1
-            else concatenate([flat[path].reshape(-1) for path in paths])
+            else concatenate([flat[path] for path in paths])
             for name, paths in _groups(flat).items()
         }
     )
@@ -119,8 +122,10 @@ def per_leaf(opt_state: Any, params: Any) -> Any:
 def as_packed(opt_state: Any, like: Any) -> Any:
     """The inverse of `per_leaf`: packed wherever the state `like` is, on the host."""
 
+    flat = functools.partial(np.concatenate, axis=None)
+
     def packed_like(node: Any, own: Any) -> Any:
-        return pack(own, np.concatenate) if isinstance(node, Packed) else own
+        return pack(own, flat) if isinstance(node, Packed) else own
 
     return jax.tree.map(packed_like, like, jax.device_get(opt_state), is_leaf=_is_packed)
 

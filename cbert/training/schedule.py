@@ -1,5 +1,7 @@
 """The learning rate as a function of the step."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import ml_collections
@@ -28,6 +30,7 @@ class Schedule:
     warmup_steps: jax.Array | int
     steps: jax.Array | int
 
+    @functools.partial(jax.jit, inline=True)
     def __call__(self, step: jax.Array | int) -> jax.Array:
         """The learning rate of a step, `float32 []`; steps count from 0."""
         warmup = jnp.minimum(self.warmup_steps, self.steps // 2)
