@@ -3,7 +3,9 @@
 pip install ".[ray,slurm]" && pytest -m soak tests/test_clusters.py
 """
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +13,8 @@ import time
 import psutil
 import pytest
 
+from cbert.errors import UserError
+from cbert.sweep import jobs, launchers, points
 from tests.conftest import ROOT, refused, run
 from tests.test_sweep import sweep_command
 
@@ -105,3 +109,44 @@ def test_what_slurm_refuses_ends_the_sweep_in_one_line(data_dir, tmp_path):
         "error: Slurm refused none-seed0: invalid partition; correct its parameters"
     )
     assert "Traceback" not in done.stderr
+
+
+# The first start waits to be asked to save, and the second one finds what was saved.
+_SAVES = """
+test -e saved && exit
+trap 'sleep 3; touch saved; exit' TERM USR2
+touch up
+sleep 60 & wait
+"""
+
+
+@pytest.mark.parametrize("minutes", [5, 60])
+def test_a_job_that_slurm_ends_saves_and_goes_on(tmp_path, minutes):
+    """To submitit it came to its time limit after five minutes, and else was preempted.
+
+    As Slurm's, the signal reaches each process of the job.
+    """
+    pytest.importorskip("submitit")
+    command = "sh", "-c", f"cd {tmp_path}{_SAVES}"
+    point = points.Point("a-seed0", "a", {points.SEED: 0})
+    job = jobs.Job((point,), (tmp_path / point.name,), command, ("true",))
+    parameters = {"cluster": "local", "timeout_min": minutes}
+    launcher = launchers.Slurm(tmp_path / ".slurm", parameters)
+    launcher.start(job)
+    while not (tmp_path / "up").exists():
+        time.sleep(0.05)
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # One of another test may have ended.
+            if "submitit.core._submit" in process.cmdline() or process.name() == "sh":
+                process.send_signal(signal.SIGUSR2)
+    while (failure := launcher.poll(job)) is None:
+        time.sleep(0.05)
+    assert failure == ""
+    assert (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "here:there", "auto"])
+def test_a_ray_cluster_that_is_not_there_is_one_line(address):
+    pytest.importorskip("ray")
+    with pytest.raises(UserError, match=rf"^the Ray cluster '{address}' was not reached: "):
+        launchers.Ray(address)

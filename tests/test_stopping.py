@@ -116,7 +116,7 @@ def test_killed_and_told_to_stop_it_goes_on(data_dir, tmp_path, unbroken):
     alive.write_text("a half")
     written = alive.open()
     fcntl.flock(written, fcntl.LOCK_EX)  # As its writer does, which may run elsewhere.
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
         process = start(data_dir, workdir)
         wait_for_steps(process)
         began = time.monotonic()

@@ -162,6 +162,14 @@ def test_more_runs_than_gpus_share_them(monkeypatch):
             assert launchers.slots(5)[0].environment == {"CUDA_VISIBLE_DEVICES": "0"}
 
 
+def test_a_run_has_such_a_part_of_the_gpus_as_ray_gives():
+    assert [launchers.gpus_of_run(None, n) for n in (0, 4)] == [0, 1]
+    assert [launchers.gpus_of_run(n, 2) for n in (0, 1e-4, 0.5, 1, 2)] == [0, 1e-4, 0.5, 1, 2]
+    for wanted, why in ((1.5, "no run 1.5 GPUs"), (1e-5, "no run 1e-05"), (3, "cluster has 2")):
+        with pytest.raises(UserError, match=rf"{why}.*; give gpus_per_run=N"):
+            launchers.gpus_of_run(wanted, 2)
+
+
 @pytest.mark.soak
 def test_a_dry_run_shows_what_failed_until_it_is_run_again(data_dir, tmp_path):
     made = [points.Point(f"gs-seed{n}", "gs", {points.SEED: n}) for n in range(2)]

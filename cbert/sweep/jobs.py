@@ -9,12 +9,15 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from cbert import processes
 from cbert.errors import printable
 from cbert.sweep.points import SEED, Point
 from cbert.training import workdir
+
+if TYPE_CHECKING:
+    from submitit.helpers import DelayedSubmission
 
 # Longer logs are read from the end; a traceback of JAX has some ten thousand characters.
 _LOG_END = 100_000
@@ -125,6 +128,30 @@ def run(
         if code:
             return failure(code, _read(job.log, start))
     return ""
+
+
+class Requeued:
+    """`run` as submitit calls it, which asks it to save before Slurm ends its job."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen | None = None  # The newest one.
+
+    def __call__(self, job: Job) -> str:
+        return run(job, {}, started=self._note)
+
+    def _note(self, process: subprocess.Popen) -> None:
+        self._process = process
+
+    def checkpoint(self, job: Job) -> "DelayedSubmission":
+        """Has the run save, and returns what the job does when Slurm starts it again."""
+        from submitit.helpers import DelayedSubmission  # It belongs to an optional extra.
+
+        if self._process is not None:
+            self._process.terminate()
+            # This is a signal's handler, and `wait`, which it interrupts, holds a lock.
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        return DelayedSubmission(Requeued(), job)
 
 
 def mark_failed(job: Job, why: str) -> None:

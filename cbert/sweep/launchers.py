@@ -20,6 +20,7 @@ from cbert.training import config_file
 
 MEMORY_PER_RUN = 2**31  # Bytes.
 _RETRIES = 3  # of a task that loses its worker
+_SMALLEST_PART = 1e-4  # of a GPU that Ray counts
 
 
 class Launcher(Protocol):
@@ -145,6 +146,31 @@ class Local:
         self._pool.shutdown()
 
 
+def gpus_of_run(wanted: float | None, available: float) -> float:
+    """The GPUs that a run has in a Ray cluster.
+
+    Args:
+      wanted: What was asked for; None takes one GPU if there is any.
+      available: The cluster's GPUs.
+
+    Raises:
+      UserError: the cluster has fewer, or Ray gives no such part of one.
+    """
+    if wanted is None:
+        return min(1.0, available)
+    if wanted > available:
+        raise UserError(
+            f"a run should get {wanted:g} GPUs, and the Ray cluster has {available:g}; give "
+            "gpus_per_run=N, fewer of them"
+        )
+    if 0 < wanted < _SMALLEST_PART or (wanted > 1 and wanted != int(wanted)):
+        raise UserError(
+            f"Ray gives no run {wanted:g} GPUs; give gpus_per_run=N, a whole number or a part "
+            f"of one from {_SMALLEST_PART:g}"
+        )
+    return wanted
+
+
 class Ray:
     """Runs each job as a task of a Ray cluster.
 
@@ -157,15 +183,14 @@ class Ray:
         except ImportError as error:
             raise missing_extra("the launcher ray", "ray", error) from None
         self._ray = ray
-        ray.init(address=address or None, ignore_reinit_error=True, log_to_driver=False)
-        available = ray.cluster_resources().get("GPU", 0)
-        if gpus is None:
-            gpus = min(1.0, available)
-        if gpus > available:
+        try:
+            ray.init(address=address or None, ignore_reinit_error=True, log_to_driver=False)
+        except (ConnectionError, ValueError) as error:
             raise UserError(
-                f"a run should get {gpus:g} GPUs, and the Ray cluster has {available:g}; "
-                "give gpus_per_run=N, fewer of them"
-            )
+                f"the Ray cluster {address!r} was not reached: {one_line(error)}; give "
+                "ray_address=HOST:PORT or auto, or leave it out"
+            ) from None
+        gpus = gpus_of_run(gpus, ray.cluster_resources().get("GPU", 0))
         self._memory = _part_of_memory(1 / gpus) if gpus else {}
         self._task = ray.remote(num_gpus=gpus, num_cpus=1, max_retries=_RETRIES)(jobs.run)
         self._running: dict[str, Any] = {}
@@ -198,6 +223,8 @@ class Ray:
 class Slurm:
     """Runs each job as a job of Slurm, which submitit submits.
 
+    One that is told of its preemption or its time limit saves and is queued again.
+
     Args:
       folder: The directory for submitit's own files.
       parameters: submitit's parameters; a job may take a day if they do not say otherwise.
@@ -221,7 +248,7 @@ class Slurm:
 
     def start(self, job: Job) -> bool:
         try:
-            self._running[job.name] = self._executor.submit(jobs.run, job, {})
+            self._running[job.name] = self._executor.submit(jobs.Requeued(), job)
         except self._refused as error:
             raise UserError(
                 f"Slurm refused {job.name}: {one_line(error)}; correct its parameters"

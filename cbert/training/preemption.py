@@ -1,6 +1,7 @@
 """Preemption: signals that ask a run to save and end.
 
-They are SIGTERM, SIGINT (Ctrl-C), and SIGUSR1, which Slurm can send before it preempts.
+They are SIGTERM, SIGINT (Ctrl-C), and SIGUSR1 and SIGUSR2, which Slurm can send before it ends
+a job.
 """
 
 import contextlib
@@ -14,10 +15,9 @@ from typing import Any
 
 from cbert import distributed
 
-# Windows has no SIGUSR1.
-SIGNALS = tuple(
-    getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name)
-)
+# Windows has neither SIGUSR1 nor SIGUSR2.
+_NAMES = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2")
+SIGNALS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
 # Time to finish a step and save; systems that preempt often kill after ten seconds.
 SECONDS = 8.0
 _NOT_SAVED = (
