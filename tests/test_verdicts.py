@@ -1,5 +1,7 @@
 """A mean's error over seeds, and what differences are called."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -54,3 +56,33 @@ def test_the_table_of_a_paper_where_every_pair_is_with_the_base(tmp_path):
     assert "on the same queries, $\\pm$ standard error over groups.}" in latex
     assert second.count("gs $-$ none & $-$0.") == 1
     assert second.count(r"\midrule") == 1
+
+
+def test_variants_that_share_no_seed_with_the_base_are_compared_all_the_same(tmp_path):
+    for method, seed in (("none", 0), ("none", 1), ("gs", 1), ("gsu", 1), ("c", 2), ("np", 2)):
+        write_run(tmp_path, method, seed)
+    data = report_data.load(tmp_path, "test", "c")
+    assert "c, seed 0: no run, but one other variant has one" in data.missing
+    pairs = {(one.base, one.other) for one in statistics.pairs(data)}
+    assert pairs == {("c", "np"), ("none", "gs"), ("none", "gsu"), ("gs", "gsu")}
+    shutil.rmtree(tmp_path / "np-2")  # Then no pair has the base.
+    writers.write(report_data.load(tmp_path, "test", "c"))
+    latex = (tmp_path / "report" / "report.tex").read_text()
+    assert latex.split(r"\label{tab:differences}")[1].count(r"\midrule") == 1
+
+
+def test_differences_are_as_exact_in_small_units(tmp_path):
+    """A regression of numbers of a millionth has squared errors of 1e-12, and less between."""
+    for method, gain in (("none", 0.0), ("gs", 0.4)):
+        for seed in range(5):
+            write_run(tmp_path, method, seed, gain)
+    data = report_data.load(tmp_path, "test")
+    runs, pair = statistics._measured(data), ("none", "gs", [*range(5)])
+    own = statistics._difference(data, data.metric, pair, runs)
+    for whole, influence in runs.values():
+        whole[data.metric.name] *= 1e-12
+        influence[data.metric.name] *= 1e-12
+    small = statistics._difference(data, data.metric, pair, runs)
+    assert small.mean == pytest.approx(1e-12 * own.mean, rel=1e-9, abs=0)
+    assert small.error == pytest.approx(1e-12 * own.error, rel=1e-9, abs=0)
+    assert small.p == pytest.approx(own.p) != 1

@@ -214,10 +214,11 @@ def _missing(
                 lines.append(f"{label}, seed {run.seed} ({run.name}): no validation rows")
         for seed in every_seed:
             if seed not in seeds:
-                having = sum(seed in other for other in groups.values())
-                lines.append(
-                    f"{label}, seed {seed}: no run, but {having} other variants have one"
+                count = sum(seed in other for other in groups.values())
+                having = (
+                    f"{count} other variants have" if count > 1 else "one other variant has"
                 )
+                lines.append(f"{label}, seed {seed}: no run, but {having} one")
         if all(unusable[run.name] for run in seeds.values()):
             lines.append(f"{label}: in no table, because none of its runs can be used")
     for path in others:

@@ -17,7 +17,7 @@ from cbert.tasks.metric import Metric
 # A verdict needs so many seeds: the deviation of fewer is itself hardly known.
 LEAST_SEEDS = 5
 TOO_FEW = "too few seeds for a verdict"
-# Differences of recall are often exactly zero; rounding of the sums leaves less than this.
+# Differences of recall are often exactly zero; rounding of the sums leaves less than this part.
 ROUNDING = 1e-12
 SEEDS, GROUPS = "seeds", "groups"
 
@@ -186,24 +186,24 @@ def _difference(
 ) -> Difference:
     """The difference of one pair in one metric, before Holm's correction."""
     base, other, seeds = pair
+    # `[other and base, seeds]`, the latter with groups as a third axis.
     wholes, influences = (
         np.array(
-            [
-                runs[other, seed][n][metric.name] - runs[base, seed][n][metric.name]
-                for seed in seeds
-            ]
+            [[runs[label, seed][n][metric.name] for seed in seeds] for label in (other, base)]
         )
         for n in (0, 1)
     )
-    wholes[np.abs(wholes) < ROUNDING] = 0.0
-    estimate = intervals.two_level(wholes, influences, data.queries.fractions)
+    differences = wholes[0] - wholes[1]
+    differences[np.abs(differences) < ROUNDING * np.abs(wholes).max(axis=0)] = 0.0
+    influence = influences[0] - influences[1]
+    estimate = intervals.two_level(differences, influence, data.queries.fractions)
     summary = estimate.summary()
     low, high = map(float, estimate.interval())
     return Difference(
         base=base,
         other=other,
         metric=metric,
-        by_seed=dict(zip(seeds, wholes.tolist(), strict=True)),
+        by_seed=dict(zip(seeds, differences.tolist(), strict=True)),
         mean=summary["mean"],
         error=summary["standard_error"],
         freedom=float(estimate.freedom),

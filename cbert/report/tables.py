@@ -140,7 +140,7 @@ def to_latex(table: Table, label: str) -> str:
             if cell and table.lacks_error(column, cell):
                 error = latex_text(PLUS_MINUS + table.widest_error(column))
                 cells.iat[number, column] = f"{cells.iat[number, column]!s}\\phantom{{{error}}}"
-    for number in (rule for rule in table.rules if rule < len(table.rows)):
+    for number in (rule for rule in table.rules if 0 < rule < len(table.rows)):
         cells.iat[number, 0] = "\\midrule\n" + str(cells.iat[number, 0])
     size: Any = [
         {"selector": "footnotesize", "props": ":;"},
