@@ -6,7 +6,7 @@ import pytest
 
 from cbert.errors import UserError
 from cbert.model.parameter_tree import table_1_count
-from cbert.sweep import points
+from cbert.sweep import jobs, points
 from cbert.training import config as config_lib
 from configs import base, stylist
 from tests.conftest import small
@@ -116,3 +116,14 @@ def test_none_is_widened_to_at_least_the_parameters_of_gsu():
         config.model.dimension = own.model.dimension
         fields = [own.model.feed_forward - 1, own.model.feed_forward]
         assert count("none", fields[0]) < count("gsu", 256) <= count("none", fields[1])
+
+
+def test_seeds_that_are_far_apart_take_none_of_them_back(tmp_path):
+    """A kill between two saves leaves the first two, and seeds that were added the others."""
+    made = [points.Point(f"gs-seed{n}", "gs", {points.SEED: n}) for n in range(4)]
+    for seed, steps in enumerate([(90, 100), (80, 90), (20, 30), (20, 30)]):
+        for step in (10, *steps):  # Of the best one and the last two.
+            (tmp_path / f"gs-seed{seed}" / "checkpoints" / str(step)).mkdir(parents=True)
+    queue = jobs.make(made, tmp_path, True, lambda *_: (), lambda _: ())
+    names = ["gs-seed0, gs-seed1", "gs-seed2, gs-seed3"]
+    assert [job.name for job in queue] == names

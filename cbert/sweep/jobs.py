@@ -76,18 +76,34 @@ def make(
     by_seed = sorted(points, key=lambda point: int(point.overrides[SEED]))
     groups = [[point] for point in by_seed]
     if vmap_seeds:
-        # Seeds that have begun go on together; others would take them back to step 0.
-        def program(point: Point) -> tuple[str, bool, bool]:
-            path = directory / point.name
-            ended = workdir.finished(path) is not None
-            return point.variant, workdir.has_checkpoints(path), ended
-
-        groups = [list(seeds) for _, seeds in itertools.groupby(points, program)]
+        groups = _programs(points, directory)
     jobs = []
     for group in groups:
         paths = tuple(directory / point.name for point in group)
         jobs.append(Job(tuple(group), paths, train(group, paths), evaluate(paths)))
     return jobs
+
+
+def _programs(points: Points, directory: pathlib.Path) -> list[list[Point]]:
+    """The seeds of each variant that one program trains; finished ones have their own.
+
+    Seeds that have begun go on together where a step is among the last two checkpoints of each.
+    Others would take them back by more than a save.
+    """
+    programs: list[list[Point]] = []
+    common: set[int] = set()
+    key = None
+    for point in points:
+        path = directory / point.name
+        own = point.variant, workdir.finished(path) is not None
+        steps = {*workdir.checkpoint_steps(path / workdir.CHECKPOINTS)[-2:]}
+        if own == key and (common & steps or not common | steps):
+            programs[-1].append(point)
+            common &= steps
+        else:
+            programs.append([point])
+            common, key = steps, own
+    return programs
 
 
 def run(
