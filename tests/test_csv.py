@@ -155,6 +155,23 @@ def test_cells_that_look_like_lists_are_pointed_out(tmp_path, capsys):
     assert not capsys.readouterr().err
 
 
+def test_lists_with_another_separator_are_pointed_out(tmp_path, capsys):
+    path = tmp_path / "in.csv"
+    rows = ["tea,a;b,u|v;w,x,p;q", "egg|ham,a,u,y,r", "rye,c;d,,z,"]
+    path.write_text("\n".join(["items,topics,marks,tags,bought", *rows]))
+    lists = {"multi_valued": ("topics", "marks", "tags"), "history": ("bought",)}
+    assert read(path, columns=tables.Columns(**lists))[0].context["topics"] == ["a;b"]
+    assert capsys.readouterr().err == "".join(
+        f"warning: {path}: column '{name}' holds lists, and no cell of it holds '|', so that "
+        f"'{cell}' is one value; separator says what stands between values\n"
+        for name, cell in (("topics", "a;b"), ("bought", "p;q"))
+    )
+    rows = [row.replace("|", "+").replace(";", "|") for row in rows]
+    path.write_text("\n".join(["items,topics,marks,tags,bought", *rows]))
+    assert read(path, columns=tables.Columns(**lists))[0].context["topics"] == ["a", "b"]
+    assert not capsys.readouterr().err
+
+
 def test_a_command_warns_with_its_flags(tmp_path):
     rows = [f"tea|{n},{n}|{n + 1},{n}" for n in range(60)]
     (tmp_path / "in.csv").write_text("\n".join(["items,topics,Split", *rows]))

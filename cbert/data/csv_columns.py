@@ -12,6 +12,7 @@ from cbert.errors import shown, warn
 FEW_WORDS = 3  # So many different cells may stand for missing numbers.
 # A column with so many more words than numbers is one of words, and the rest need not be seen.
 ENOUGH_WORDS = 1_000
+_OTHER_SEPARATORS = frozenset(";,")
 _ZERO_FIRST = re.compile("0[0-9]+")
 
 
@@ -155,6 +156,39 @@ def _warn_of_lists(column: _Seen, where: str, name: str, separator: str) -> bool
             f"each is one value; where these are lists, give multi_valued={name}"
         )
     return warns
+
+
+def warn_of_other_separators(
+    rows: Iterable[tuple[int, list[str]]],
+    path: pathlib.Path,
+    header: list[str],
+    columns: Columns,
+) -> None:
+    """Warns of a column of lists no cell of which holds the separator, and one a `;` or `,`.
+
+    Args:
+      rows: The line and the cells of each row; they are read until all columns show it.
+      path: The file, for warnings.
+      header: The names of the columns.
+      columns: What was said of the columns.
+    """
+    lists = (*columns.multi_valued, *columns.history)
+    suspect = {index: "" for index, name in enumerate(header) if name in lists}
+    for _, cells in rows if suspect else ():
+        for index in [index for index in suspect if index < len(cells)]:
+            if columns.separator in cells[index]:
+                del suspect[index]
+            elif not suspect[index] and not _OTHER_SEPARATORS.isdisjoint(cells[index]):
+                suspect[index] = cells[index]
+        if not suspect:
+            break
+    for index, cell in suspect.items():
+        if cell:
+            warn(
+                f"{path}: column {shown(header[index])} holds lists, and no cell of it holds "
+                f"{shown(columns.separator)}, so that {shown(cell)} is one value; separator "
+                "says what stands between values"
+            )
 
 
 def is_number(text: str) -> bool:

@@ -79,7 +79,7 @@ def _cells(path: pathlib.Path, delimiter: str) -> Iterator[tuple[int, list[str]]
 def rows(
     path: pathlib.Path, columns: Columns
 ) -> Iterator[tuple[int, Callable[[], dict[str, Any]]]]:
-    """The rows of a CSV file; it is read twice, first to see which columns are numbers."""
+    """The rows of a CSV file; it is read before, to see which columns are numbers."""
     delimiter = _delimiter(path)
     cells_of = _cells(path, delimiter)
     _, header = next(cells_of, (0, []))
@@ -91,6 +91,7 @@ def rows(
     if not columns.separator:
         raise UserError("separator is empty; give what stands between the values of a list")
     numerical = csv_columns.numerical(cells_of, path, header, field_of, columns)
+    csv_columns.warn_of_other_separators(_cells(path, delimiter), path, header, columns)
     cells_of = _cells(path, delimiter)
     next(cells_of)
     for line, cells in progress.bar(cells_of, desc="reading", unit=" rows"):
