@@ -138,7 +138,8 @@ def test_a_label_of_another_kind_than_the_schema_has_is_named_and_can_be_skipped
     write(tmp_path / "new.jsonl", *rows(3, label="x"), {"text": "a", "label": ["x"]})
     schema = builder.directory(tmp_path, "own") / "schema.json"
     flags = [f"--input={tmp_path / 'new.jsonl'}", f"--data_dir={tmp_path}", "--name=again"]
-    wrong = f"{tmp_path}/new.jsonl:4: 'label' is ['x'], and the target needs a string"
+    needs = "the target needs a string; write one, or choose another target"
+    wrong = f"{tmp_path}/new.jsonl:4: 'label' is ['x'], and {needs}"
     assert refused("prepare", f"--schema={schema}", *flags) == f"error: {wrong}\n"
     printed = run("prepare", f"--schema={schema}", *flags, "--skip_bad_rows=1").stdout
     assert printed.startswith(f"skipped {wrong}\n")

@@ -112,7 +112,10 @@ def with_label_as(text: Text, kind: str | None) -> Text:
         return dataclasses.replace(text, label=_label(float(label)))
     wanted = {LABEL: "a string", LABELS: "a list of strings", NUMBER: "a number"}
     if label is not None and kind in wanted and kind not in target_kinds(text):
-        raise UserError(f"'label' is {shown(label)}, and the target needs {wanted[kind]}")
+        raise UserError(
+            f"'label' is {shown(label)}, and the target needs {wanted[kind]}; write one, or "
+            "choose another target"
+        )
     return text
 
 
