@@ -89,7 +89,11 @@ def parsed(flag: flags.FlagHolder) -> Any:
         return json.loads(flag.value)
     except (ValueError, RecursionError) as error:
         shown = f"{flag.value:.60}"
-        raise UserError(f"--{flag.name} is {shown!r}, not JSON ({str(error)[:120]})") from None
+        example = '{"FEATURE": "VALUE"}' if flag is CONTEXT else '["NAME", "NAME"]'
+        raise UserError(
+            f"--{flag.name} is {shown!r}, not JSON ({str(error)[:120]}); write it as in "
+            f"--{flag.name}='{example}'"
+        ) from None
 
 
 def item_notes(unknown: list[str], cut: bool) -> list[str]:

@@ -35,9 +35,11 @@ def test_the_command(trained, predictor):
         "unknown occasion: regatta",
     ]
     assert tables[2].splitlines()[2].startswith("missing: age, gender")
-    assert "--context is '{age: 3}', not JSON" in refused(
-        "complete", f"--workdir={trained}", "--items=[]", "--context={age: 3}"
-    )
+    line = refused("complete", f"--workdir={trained}", "--items=[]", "--context={age: 3}")
+    assert line.startswith("error: --context is '{age: 3}', not JSON (Expecting property name")
+    assert line.endswith("""; write it as in --context='{"FEATURE": "VALUE"}'\n""")
+    line = refused("complete", f"--workdir={trained}", "--items=tea")
+    assert line.endswith("""; write it as in --items='["NAME", "NAME"]'\n""")
     line = refused("predict", f"--workdir={trained}", "--text=a")
     assert line == f"error: {trained} is a run of sets; use experiments.complete\n"
     line = refused("explain", f"--workdir={trained}", "--what=features", "--text=a")
