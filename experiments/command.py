@@ -24,6 +24,8 @@ from experiments import system_errors
 
 # As `config_file.METHODS_VARIABLE`, whose module takes a second to import.
 _METHODS = "CBERT_METHODS"
+# What the refusal of a method or a task that is not known adds.
+_OWN = f"name the file of one that is yours in {_METHODS}"
 # Flags of `prepare` that other commands advise to prepare the data with.
 _OF_PREPARE = ("kind", "max_items", "max_length", "vocabulary")
 
@@ -54,7 +56,8 @@ def run(main: Callable[[], None]) -> None:
         except KeyboardInterrupt:
             _leave("interrupted; a run goes on with the same command", 130)
         except UserError as error:
-            fail(error)
+            is_own = getattr(error, "name", "") in ("model.method", "task.name")
+            fail(f"{error}; {_OWN}" if is_own else error)
         except Exception as error:
             if line := system_errors.explain(error):
                 _leave(f"error: {one_line(line)}", 2)

@@ -172,6 +172,8 @@ def test_a_sweep_and_its_report_know_it_by_its_file(data_dir, tmp_path):
     assert f"\n{NAME},variant" in (workdir / "report" / "results.csv").read_text()
     done = run("evaluate", f"--workdir={workdir}", check=2, CBERT_METHODS="absent.py")
     assert done.stderr.startswith(f"error: CBERT_METHODS: {ROOT}/absent.py: no such file")
+    line = refused("train", f"--config=configs/base.py:{NAME}", "--workdir=none")
+    assert line.endswith("; name the file of one that is yours in CBERT_METHODS\n")
 
 
 def test_files_are_separated_by_commas(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from typing import Any
 
 import ml_collections
 
-from cbert.config import flat, nearest_field, short_names
+from cbert.config import ImpossibleValueError, flat, nearest_field, short_names
 from cbert.errors import UserError, did_you_mean
 from cbert.model import conditioning, parameter_tree
 from cbert.schema import Schema
@@ -135,7 +135,9 @@ def _methods(
         else:
             names = dict.fromkeys([*own, *conditioning.NAMES, *made])
             hint = did_you_mean(name, names)
-            raise UserError(f"methods has {name!r}; {hint} must be some of {', '.join(names)}")
+            raise ImpossibleValueError(
+                METHOD, f"methods has {name!r}; {hint} must be some of {', '.join(names)}"
+            )
 
 
 def controls() -> dict[str, dict[str, Any]]:
