@@ -157,3 +157,5 @@ def test_fields_that_change_no_result_do_not_differ():
     left_out = flat(one.to_dict()).keys() - config_lib.fields(one).keys()
     assert {"data.dir", "train.steps_per_dispatch"} <= left_out
     assert not left_out & {"seed", "train.steps", "data.name", "model.dimension"}
+    other = small(train__init_from="runs/first")
+    assert config_lib.differences(one, other) == ["train.init_from ('' there, runs/first here)"]

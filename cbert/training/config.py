@@ -247,7 +247,11 @@ def differences(one: ml_collections.ConfigDict, other: ml_collections.ConfigDict
     """
     there, here = own_fields(one), own_fields(other)
     return [
-        f"{name} ({there[name]} there, {here[name]} here)"
+        f"{name} ({_shown(there[name])} there, {_shown(here[name])} here)"
         for name in sorted(there.keys() & here.keys())
         if there[name] != here[name]
     ]
+
+
+def _shown(value: Any) -> Any:
+    return "''" if value == "" else value
