@@ -162,8 +162,8 @@ def test_lists_with_another_separator_are_pointed_out(tmp_path, capsys):
     lists = {"multi_valued": ("topics", "marks", "tags"), "history": ("bought",)}
     assert read(path, columns=tables.Columns(**lists))[0].context["topics"] == ["a;b"]
     assert capsys.readouterr().err == "".join(
-        f"warning: {path}: column '{name}' holds lists, and no cell of it holds '|', so that "
-        f"'{cell}' is one value; separator says what stands between values\n"
+        f"warning: {path}: column '{name}' holds lists, and none of its first cells holds '|', "
+        f"so that '{cell}' is one value; separator says what stands between values\n"
         for name, cell in (("topics", "a;b"), ("bought", "p;q"))
     )
     rows = [row.replace("|", "+").replace(";", "|") for row in rows]

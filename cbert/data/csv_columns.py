@@ -1,6 +1,7 @@
 """Which columns of a CSV file are numerical: it has no kinds of its own."""
 
 import dataclasses
+import itertools
 import math
 import pathlib
 import re
@@ -13,6 +14,7 @@ FEW_WORDS = 3  # So many different cells may stand for missing numbers.
 # A column with so many more words than numbers is one of words, and the rest need not be seen.
 ENOUGH_WORDS = 1_000
 _OTHER_SEPARATORS = frozenset(";,")
+_FIRST_ROWS = 10_000  # So many show what stands between the values of lists.
 _ZERO_FIRST = re.compile("0[0-9]+")
 
 
@@ -164,17 +166,17 @@ def warn_of_other_separators(
     header: list[str],
     columns: Columns,
 ) -> None:
-    """Warns of a column of lists no cell of which holds the separator, and one a `;` or `,`.
+    """Warns of a column of lists whose first cells lack the separator, and hold a `;` or `,`.
 
     Args:
-      rows: The line and the cells of each row; they are read until all columns show it.
+      rows: The line and the cells of each row.
       path: The file, for warnings.
       header: The names of the columns.
       columns: What was said of the columns.
     """
     lists = (*columns.multi_valued, *columns.history)
     suspect = {index: "" for index, name in enumerate(header) if name in lists}
-    for _, cells in rows if suspect else ():
+    for _, cells in itertools.islice(rows, _FIRST_ROWS if suspect else 0):
         for index in [index for index in suspect if index < len(cells)]:
             if columns.separator in cells[index]:
                 del suspect[index]
@@ -185,9 +187,9 @@ def warn_of_other_separators(
     for index, cell in suspect.items():
         if cell:
             warn(
-                f"{path}: column {shown(header[index])} holds lists, and no cell of it holds "
-                f"{shown(columns.separator)}, so that {shown(cell)} is one value; separator "
-                "says what stands between values"
+                f"{path}: column {shown(header[index])} holds lists, and none of its first "
+                f"cells holds {shown(columns.separator)}, so that {shown(cell)} is one value; "
+                "separator says what stands between values"
             )
 
 
