@@ -95,7 +95,7 @@ def test_a_slice_is_lost_where_the_difference_is_twice_its_error(name, sign, by)
         },
     )
     assert diagnosis.better_baselines(evaluation, {"results": results}) == [
-        f"popularity is better than the model in the slice visible items 1 ({by})"
+        f"popularity is better than the model in the slice visible items 1 (by {by})"
     ]
 
 

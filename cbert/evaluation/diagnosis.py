@@ -161,5 +161,5 @@ def _slices(evaluation: Evaluation, baseline: str) -> list[str]:
             if worse.mean > 2 * worse.error:
                 title = partition.replace("_", " ")
                 by = f"{metric.text(float(worse.mean))} of {metric.heading}"
-                lost.append(f"the slice {title} {label} ({by})")
+                lost.append(f"the slice {title} {label} (by {by})")
     return lost

@@ -30,7 +30,7 @@ def main(results: str, benchmark: str, picture: str) -> None:
     timed = json.loads(pathlib.Path(benchmark).read_text(encoding="utf-8"))["methods"]
     seconds = {one["method"]: one["time_over_none"] for one in timed} | {CONTROL: 1.0}
     figure, panels = pyplot.subplots(
-        1, 2, figsize=(11, 7), dpi=150, sharey=True, layout="constrained"
+        1, 2, figsize=(11, 8), dpi=150, sharey=True, layout="constrained"
     )
     # A variant's name is its method, and after a space what else it changes.
     values = {row["name"].split()[0]: row for row in rows if row["kind"] == "variant"}
