@@ -90,8 +90,8 @@ def _blocks(steps: np.ndarray, padded: np.ndarray) -> list[np.ndarray]:
 def bucket_bounds(lengths: np.ndarray, buckets: int, batch_size: int = 1) -> np.ndarray:
     """At most `buckets` padded lengths of examples of `lengths [M]`, with the least padding.
 
-    They ascend, and the last is that of the longest example. Each bucket fills whole batches,
-    so that few examples have few buckets.
+    They ascend, and the last is that of the longest example. Each bucket fills whole batches
+    of `batch_size` examples, so that few examples have few buckets.
 
     Dynamic programming over the lengths that occur; `cells[first, last]` is what a bucket
     of all lengths from the first to the last fills, padding included.
