@@ -138,7 +138,7 @@ def read_config(
         config_file.override(config, {} if overrides is None else overrides)
         config_fields.check(config, sections())
     except config_fields.ImpossibleValueError as error:
-        if error.name in ("model.method", "task.name"):
+        if error.may_be_own:
             raise UserError(f"{error}; {_OWN}") from None
         raise
     return config

@@ -31,11 +31,11 @@ _KIND_NAMES = {int: "a whole number", float: "a number", str: "a string", bool: 
 
 
 class ImpossibleValueError(UserError):
-    """A value that a field cannot have; `name` is the field's."""
+    """A value that the field `name` cannot have; `may_be_own` if a user's file can add it."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
-        self.name = name
+        self.may_be_own = name in ("model.method", "task.name")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -56,8 +56,7 @@ def run(main: Callable[[], None]) -> None:
         except KeyboardInterrupt:
             _leave("interrupted; a run goes on with the same command", 130)
         except UserError as error:
-            is_own = getattr(error, "name", "") in ("model.method", "task.name")
-            fail(f"{error}; {_OWN}" if is_own else error)
+            fail(f"{error}; {_OWN}" if getattr(error, "may_be_own", False) else error)
         except Exception as error:
             if line := system_errors.explain(error):
                 _leave(f"error: {one_line(line)}", 2)
