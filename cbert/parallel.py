@@ -73,13 +73,23 @@ def map_train_step(
 
 def stack(trees: list[Any]) -> Any:
     """One tree with a leading axis over the given ones, on every device."""
-    return replicate(jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees))
+    return replicate(_stacked(trees))
 
 
 def unstack(tree: Any, count: int) -> Iterator[Any]:
     """The inverse of `stack`, one tree after the other."""
     for n in range(count):
-        yield replicate(jax.tree.map(lambda leaf: leaf[n], tree))  # noqa: B023
+        yield replicate(_of_one(tree, n))
+
+
+@jax.jit
+def _stacked(trees: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+@jax.jit
+def _of_one(tree: Any, n: jax.Array) -> Any:
+    return jax.tree.map(lambda leaf: leaf[n], tree)
 
 
 def map_queries(predict: Callable, axes: Any = None) -> Callable:

@@ -2,7 +2,6 @@
 
 import flax
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cbert.model import parameter_tree
@@ -14,9 +13,8 @@ initialize = parameter_tree.initialize
 def ones(model, key=None):
     """Parameters of ones, which need no compilation."""
     del key
-    return jax.tree.map(
-        lambda leaf: jnp.asarray(np.ones(leaf.shape, np.float32)), parameter_tree.shapes(model)
-    )
+    shapes = parameter_tree.shapes(model)
+    return jax.device_put(jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), shapes))
 
 
 def flat(params):

@@ -24,7 +24,8 @@ PLAIN_STARTS = [name for name, method in conditioning.METHODS.items() if method.
 
 def pretraining_outputs(model, params, context=None, rngs=None, **inputs):
     """All that BERT's pretraining gives, by the names of the reference."""
-    done = model.apply({"params": params}, **(inputs or INPUTS), context=context, rngs=rngs)
+    inputs = {**(inputs or INPUTS), "context": context, "rngs": rngs}
+    done = jax.jit(model.apply)({"params": params}, **inputs)
     logits = done.vectors @ done.table.T + done.bias
     return {"tokens": logits, "next_sentence": done.next_sentence}
 

@@ -1,6 +1,7 @@
 """What a model reads of the context: attention to features, and gates."""
 
 import dataclasses
+import functools
 import json
 import shutil
 
@@ -53,17 +54,16 @@ def test_the_weights_are_those_of_the_forms(form):
     """With values that are the unit vectors, the output is the weights themselves."""
     config = ModelConfig(dimension=4, heads=1, layers=1, kernels=form, dropout=0.0)
     random = np.random.default_rng(0)
-    x = jnp.asarray(random.normal(size=(1, 3, 4)), jnp.float32)
-    bias = jnp.asarray(random.normal(size=(1, 3, 3)), jnp.float32)
-    mask = jnp.array([[True, True, False]])
-    params = Attention(config).init(jax.random.key(0), x, x, mask)["params"]
+    x = np.float32(random.normal(size=(1, 3, 4)))
+    bias = np.float32(random.normal(size=(1, 3, 3)))
+    mask = np.array([[True, True, False]])
+    params = jax.jit(Attention(config).init)(jax.random.key(0), x, x, mask)["params"]
     keys = params["key_value"]["kernel"][:, :4]
     values = np.linalg.pinv(x[0]) @ np.eye(3, 4)
-    params["key_value"]["kernel"] = jnp.concatenate([keys, values], axis=1)
-    params["out"]["kernel"] = jnp.eye(4)
-    read, kept = Attention(config).apply(
-        {"params": params}, x, x, mask, bias, mutable=["intermediates"]
-    )
+    params["key_value"]["kernel"] = np.concatenate([keys, values], axis=1)
+    params["out"]["kernel"] = np.eye(4)
+    apply = functools.partial(Attention(config).apply, mutable=["intermediates"])
+    read, kept = jax.jit(apply)({"params": params}, x, x, mask, bias)
     (weights,) = kept["intermediates"]["attention_weights"]
     np.testing.assert_allclose(weights[0, 0], read[0, :, :3], atol=1e-5)
     assert weights[0, 0, :, 2].max() == 0
@@ -175,7 +175,7 @@ def test_attention_is_summed_by_name_in_each_block(schema, method):
         own = {f"attention_{layer}": own for layer, own in enumerate(sown_by)}
         kept = {"conditioning": own}
     mask = jnp.array([[True, True, False]])
-    found = attention.means(model, kept, mask)["weights"][0]
+    found = jax.jit(functools.partial(attention.means, model))(kept, mask)["weights"][0]
     for layer, weights in enumerate((drawn[0][0, :, :2], drawn[1][0])):
         expected = weights.mean(axis=(0, 1))
         if method == "np":

@@ -16,7 +16,7 @@ from cbert.model.config import ModelConfig
 from cbert.model.parameter_tree import table_1_count
 from cbert.schema import MASK_ITEM, Categorical, History, Schema
 from tests.model_costs import assert_traced
-from tests.models import SMALL, build, encode, made
+from tests.models import SMALL, applied, build, encode, made
 from tests.test_counts import PAPER, SCHEMA
 from tests.test_global_states import dense, norm
 
@@ -39,7 +39,7 @@ def tokens_of(model, params, schema, *contexts):
         x = jnp.zeros((len(contexts), 1, 16))
         return module.conditioning.begin(x, x[..., 0] == 0, context)[2]
 
-    return [np.asarray(x) for x in model.encoder.apply({"params": params}, method=begun)]
+    return [np.asarray(x) for x in applied(model, params, begun)]
 
 
 def test_whether_a_history_has_a_known_item():

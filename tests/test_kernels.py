@@ -127,7 +127,8 @@ def test_layer_normalisation_in_bfloat16_rounds_the_result_alone():
             return (normalise(*own, 1e-6, dtype).astype(jnp.float32) * weights).sum()
 
         own = x.astype(dtype), scale, bias
-        results.append((normalise(*own, 1e-6, dtype), jax.grad(loss, (0, 1, 2))(*own)))
+        normalised = jax.jit(normalise, static_argnums=(3, 4))(*own, 1e-6, dtype)
+        results.append((normalised, jax.jit(jax.grad(loss, (0, 1, 2)))(*own)))
     (y, gradients), (exact, expected) = results
     np.testing.assert_array_equal(y, exact.astype(jnp.bfloat16))
     np.testing.assert_array_equal(gradients[0], expected[0].astype(jnp.bfloat16))
@@ -192,9 +193,8 @@ def test_both_dropouts_keep_the_mean_and_drop_the_rate():
     for config in forms(dataclasses.replace(SMALL, dropout=0.3)):
         module = Dropout(config)
         assert (module.apply({}, x) == x).all()
-        one, other = (
-            module.apply({}, x, rngs={"dropout": jax.random.key(seed)}) for seed in (0, 1)
-        )
+        apply, keys = jax.jit(module.apply), (jax.random.key(seed) for seed in (0, 1))
+        one, other = (np.asarray(apply({}, x, rngs={"dropout": key})) for key in keys)
         assert abs(float((one == 0).mean()) - 0.3) < 4 * (0.3 * 0.7 / x.size) ** 0.5
         np.testing.assert_allclose(one[one > 0], 1 / 0.7, rtol=1e-6)
         assert 0.4 < float((one != other).mean()) < 0.44  # 2 * 0.3 * 0.7
@@ -267,8 +267,8 @@ def test_stored_exponentials_give_what_the_softmax_reads(dtype, within):
     query, key, value = jnp.asarray(numbers.normal(size=(3, 2, 40, 4, 8)), dtype)
     mask = numbers.random((2, 40, 40)) < 0.7
     bias = numbers.normal(size=(4, 40, 40)).astype("f")
-    found = attention.read_stored(query, key, value, mask, bias)
-    exact = attention.softmax_read(
+    found = jax.jit(attention.read_stored)(query, key, value, mask, bias)
+    exact = jax.jit(attention.softmax_read)(
         query.astype("f"), key.astype("f"), value.astype("f"), mask, bias
     )
     assert found.dtype == dtype

@@ -1,6 +1,7 @@
 """The context added to the embeddings or joined to the output, and never inside a block."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -129,9 +130,8 @@ def test_the_gate_that_is_shown_is_what_passes_of_the_output(schema, train_split
     codes, context = batch(train_split)
     model, params = made(schema, "late_gate", PLAIN, form="pure")
     params["conditioning"]["removed"] = jnp.linspace(0.0, 1.5, 16)
-    output, kept = model.apply(
-        {"params": params}, codes, context, method="hidden_states", mutable="intermediates"
-    )
+    apply = functools.partial(model.apply, method="hidden_states", mutable="intermediates")
+    output, kept = jax.jit(apply)({"params": params}, codes, context)
     (sown,) = kept["intermediates"]["conditioning"][GATES]
     hidden = without(schema, params, codes, context)
     np.testing.assert_allclose(output, sown["gate"] * hidden, atol=1e-5)

@@ -38,8 +38,11 @@ def called(method, config, hook, *arguments, **options):
     def drawn(leaf):
         return NUMBERS.standard_normal(leaf.shape, np.float32)
 
+    def applied(own):
+        return module.apply({"params": own}, *arguments, method=hook)
+
     own = jax.tree.map(drawn, jax.eval_shape(initialized))
-    return module.apply({"params": own}, *arguments, method=hook), own
+    return jax.jit(applied)(own), own
 
 
 def mapped(own, x):

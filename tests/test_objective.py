@@ -20,6 +20,7 @@ def case(queries=7, items=50, size=6, seed=0):
     return hidden, table, bias, random.integers(items, size=queries)
 
 
+@jax.jit
 def plain(hidden, table, bias, targets):
     logits = hidden @ table.T + bias
     return -jax.nn.log_softmax(logits)[jnp.arange(len(targets)), targets]
@@ -31,20 +32,23 @@ def test_loss_and_gradients_equal_the_plain_form(chunk, whole, spread):
     """All logits may be made at once or in chunks that overlap; biases may lie far apart."""
     hidden, table, bias, targets = case()
     bias *= spread
-    weights = jnp.linspace(0.0, 2.0, len(targets))
+    weights = np.linspace(0, 2, len(targets), dtype=np.float32)
 
-    def total(function, *chunks):
-        return lambda h, t, b: (function(h, t, b, targets, *chunks) * weights).sum()
+    def weighted(function, *chunks):
+        """The losses, and the gradients of their weighted sum."""
 
-    np.testing.assert_allclose(
-        cross_entropy(hidden, table, bias, targets, chunk, whole),
-        plain(hidden, table, bias, targets),
-        rtol=1e-5,
-        atol=1e-6,
-    )
-    gradient = jax.jit(jax.grad(total(cross_entropy, chunk, whole), (0, 1, 2)))
-    gradients = gradient(hidden, table, bias)
-    expected = jax.jit(jax.grad(total(plain), (0, 1, 2)))(hidden, table, bias)
+        def total(*arrays):
+            losses = function(*arrays, targets, *chunks)
+            return (losses * weights).sum(), losses
+
+        gradients, losses = jax.jit(jax.grad(total, (0, 1, 2), has_aux=True))(
+            hidden, table, bias
+        )
+        return losses, gradients
+
+    losses, gradients = weighted(cross_entropy, chunk, whole)
+    expected_losses, expected = weighted(plain)
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-5, atol=1e-6)
     for one, other in zip(gradients, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 

@@ -56,7 +56,7 @@ def test_packed_and_plain_optimizers_take_equal_steps(schema, monkeypatch):
 
     def draw(deviation):
         return jax.tree.map(
-            lambda leaf: jnp.asarray(numbers.normal(0, deviation, leaf.shape)), params
+            lambda leaf: np.float32(numbers.normal(0, deviation, leaf.shape)), params
         )
 
     gradients = [draw(1), draw(1e-4), draw(1)]  # The second one is not clipped.

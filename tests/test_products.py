@@ -22,11 +22,11 @@ PLATFORMS = ["cpu", "gpu", "tpu"]  # The forms of each can run on any.
 def rounded(*shape, seed=0):
     """Random numbers that bfloat16 holds exactly, as float64."""
     drawn = np.random.default_rng(seed).normal(size=shape)
-    return np.asarray(jnp.asarray(drawn, jnp.bfloat16), np.float64)
+    return drawn.astype(jnp.bfloat16).astype(np.float64)
 
 
 def of_bfloat16(*arrays):
-    return [jnp.asarray(array, jnp.bfloat16) for array in arrays]
+    return [array.astype(jnp.bfloat16) for array in arrays]
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
@@ -43,7 +43,7 @@ def test_sums_and_gradients_are_those_of_float64(monkeypatch, leading, transpose
 
     inputs = of_bfloat16(x, y)
     other = y.swapaxes(-1, -2) if transposed else y
-    result = products.product(*inputs, transposed)
+    result = jax.jit(products.product, static_argnums=2)(*inputs, transposed)
     assert result.dtype == jnp.float32
     np.testing.assert_allclose(result, x @ other, rtol=1e-5, atol=1e-5)
     d_x, d_y = jax.jit(jax.grad(total, (0, 1)))(*inputs)
@@ -57,9 +57,10 @@ def test_sums_and_gradients_are_those_of_float64(monkeypatch, leading, transpose
 
 def test_vmap_gives_each_its_own():
     x, y = of_bfloat16(rounded(3, 4, 6), rounded(3, 6, 2, seed=1))
-    together = jax.vmap(products.product)(x, y)
+    together = jax.jit(jax.vmap(products.product))(x, y)
+    alone = jax.jit(products.product)
     for one, a, b in zip(together, x, y, strict=True):
-        np.testing.assert_array_equal(one, products.product(a, b))
+        np.testing.assert_array_equal(one, alone(a, b))
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
@@ -69,7 +70,7 @@ def test_the_gradient_of_a_kernel_is_not_rounded(monkeypatch, transposed, platfo
     monkeypatch.setattr(parallel, "platform", lambda: platform)
     x, weights = rounded(40, 6), rounded(40, 8, seed=1)
     kernel, bias = rounded(6, 8, seed=2) + 2**-12, rounded(8, seed=3)
-    inputs = jnp.asarray(x, jnp.bfloat16)
+    inputs = x.astype(jnp.bfloat16)
 
     def form(of_x, *own):
         if transposed:
@@ -79,14 +80,14 @@ def test_the_gradient_of_a_kernel_is_not_rounded(monkeypatch, transposed, platfo
     def total(of_kernel, of_bias, of_x=inputs):
         return (form(of_x, of_kernel, of_bias).astype(jnp.float32) * weights).sum()
 
-    arrays = jnp.asarray(kernel), jnp.asarray(bias)
-    stored = np.asarray(arrays[0].astype(jnp.bfloat16), float)
-    y = form(inputs, *arrays).astype(float)
+    arrays = kernel.astype(np.float32), bias.astype(np.float32)
+    stored = kernel.astype(jnp.bfloat16).astype(float)
+    y = np.asarray(form(inputs, *arrays)).astype(float)
     first = 0 if platform == "cpu" or transposed else np.abs(x @ stored)
     assert (np.abs(y - (x @ stored + bias)) <= 2**-8 * (first + np.abs(y)) + 1e-5).all()
-    d_x = jax.grad(total, 2)(*arrays, inputs).astype(float)
-    np.testing.assert_allclose(d_x, weights @ stored.T, rtol=2**-8, atol=1e-5)
-    d_kernel, d_bias = jax.grad(total, (0, 1))(*arrays)
+    gradients = jax.grad(total, (0, 1, 2))(*arrays, inputs)
+    d_kernel, d_bias, d_x = map(np.asarray, gradients)
+    np.testing.assert_allclose(d_x.astype(float), weights @ stored.T, rtol=2**-8, atol=1e-5)
     np.testing.assert_allclose(d_kernel, x.T @ weights, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(d_bias, weights.sum(axis=0), rtol=1e-5, atol=1e-5)
     assert (d_kernel != d_kernel.astype(jnp.bfloat16)).any()
@@ -97,10 +98,10 @@ def test_the_gradient_of_a_kernel_is_not_rounded(monkeypatch, transposed, platfo
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_sums_of_rows_are_float32(monkeypatch, dtype, rows, platform):
     monkeypatch.setattr(parallel, "platform", lambda: platform)
-    x = rounded(rows, 3) + 1
-    total = products.sum_rows(jnp.asarray(x, dtype))
+    x = (rounded(rows, 3) + 1).astype(jnp.dtype(dtype))
+    total = jax.jit(products.sum_rows)(x)
     assert total.dtype == jnp.float32
-    expected = np.asarray(jnp.asarray(x, dtype), np.float64).sum(axis=0)
+    expected = x.astype(np.float64).sum(axis=0)
     np.testing.assert_allclose(total, expected, rtol=1e-6, atol=1e-5)
 
 
@@ -140,12 +141,16 @@ def test_losses_of_rounded_vectors_are_those_of_float32(monkeypatch, form, optio
     bias, targets = rounded(50, seed=2), np.arange(20)
 
     def total(function, *options):
-        return lambda h, t, b: function(h, t, b, targets, *options).sum()
+        def summed(*arrays):
+            return function(*arrays, targets, *options).sum()
 
-    arrays = [jnp.asarray(array, jnp.float32) for array in (hidden, table, bias)]
-    exact, expected = jax.value_and_grad(total(plain_cross_entropy), (0, 1, 2))(*arrays)
+        return jax.jit(jax.value_and_grad(summed, (0, 1, 2)))
+
+    arrays = [array.astype(np.float32) for array in (hidden, table, bias)]
+    exact, expected = total(plain_cross_entropy)(*arrays)
     arrays[0] = arrays[0].astype(jnp.bfloat16)
-    result, gradients = jax.value_and_grad(total(form, *options), (0, 1, 2))(*arrays)
+    result, gradients = total(form, *options)(*arrays)
+    gradients = [np.asarray(gradient) for gradient in gradients]
     np.testing.assert_allclose(result, exact, rtol=1e-6)
     assert [str(one.dtype) for one in gradients] == ["bfloat16", "float32", "float32"]
     for one, other in zip(gradients, expected, strict=True):
@@ -156,11 +161,11 @@ def test_losses_of_rounded_vectors_are_those_of_float32(monkeypatch, form, optio
 
 def test_gelu_of_bfloat16_is_rounded_once():
     """In bfloat16 throughout, 1 / sqrt(2) alone would be off by one part in a thousand."""
-    x = jnp.linspace(-4, 4, 801).astype(jnp.bfloat16)
+    x = np.linspace(-4, 4, 801).astype(jnp.bfloat16)
     exact = np.array([0.5 * v * math.erfc(-v / 2**0.5) for v in x.tolist()])
     half_a_digit = 2.0 ** (np.frexp(exact)[1] - 9)
     most = half_a_digit + 1e-7 * np.abs(np.asarray(x, float))  # That of Φ, which float32 has.
-    assert (np.abs(np.asarray(gelu(x), float) - exact) <= most).all()
+    assert (np.abs(np.asarray(jax.jit(gelu)(x), float) - exact) <= most).all()
     by_jax = np.asarray(jax.nn.gelu(x, approximate=False), float)
     assert (np.abs(by_jax - exact) > most).mean() > 0.1
 
@@ -168,7 +173,8 @@ def test_gelu_of_bfloat16_is_rounded_once():
 def test_the_slope_of_gelu_needs_x_alone():
     x = np.linspace(-6, 6, 25)
     expected = [0.5 * math.erfc(-v / 2**0.5) + v * math.exp(-v * v / 2) / TAU**0.5 for v in x]
-    np.testing.assert_allclose(jax.vmap(jax.grad(gelu))(x), expected, rtol=1e-5, atol=1e-7)
+    slope = jax.jit(jax.vmap(jax.grad(gelu)))(x)
+    np.testing.assert_allclose(slope, expected, rtol=1e-5, atol=1e-7)
     _, backward = jax.vjp(gelu, of_bfloat16(x)[0])
     (kept,) = jax.tree.leaves(backward)
     assert kept.dtype == jnp.bfloat16

@@ -18,6 +18,8 @@ from cbert.training import loop
 from tests.conftest import ROOT, small, some
 from tests.test_training import restored
 
+gather = jax.jit(gather_rows, static_argnums=2)
+
 
 def both(split, batch_size, seeds):
     """The two sources, each with batches of its own."""
@@ -35,7 +37,7 @@ def taken(source, fed, length):
         flat = traverse_util.flatten_dict(columns)
         sent = traverse_util.unflatten_dict({name: flat[name][device] for name in flat})
         table = sent or source.resident
-        batches.append(gather_rows(table, own.reshape(-1), length))
+        batches.append(gather(table, own.reshape(-1), length))
     return jax.device_get(batches)
 
 

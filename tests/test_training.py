@@ -243,7 +243,9 @@ def test_a_report_says_at_which_step_a_run_diverged(data_dir, tmp_path):
 def test_numbers_that_are_not_finite_are_skipped_and_counted(data_dir, schema):
     made = run_lib.set_up(plain(data_dir, train__on_nonfinite="skip"), schema)
     good = made.state
-    bad = jax.tree.map(lambda leaf: leaf.at[(0,) * leaf.ndim].set(np.nan), good.params)
+    bad = jax.tree.map(np.array, good.params)
+    for leaf in jax.tree.leaves(bad):
+        leaf.flat[0] = np.nan
     kept = flat(bad)
     made.state = parallel.replicate(state_lib.TrainState(good.step, bad, good.opt_state))
     _, metrics = made.advance(0)
