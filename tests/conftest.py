@@ -112,8 +112,8 @@ def pytest_collection_modifyitems(items):
 
 # This process has imported what commands need and is forked for each, so that a command begins
 # in a tenth of a second instead of three.
-_PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(
     [
         "tests.conftest",  # Where `_command` is.
         "cbert.evaluation.evaluate",
@@ -131,7 +131,7 @@ def run(module: str, *arguments: str, check: int = 0, **environment: str):
     with tempfile.TemporaryDirectory() as folder:
         outputs = [pathlib.Path(folder) / name for name in ("stdout", "stderr")]
         command = [f"experiments.{module}", *map(str, arguments)]
-        process = _PROCESSES.Process(target=_command, args=(command, environment, outputs))
+        process = PROCESSES.Process(target=_command, args=(command, environment, outputs))
         process.start()
         process.join(timeout=600)
         texts = [path.read_text() for path in outputs]

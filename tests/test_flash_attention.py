@@ -130,11 +130,11 @@ def test_dropout_has_the_mean_of_none(on_gpu):
     def apply(key):
         return jnp.float32(layer.apply(params, x, x, mask, rngs={"dropout": key}))
 
-    draws = jax.jit(jax.vmap(apply))(jax.random.split(jax.random.key(1), 400))
-    spread = draws.std(axis=0).max()
-    assert spread > 0.05
-    difference = draws.mean(axis=0) - jnp.float32(layer.apply(params, x, x, mask))
-    assert np.abs(difference).max() < 5 * spread / 400**0.5 + 0.02
+    draws = np.asarray(jax.jit(jax.vmap(apply))(jax.random.split(jax.random.key(1), 100)))
+    spread = draws.std(axis=0)
+    assert spread.max() > 0.05
+    difference = draws.mean(axis=0) - np.float32(layer.apply(params, x, x, mask))
+    assert (np.abs(difference) < 5 * spread / 100**0.5 + 0.02).all()
 
 
 @pytest.mark.parametrize("other", some(["bias", "mask", "width", "dtype", "library"]))

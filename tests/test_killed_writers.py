@@ -10,36 +10,16 @@ import textwrap
 import pytest
 
 from cbert import directories, files
-from cbert.data import prepare, prepared
+from cbert.data import prepare, prepared, readers
 from cbert.errors import UserError
 from cbert.schema import schema_file
 from cbert.training import checksums
 from cbert.training import config as config_lib
 from cbert.training.checkpoint import Checkpoints
 from cbert.training.state import Progress
-from tests.conftest import ROOT, small
+from tests.conftest import PROCESSES, ROOT, small
 from tests.test_checkpoints import parameters, state
 from tests.test_records import ROWS, read, write
-
-# The script replaces a data set by one of fewer records. It kills itself just before the N-th
-# time that it renames or removes something in the data set's folder, or ends with exit code 0.
-OVERWRITE = """
-import os, signal, sys
-from cbert.data import prepare, readers
-folder, number = sys.argv[1], int(sys.argv[2])
-seen = 0
-def watch(event, arguments):
-    global seen
-    own = folder + "/own"
-    renamed = event in ("os.rename", "shutil.rmtree") and str(arguments[0]).startswith(own)
-    if renamed or event == "ctypes.dlsym":
-        seen += 1
-        if seen == number:
-            os.kill(os.getpid(), signal.SIGKILL)
-records = list(readers.read(folder + "/in.jsonl"))[:50]
-sys.addaudithook(watch)
-prepare.prepare(records, folder, "own", prepare.Options(overwrite=True))
-"""
 
 # A writer is killed before it replaces a directory, the next one just before the N-th time that
 # it removes something, for every N. The third clears what both left, but for empty directories.
@@ -96,11 +76,34 @@ def test_a_directory_is_replaced_where_its_link_leads(tmp_path):
     assert {path.name for path in (tmp_path / "disk").iterdir()} == {"out"}
 
 
+def overwrite(folder: str, number: int) -> None:
+    """Replaces a data set by one of fewer records.
+
+    It kills its process just before the N-th time that it renames or removes something in the
+    data set's folder.
+    """
+    seen = 0
+
+    def watch(event, arguments):
+        nonlocal seen
+        moved = event in ("os.rename", "shutil.rmtree")
+        moved = moved and str(arguments[0]).startswith(f"{folder}/own")
+        if moved or event == "ctypes.dlsym":
+            seen += 1
+            if seen == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    records = list(readers.read(f"{folder}/in.jsonl"))[:50]
+    sys.addaudithook(watch)
+    prepare.prepare(records, folder, "own", prepare.Options(overwrite=True))
+
+
 def killed_at(folder: pathlib.Path, number: int) -> bool:
-    command = [sys.executable, "-c", OVERWRITE, str(folder), str(number)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode != 0
+    process = PROCESSES.Process(target=overwrite, args=(str(folder), number))
+    process.start()
+    process.join()
+    assert process.exitcode in (0, -signal.SIGKILL)
+    return process.exitcode != 0
 
 
 def test_a_data_set_is_there_wherever_its_replacement_is_killed(tmp_path):
