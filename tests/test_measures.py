@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cbert.evaluation import diagnosis
-from cbert.evaluation.measured import Measured
+from cbert.evaluation.measured import Measured, measure
 from cbert.tasks import prediction
 from cbert.tasks.masked_item import MaskedItem
 from cbert.tasks.masked_language import MaskedLanguage, MaskedLanguageConfig
@@ -49,6 +49,22 @@ def test_a_pair_counts_once_however_many_of_its_tokens_are_asked():
     queries = dataclasses.replace(all_queries({"items": np.arange(4)}), rows=[0, 0, 0, 1])
     measured = prediction.metrics(task, made, queries)
     assert measured["next_sentence_accuracy"] == pytest.approx(2 / 3 / 2)
+
+
+def test_where_no_pair_is_known_there_is_no_accuracy_of_pairs():
+    """Of the group 1 no pair is known, of the group 0 the only one is right."""
+    task = MaskedLanguage(None, None, options=MaskedLanguageConfig(next_sentence=True))
+    made = {
+        "log_probability": np.zeros(2),
+        "rank": np.ones(2, int),
+        "next_sentence_correct": np.array([True, False]),
+        "next_sentence_known": np.array([True, False]),
+    }
+    measured = measure(task, made, all_queries({"items": np.arange(2)}))
+    groups = np.arange(2)
+    assert measured.summarize(groups)["next_sentence_accuracy"]["mean"] == 1
+    alone = measured.summarize(groups, groups == 1)
+    assert list(alone) == ["cross_entropy", "accuracy", "pseudo_perplexity"]
 
 
 def test_the_means_of_a_validation_are_by_weight():

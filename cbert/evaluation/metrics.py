@@ -102,7 +102,7 @@ def summarize_corpus(
     inside: np.ndarray,
     weights: np.ndarray | None = None,
 ) -> dict[str, Summary]:
-    """Metrics that are no means, with standard errors over groups.
+    """Metrics that are no means, with standard errors over groups; those that are NaN left out.
 
     Args:
       corpus: The metrics.
@@ -119,6 +119,7 @@ def summarize_corpus(
     return {
         name: _one_seed(value, influences[name], sizes).summary()
         for name, value in whole.items()
+        if not np.isnan(value)
     }
 
 

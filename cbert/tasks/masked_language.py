@@ -24,7 +24,6 @@ from cbert.schema import Schema
 from cbert.schema.target import IS_NEXT, NOT_NEXT
 from cbert.schema.tokenizer import MASK, PREFIX
 from cbert.tasks.base import Array, Batch, Examples, Metrics, Scored
-from cbert.tasks.label_metrics import fraction
 from cbert.tasks.losses import masked_cross_entropy, sum_cross_entropy, weighted
 from cbert.tasks.masked_queries import ItemQueries, eligible, query_tokens, read_queries
 from cbert.tasks.metric import ACCURACY, CROSS_ENTROPY, CorpusMetrics, Metric
@@ -225,7 +224,10 @@ class MaskedLanguage(TextTask):
     def corpus_metrics(
         self, predictions: dict[str, np.ndarray], queries: ItemQueries
     ) -> CorpusMetrics:
-        """exp of the mean cross-entropy, and the accuracy over pairs that have a label."""
+        """exp of the mean cross-entropy, and the accuracy over pairs that have a label.
+
+        Where no pair has one the accuracy is NaN.
+        """
         nats = -predictions["log_probability"].astype(np.float64)
 
         def perplexity(sums: np.ndarray) -> dict[str, np.ndarray]:
@@ -240,7 +242,8 @@ class MaskedLanguage(TextTask):
         )
 
         def accuracy(sums: np.ndarray) -> dict[str, np.ndarray]:
-            return {_NEXT_SENTENCE.name: fraction(sums[..., 0], sums[..., 1])}
+            with np.errstate(invalid="ignore"):
+                return {_NEXT_SENTENCE.name: sums[..., 0] / sums[..., 1]}
 
         # A text of which every token is asked has as many queries, but is one pair.
         share = 1 / np.bincount(queries.rows)[queries.rows]
