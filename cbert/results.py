@@ -23,7 +23,8 @@ class EvaluationResult:
 
     Attributes:
       metrics: A row for the model and for each baseline, and for each metric two columns: its
-        mean, and its standard error over groups as `<metric>_standard_error`.
+        mean, and its standard error over groups as `<metric>_standard_error`; NaN where
+        there is none.
       queries: A row a query: its example, group and context, what was asked, and what the model
         and the baselines predicted.
       summary: The same numbers as `eval/<split>.json`.
@@ -91,8 +92,9 @@ def evaluate(
         }
         for name, metrics in summary["results"].items()
     }
+    means = pandas.DataFrame.from_dict(rows, orient="index", dtype=float)
     table = pandas.DataFrame(evaluation_files.columns(evaluation))
-    return EvaluationResult(pandas.DataFrame.from_dict(rows, orient="index"), table, summary)
+    return EvaluationResult(means, table, summary)
 
 
 def compare(
@@ -139,7 +141,7 @@ def compare(
     for row, other in zip(rows[1:], evaluations[1:], strict=True):
         difference = compare_lib.paired(evaluations[0], other)
         row |= {"difference": difference.pop("mean"), **difference}
-    return pandas.DataFrame(rows, index=[*map(str, workdirs)])
+    return pandas.DataFrame(rows, index=[*map(str, workdirs)], dtype=float)
 
 
 def _pandas(what: str) -> Any:

@@ -222,3 +222,17 @@ def test_a_group_with_most_of_the_queries_is_named(trained, tmp_path, capsys):
     # It was asked for, so that a sweep does not ask for ever; see `states.is_finished`.
     assert evaluation.summary["feature_importance"] == {}
     assert evaluation.summary["results"]["model"]["cross_entropy"]["mean"] > 0
+
+
+def test_what_a_single_group_leaves_unknown_is_nan_in_a_data_frame(trained, tmp_path):
+    items = workdir.read(trained)[1].items[:2]
+    records = [{"group": "one", "split": "test", "items": list(items)}]
+    cbert.prepare(records, "one", tmp_path, schema=trained)
+    where = {"name": "one", "data_dir": str(tmp_path)}
+    metrics = cbert.evaluate(trained, write=False, **where).metrics
+    assert metrics["mrr_standard_error"].isna().all()
+    copy = shutil.copytree(trained, tmp_path / "copy")
+    compared = cbert.compare([trained, copy], **where)
+    assert compared.loc[str(copy), "difference"] == 0
+    assert compared.loc[str(copy), ["standard_error", "low", "high"]].isna().all()
+    assert {*metrics.dtypes, *compared.dtypes} == {np.dtype(float)}
