@@ -104,6 +104,15 @@ def test_all_labels_are_listed_where_there_are_fewer_than_k():
     assert len(predictor.predict("a", k=10**6).labels) == len(predictor.schema.target.values)
 
 
+def test_a_small_vocabulary_does_not_limit_how_many_labels_are_listed():
+    predictor = assemble("classification")
+    more = len(predictor.schema.items) + 5
+    assert predictor.check(TextQuery("a", k=more)).k == more
+    tokens = assemble("masked_language")
+    listed = tokens.predict("a [MASK]", k=more).masks[0]
+    assert {one.token for one in listed} == {*tokens.schema.items}
+
+
 @pytest.mark.parametrize(
     ("pairs", "text_b", "message"),
     [("all", None, "trained on pairs of texts; give text_b"), ("none", "b", "leave it out")],

@@ -121,8 +121,7 @@ class TextChecker:
         windows = [Window(tokens, positions)]
         if predicted and tokens.cut and self._stride:
             windows = self._windows(text, text_b)
-        # A text may have more spans than the vocabulary has tokens.
-        k = int(query.k if self._task == SPAN else min(query.k, len(self._schema.items)))
+        k = int(query.k)
         return EncodedText(text, text_b, located, tokens, positions, windows, context, k)
 
     @property
