@@ -80,13 +80,13 @@ def prepare(
     check_kind("name", name, str, "a string")
     check_path("data_dir", data_dir)
     check_kind("options", options, Options, "PrepareOptions")
-    options.check(needs_training=schema is None)  # Before its parts are read.
     check_size("skip_bad_rows", skip_bad_rows, least=0)
     given = None
     if schema is not None:
         check_path("schema", schema)
         given = schema_file.load(schema)
         options = beside_schema(options, given)
+    options.check(needs_training=given is None)  # Before its parts are read.
     bad_rows = BadRows(None, skip_bad_rows)
     try:
         read = in_python.read(

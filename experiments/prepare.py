@@ -128,7 +128,6 @@ _OF_SCHEMA = (
     *("min_count", "value_min_count", "max_items", "widths", "history"),
     *OF_VOCABULARY,
 )
-_OF_ITEMS = ("min_count", "max_items", "longer", "history")
 _OF_TEXT = (*OF_VOCABULARY, "pairs", "pack", "stride", "stratify")
 
 
@@ -145,7 +144,6 @@ def main() -> None:
             "leave --kind out"
         )
     options = _options(schema.kind if schema else _KIND.value)
-    _check_kind(options.kind)
     bad_rows = row_errors.BadRows(_INPUT.value or "", _SKIP_BAD_ROWS.value)
     destination = _DATA_DIR.value, _NAME.value, options
     if _INPUT.value:
@@ -225,21 +223,7 @@ def _check_combinations() -> None:
                 raise UserError(
                     f"--{name} cannot be given together with {other}, which decides it"
                 )
-    trained = _VOCABULARY.value == TRAINED
-    if flags.FLAGS["vocabulary_size"].present and not trained:
-        raise UserError(
-            "--vocabulary_size belongs to --vocabulary=train; leave it out beside a file"
-        )
-    if _LONGER.present and not (_MAX_ITEMS.present or _SCHEMA.value):
-        raise UserError(f"--longer={_LONGER.value} needs --max_items; give it, too")
     synthetic_flags.check()
-
-
-def _check_kind(kind: str) -> None:
-    """Refuses flags of texts for items, and the reverse."""
-    for name in _OF_ITEMS if kind == TEXT else _OF_TEXT:
-        if flags.FLAGS[name].present:
-            raise UserError(f"--{name} cannot be given together with --kind={kind}")
 
 
 def _columns(schema: Schema | None) -> tables.Columns:

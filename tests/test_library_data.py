@@ -151,9 +151,18 @@ def test_a_refusal_says_where_the_option_that_it_advises_belongs(tmp_path):
         ({"widths": {"age": "8"}}, "the width of 'age' is '8'"),
         ({"split_weights": ("80", "10", "10")}, "split_weights is '80','10','10'; give split"),
         (
-            {"text": cbert.TextOptions(pack=True)},
-            "pack, pairs, stride and stratify are for texts",
+            {"text": cbert.TextOptions(pack=True, max_length=64)},
+            "max_length, pack can be given for texts only, and the kind is 'set'",
         ),
+        (
+            {"kind": "text", "max_items": 64, "min_count": 5},
+            "min_count, max_items can be given for sets and sequences only",
+        ),
+        (
+            {"kind": "text", "text": cbert.TextOptions("vocab.txt", vocabulary_size=500)},
+            "vocabulary_size belongs to vocabulary=train",
+        ),
+        ({"longer": "subsample"}, "longer=subsample needs a limit; give max_items=N, too"),
         (
             {"kind": "text", "text": cbert.TextOptions(stride=-1)},
             "stride is -1; it must be a whole number from 0 to",

@@ -40,6 +40,15 @@ def test_new_records_are_prepared_by_a_schema(tmp_path, kind):
     assert not (tmp_path / "new" / "config.py").exists()
 
 
+def test_a_schema_of_texts_says_that_options_of_texts_are_right(tmp_path):
+    options = cbert.PrepareOptions("text", text=cbert.TextOptions(target="label"))
+    first = cbert.prepare(records("text"), "first", tmp_path, options)
+    text = cbert.TextOptions(stratify=True)
+    options = cbert.PrepareOptions(split_weights=(50, 0, 50), text=text)
+    new = cbert.prepare(records("text"), "new", tmp_path, options, schema=first.directory)
+    assert new.summary["examples"] == {"train": 46, "test": 44}  # Of 45 each, 23 and 22.
+
+
 @pytest.mark.parametrize("from_file", [True, False])
 def test_a_row_of_another_kind_than_the_schema_has_is_named_and_can_be_skipped(
     tmp_path, from_file

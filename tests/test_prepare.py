@@ -189,7 +189,7 @@ def test_flags_that_would_change_nothing(tmp_path):
     assert "--columns cannot be given together with --synthetic" in refusal(
         "--synthetic=stylist", "--columns=items:x"
     )
-    assert "--longer=subsample needs --max_items" in refusal(
+    assert "longer=subsample needs a limit; give --max_items=N" in refusal(
         f"--input={path}", "--longer=subsample"
     )
     for target in (f"{tmp_path}/in.csv", f"{tmp_path}/absent/in.jsonl"):

@@ -71,7 +71,9 @@ def test_texts_are_prepared_so_and_groups_stay_whole(tmp_path):
         "test": {0: 18, 1: 2},
     }
     assert sum(map(len, groups.values())) == len(set.union(*groups.values())) == 100
-    with pytest.raises(UserError, match="stride and stratify are for texts; the kind is 'set'"):
+    with pytest.raises(
+        UserError, match="stratify can be given for texts only, and the kind is 'set'"
+    ):
         prepare.Options(text=TextOptions(stratify=True)).check()
     for row in rows:
         row["label"] = 1.5

@@ -18,6 +18,7 @@ NEXT = "next"  # Pairs for next-sentence prediction.
 LEAVE_OUT, SUBSAMPLE, LATEST = LONGER = ("leave_out", "subsample", "latest")
 # What a schema that is given decides, and of it what only texts have.
 _OF_SCHEMA = ("min_count", "value_min_count", "max_items", "widths", "kinds")
+_OF_ITEMS = ("min_count", "max_items", "longer")
 OF_VOCABULARY = ("vocabulary", "vocabulary_size", "lowercase", "max_length", "target")
 REPEATS = (REFUSE, DROP)
 
@@ -59,6 +60,10 @@ class TextOptions:
         check_kind("vocabulary", self.vocabulary, str | os.PathLike, a_file)
         least, most = vocabulary.LEAST_SIZE, vocabulary.MOST_SIZE
         check_size("vocabulary_size", self.vocabulary_size, least, most)
+        if self.vocabulary != TRAINED and self.vocabulary_size != TextOptions.vocabulary_size:
+            raise UserError(
+                f"vocabulary_size belongs to vocabulary={TRAINED}; leave it out beside a file"
+            )
         check_kind("lowercase", self.lowercase, bool | None, "True, False or None")
         if self.max_length is not None:
             check_size("max_length", self.max_length, LEAST_LENGTH, MOST_LENGTH)
@@ -110,16 +115,14 @@ class Options:
 
         A schema that is given needs no training split.
         """
-        self._check_types()
+        self.check_types()
         splits.check_weights(self.split_weights, needs_training)
         self.text.check()
         check_choice("kind", self.kind, (schema_lib.SET, schema_lib.SEQUENCE, TEXT))
-        text = self.text
-        if self.kind != TEXT and (text.pack or text.pairs or text.stride or text.stratify):
-            raise UserError(
-                f"pack, pairs, stride and stratify are for texts; the kind is {self.kind!r}"
-            )
+        self._check_kind()
         check_choice("longer", self.longer, LONGER)
+        if self.longer != LEAVE_OUT and self.max_items is None and needs_training:
+            raise UserError(f"longer={self.longer} needs a limit; give max_items=N, too")
         if self.longer == LATEST and self.kind != schema_lib.SEQUENCE:
             raise UserError(f"longer={LATEST} is for sequences; the kind is {self.kind!r}")
         check_choice("repeats", self.repeats, REPEATS)
@@ -134,7 +137,24 @@ class Options:
         if self.max_items is not None:
             check_size("max_items", self.max_items)
 
-    def _check_types(self) -> None:
+    def _check_kind(self) -> None:
+        """Refuses options of texts for items, and the reverse: they would change nothing."""
+        if self.kind == TEXT:
+            default = Options()
+            names = [n for n in _OF_ITEMS if getattr(self, n) != getattr(default, n)]
+            whose, fix = "sets and sequences", "leave that out"
+        else:
+            fields = dataclasses.fields(TextOptions)
+            names = [f.name for f in fields if getattr(self.text, f.name) != f.default]
+            whose, fix = "texts", f"leave that out, or give kind={TEXT}"
+        if names:
+            raise UserError(
+                f"{', '.join(names)} can be given for {whose} only, and the kind is "
+                f"{self.kind!r}; {fix}"
+            )
+
+    def check_types(self) -> None:
+        """Raises `UserError` where an option that has parts is of another type."""
         check_kind("drop", self.drop, list | tuple | set | frozenset, "a list of names")
         for name in self.drop:
             check_kind("a name in drop", name, str, "a string")
@@ -148,8 +168,9 @@ def beside_schema(options: Options, schema: schema_lib.Schema) -> Options:
     """The options for data of a given schema, which decides some.
 
     Raises:
-      UserError: one of these was given.
+      UserError: one of these was given, or an option is of another type.
     """
+    options.check_types()
     if options.kind not in (schema_lib.SET, schema.kind):
         raise UserError(
             f"kind is {options.kind!r}, and the schema is of {schema.kind}s; leave kind out"
