@@ -55,6 +55,8 @@ def main() -> None:
         raise UserError(
             "give --config=configs/NAME.py:METHOD (of texts configs/text.py:TASK), or --fields"
         )
+    if _ARTICLES.value is not None and not config.data.name:
+        config.data.name = "stylist"  # No data are read.
     config_lib.check(config)
     schema = _schema(config)
     if _METHODS.value:

@@ -70,8 +70,8 @@ def test_without_the_update_norm_the_count_is_not_the_papers():
     assert count("gsu", update_norm="none") == PAPER["gsu"] - 3 * 256
 
 
-def test_describe_prints_the_count_last():
-    done = run("describe", "--config=configs/stylist.py:gsu", "--articles=30000")
+def test_describe_prints_the_count_last_and_needs_no_data():
+    done = run("describe", "--config=configs/base.py:gsu", "--articles=30000")
     assert done.stdout.splitlines()[-1] == (
         "parameters (without context embeddings and the last dense layer): 921856"
     )

@@ -241,5 +241,5 @@ def test_columns_named_as_fields_of_texts_can_be_dropped(tmp_path):
         assert record.context == dict.fromkeys(fields)
     for kept in ("tags", "answer"):
         dropped = [field for field in fields if field != kept]
-        with pytest.raises(UserError, match=f"needs another name, or drop={kept}"):
+        with pytest.raises(UserError, match=f"needs another name, or .*drop={kept}"):
             list(readers.read(tmp_path / "in.csv", "text", dropped=dropped))

@@ -158,8 +158,8 @@ def _tags(raw: Any, words: list[str] | None) -> list[str] | None:
     tags = _strings(raw, "tags")
     if words is None:
         raise UserError(
-            "'tags' needs 'words', a list with a word for each tag; a column that holds none "
-            "needs another name, or drop=tags"
+            "'tags' needs 'words', a list with a word for each tag; a field that holds no tags "
+            "needs another name, or of a table give drop=tags"
         )
     if len(tags) != len(words):
         raise UserError(f"there are {len(tags)} tags for {len(words)} words; give one a word")
@@ -187,8 +187,8 @@ def _answer(raw: Any, text: str) -> dict[str, Any] | None:
         return None
     if not isinstance(raw, dict) or set(raw) != {"text", "start"}:
         raise UserError(
-            f"'answer' is {shown(raw)}; it must be an object of text and start; a column "
-            "that holds none needs another name, or drop=answer"
+            f"'answer' is {shown(raw)}; it must be an object of text and start; a field that "
+            "holds no answer needs another name, or of a table give drop=answer"
         )
     answer, start = raw["text"], raw["start"]
     if not isinstance(answer, str) or not answer.strip():
