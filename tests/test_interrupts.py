@@ -8,8 +8,36 @@ import time
 
 import pytest
 
+from cbert.training import loop, workdir
 from cbert.training.preemption import Stop
-from tests.conftest import ROOT
+from tests.conftest import ROOT, small
+
+
+class Late(Stop):
+    """A signal arrives as soon as the loop has looked whether it has to save its first step."""
+
+    looks = 0
+
+    @property
+    def requested(self):
+        value, self.looks = self.asked, self.looks + 1
+        if self.looks == 3:
+            signal.raise_signal(signal.SIGTERM)
+        return value
+
+    @requested.setter
+    def requested(self, value):
+        self.asked = value
+
+
+def test_the_last_step_is_saved_whenever_the_signal_comes(data_dir, tmp_path):
+    taken = []
+    config = small(data__dir=data_dir, train__checkpoint_every=6, train__eval_every=6)
+    loop.train(
+        config, tmp_path, loop.Callbacks(step=lambda event: taken.append(event.step)), Late()
+    )
+    assert len(taken) < config.train.steps
+    assert workdir.checkpoint_steps(tmp_path / workdir.CHECKPOINTS) == taken[-1:]
 
 
 def test_a_second_interrupt_ends_at_once_and_prints_nothing(capfd):

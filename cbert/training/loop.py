@@ -147,11 +147,12 @@ def _loop(
 ) -> None:
     """Takes steps until the run has ended or is asked to stop; the last of them is saved."""
     tell = functools.partial(_tell, run, seed_runs[0], stop)
-    step, ended = run.steps_taken, False
+    step, ended, saved = run.steps_taken, False, True
     accumulator, dispatches = MetricAccumulator(run, seed_runs, step), 0
     clock = console.Clock(config, len(seed_runs), step, bar)
     console.started(config, run)
-    while not (ended or stop.requested):
+    # A signal may come after a step that is not saved: then the next one is the last.
+    while not (ended or (saved and stop.requested)):
         programs, before = len(run.compiled), time.perf_counter()
         taken, metrics = run.advance(step, _steps_at_once(config, step))
         if len(run.compiled) > programs:
@@ -173,9 +174,10 @@ def _loop(
         if distributed.process_count() > 1:
             stop.requested |= distributed.should_stop(dispatches)
         due = step % config.train.checkpoint_every == 0
-        if stop.requested:
+        if stopping := stop.requested:
             stop.answer()
-        if improved or ended or due or stop.requested:
+        saved = improved or ended or due or stopping
+        if saved:
             accumulator.save()
             save_all(run, seed_runs)
             tell(callbacks.checkpoint, step, {})
