@@ -51,6 +51,14 @@ def test_frozen_parts_add_nothing_to_the_clipped_norm(packs):
     assert moved == {"a/bias"}
 
 
+def test_a_part_is_whole_names_of_a_path():
+    path = ("context_encoder", "feature_a/b", "embedding")
+    parts = ("context_encoder", "context_encoder/feature_a/b", "/".join(path))
+    assert [optimizer.is_part(path, part) for part in parts] == [True] * 3
+    others = ("", "context", "context_encoder/feature_a/", f"{parts[2]}/x", "embedding")
+    assert not any(optimizer.is_part(path, part) for part in others)
+
+
 def test_frozen_names_must_exist(directory):
     _, schema = load(directory, "label")
     config = small_text("classification", directory, train__frozen="embeding")

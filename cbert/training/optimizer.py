@@ -159,8 +159,8 @@ def freeze(
 
 def is_part(path: Path, part: str) -> bool:
     """Whether a parameter belongs to a part, such as `embedding` or `embedding/items`."""
-    names = tuple(part.split("/"))
-    return path[: len(names)] == names
+    # A name in the path may have a slash itself, such as that of a feature.
+    return f"{'/'.join(path)}/".startswith(f"{part}/")
 
 
 def _leaf_decay(params: Any) -> Any:
