@@ -28,6 +28,11 @@ def define(default: str | None = None) -> flags.FlagHolder[ml_collections.Config
     return holder
 
 
+def parts() -> tuple[str, str]:
+    """The file, or the run's directory, that --config names, and the argument after it."""
+    return config_file.parts(config_flags.get_config_filename(flags.FLAGS["config"]))
+
+
 def methods(named: list[str]) -> list[str]:
     """The methods that a flag names; `all` stands for all of them."""
     return list(conditioning.NAMES) if named == ["all"] else named

@@ -12,7 +12,6 @@ import sys
 from typing import Any
 
 from absl import flags
-from ml_collections import config_flags
 
 from cbert import files
 from cbert.data import prepared
@@ -86,13 +85,13 @@ def _plan(workdir: pathlib.Path) -> tuple[list[jobs.Job], bool]:
 
     Also whether the importance of features is to be measured.
     """
-    config, flag = _CONFIG.value, flags.FLAGS["config"]
+    config = _CONFIG.value
     schema = (
         prepared.load_schema(config.data.dir, config.data.name) if config.data.name else None
     )
     expanded = points.expand(
         config,
-        _own_sweep(config_flags.get_config_filename(flag).partition(":")[0]),
+        _own_sweep(config_flag.parts()[0]),
         config_flag.methods(_METHODS.value),
         _SEEDS.value,
         _SET.value,

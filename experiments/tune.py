@@ -16,7 +16,6 @@ from typing import Any
 
 import ml_collections
 from absl import flags
-from ml_collections import config_flags
 
 from cbert import files, tasks
 from cbert.config import flat
@@ -107,7 +106,7 @@ def _run(config: ml_collections.ConfigDict, points: list[Point], workdir: pathli
 
 def _takes_task(kind: str) -> bool:
     """Whether the argument of the config that was given is a task, as it is of most texts."""
-    _, _, argument = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")
+    _, argument = config_flag.parts()
     name = argument.partition(",")[0]
     return name in tasks.TASKS or (kind == TEXT and name not in conditioning.NAMES)
 

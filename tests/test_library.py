@@ -155,6 +155,19 @@ def test_overrides_may_be_any_mappings():
     assert cbert.read_config(BASE, overrides).train.steps == 7
 
 
+def test_the_path_of_a_config_may_have_colons(tmp_path):
+    folder = tmp_path / "10:30" / "a:gs"
+    folder.mkdir(parents=True)
+    (folder / "own.py").write_text("from configs.base import get_config\n")
+    for argument in ("gs", "np"):
+        assert cbert.read_config(f"{folder}/own.py:{argument}").model.method == argument
+    assert cbert.read_config(folder / "own.py").model.method == "gs"
+    with pytest.raises(cbert.UserError, match=r"^configs/no\.py: no such file"):
+        cbert.read_config("configs/no.py:hf:a")
+    config_lib.save(cbert.read_config("configs/quickstart.py:film"), folder)
+    assert cbert.read_config(folder).model.method == "film"
+
+
 def test_overrides_may_be_numbers_of_numpy():
     overrides = {
         "train": {"steps": np.int64(3)},

@@ -64,7 +64,7 @@ def read(source: str | pathlib.Path) -> ml_collections.ConfigDict:
     """
     if pathlib.Path(source).expanduser().is_dir():
         return config_lib.load(pathlib.Path(source).expanduser()).lock()
-    path, _, argument = str(source).partition(":")
+    path, argument = parts(source)
     known = {*conditioning.NAMES, *TASKS}
     module = load_module(path)
     if {*conditioning.NAMES, *TASKS} > known:
@@ -83,6 +83,16 @@ def read(source: str | pathlib.Path) -> ml_collections.ConfigDict:
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     return config.lock()
+
+
+def parts(source: str | pathlib.Path) -> tuple[str, str]:
+    """The path in what `read` takes, which may have colons, and the argument after it."""
+    if pathlib.Path(source).expanduser().is_dir():
+        return str(source), ""
+    words = str(source).split(":")
+    known = (n for n in range(1, len(words) + 1) if _find(":".join(words[:n])).is_file())
+    count = next(known, 1)
+    return ":".join(words[:count]), ":".join(words[count:])
 
 
 def read_sweep(path: str) -> list[dict[str, Any]] | None:
