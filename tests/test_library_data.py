@@ -155,8 +155,8 @@ def test_a_refusal_says_where_the_option_that_it_advises_belongs(tmp_path):
             "max_length, pack can be given for texts only, and the kind is 'set'",
         ),
         (
-            {"kind": "text", "max_items": 64, "min_count": 5},
-            "min_count, max_items can be given for sets and sequences only",
+            {"kind": "text", "max_items": 64, "min_count": 5, "kinds": {"bought": "history"}},
+            "min_count, max_items, history can be given for sets and sequences only",
         ),
         (
             {"kind": "text", "text": cbert.TextOptions("vocab.txt", vocabulary_size=500)},

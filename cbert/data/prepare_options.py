@@ -9,7 +9,7 @@ from cbert.data import splits, vocabulary
 from cbert.data.infer_target import CHOICES
 from cbert.data.validator import DROP, REFUSE
 from cbert.errors import UserError, check_choice, check_kind, shown
-from cbert.schema import TEXT
+from cbert.schema import TEXT, History
 from cbert.schema.tokenizer import LEAST_LENGTH, MOST_LENGTH
 from cbert.schema.values import check_size
 
@@ -142,6 +142,7 @@ class Options:
         if self.kind == TEXT:
             default = Options()
             names = [n for n in _OF_ITEMS if getattr(self, n) != getattr(default, n)]
+            names += [History.kind] * (History.kind in self.kinds.values())
             whose, fix = "sets and sequences", "leave that out"
         else:
             fields = dataclasses.fields(TextOptions)
