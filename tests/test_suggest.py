@@ -62,7 +62,8 @@ def test_a_config_is_suggested_that_trains(tmp_path, kind, context, argument):
         }
         for n in range(90)
     ]
-    options = cbert.PrepareOptions(kind=kind, text=cbert.TextOptions(max_length=8))
+    text = cbert.TextOptions(max_length=8 if kind == "text" else None)
+    options = cbert.PrepareOptions(kind=kind, text=text)
     data = cbert.prepare(records, "mine", tmp_path, options)
     schema = prepared.load_schema(str(tmp_path), "mine")
     assert suggest.default_argument(schema) == argument

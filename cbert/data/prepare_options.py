@@ -121,10 +121,10 @@ class Options:
         check_choice("kind", self.kind, (schema_lib.SET, schema_lib.SEQUENCE, TEXT))
         self._check_kind()
         check_choice("longer", self.longer, LONGER)
-        if self.longer != LEAVE_OUT and self.max_items is None and needs_training:
-            raise UserError(f"longer={self.longer} needs a limit; give max_items=N, too")
         if self.longer == LATEST and self.kind != schema_lib.SEQUENCE:
             raise UserError(f"longer={LATEST} is for sequences; the kind is {self.kind!r}")
+        if self.longer != LEAVE_OUT and self.max_items is None and needs_training:
+            raise UserError(f"longer={self.longer} needs a limit; give max_items=N, too")
         check_choice("repeats", self.repeats, REPEATS)
         if self.repeats == DROP and self.kind != schema_lib.SET:
             raise UserError(f"repeats={DROP} is for sets; the kind is {self.kind!r}")
