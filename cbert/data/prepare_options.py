@@ -115,7 +115,7 @@ class Options:
 
         A schema that is given needs no training split.
         """
-        self.check_types()
+        self._check_types()
         splits.check_weights(self.split_weights, needs_training)
         self.text.check()
         check_choice("kind", self.kind, (schema_lib.SET, schema_lib.SEQUENCE, TEXT))
@@ -154,7 +154,7 @@ class Options:
                 f"{self.kind!r}; {fix}"
             )
 
-    def check_types(self) -> None:
+    def _check_types(self) -> None:
         """Raises `UserError` where an option that has parts is of another type."""
         check_kind("drop", self.drop, list | tuple | set | frozenset, "a list of names")
         for name in self.drop:
@@ -171,7 +171,7 @@ def beside_schema(options: Options, schema: schema_lib.Schema) -> Options:
     Raises:
       UserError: one of these was given, or an option is of another type.
     """
-    options.check_types()
+    options._check_types()
     if options.kind not in (schema_lib.SET, schema.kind):
         raise UserError(
             f"kind is {options.kind!r}, and the schema is of {schema.kind}s; leave kind out"
