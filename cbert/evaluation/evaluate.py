@@ -16,7 +16,7 @@ from cbert.errors import UserError, check_choice, shown, warn
 from cbert.evaluation import breakdown, data_warnings, feature_importance, task_baselines
 from cbert.evaluation.baselines import loader
 from cbert.evaluation.evaluation import Evaluation
-from cbert.evaluation.restore import restore
+from cbert.evaluation.restore import Restored, restore
 from cbert.registry import is_ours
 from cbert.schema import Schema
 from cbert.tasks.base import Queries, Task
@@ -60,13 +60,8 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
     """
     workdir = pathlib.Path(workdir).expanduser()
     config, schema = workdir_lib.read(workdir)
-    for name in options.by:
-        breakdown.check(schema.feature(name))
     task = tasks.create(config, config_lib.build_model(config, schema), schema)
-    if options.masking and not task.masks:
-        raise UserError(f"the task {task.name} masks nothing; evaluate without masking")
-    if options.masking:
-        check_choice("masking", options.masking, EVAL_MASKINGS)
+    _check_options(options, task)
     settings, file_name = _settings(config, options, task)
     data_dir = options.data_dir or config.data.dir
     counted = _counted(data_dir, settings["data"], config.data.name)
@@ -75,12 +70,7 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
     split, queries, baseline_predictions = _query(
         task, asks, data_dir, settings, schema, counted
     )
-    data_warnings.warn_of_overlap(data_dir, settings["data"], schema, settings["masking"])
-    title = f"the {options.split} split of {shown(settings['data'])}"
-    data_warnings.warn_of_context(split, schema, title)
-    if not task.masks:
-        data_warnings.warn_of_targets(split, queries, schema, title)
-    data_warnings.warn_of_groups(split, queries)
+    _warn(data_dir, settings, task, split, queries)
     for name in options.by:
         _check_slices(name, task, split, schema)
     permutation = _permutation(split, schema) if options.feature_importance else None
@@ -90,11 +80,7 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
     predictions = {MODEL: restored.predict(data, split, queries), **baseline_predictions}
     importance: dict[str, Any] | None = {} if options.feature_importance else None
     if permutation is not None:
-        drop, reads = config.train.context_dropout > 0, config_lib.reads_context(config)
-        masking = one_an_example(settings["masking"])
-        importance = feature_importance.measure(
-            restored, data, split, schema, permutation, drop, reads, masking
-        )
+        importance = _importance(restored, config, settings, data, split, permutation)
     return Evaluation(
         task=restored.task,
         method=config.model.method,
@@ -106,6 +92,45 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
         settings=settings,
         name=file_name,
         feature_importance=importance,
+    )
+
+
+def _check_options(options: EvaluationOptions, task: Task) -> None:
+    """Refuses, before the data are read, what cannot be asked of the task or its features."""
+    for name in options.by:
+        breakdown.check(task.schema.feature(name))
+    if options.masking and not task.masks:
+        raise UserError(f"the task {task.name} masks nothing; evaluate without masking")
+    if options.masking:
+        check_choice("masking", options.masking, EVAL_MASKINGS)
+
+
+def _warn(
+    data_dir: str, settings: dict[str, Any], task: Task, split: Split, queries: Queries
+) -> None:
+    """Warns of what in the split makes its results mean less, or something else."""
+    name, schema = settings["data"], task.schema
+    data_warnings.warn_of_overlap(data_dir, name, schema, settings["masking"])
+    title = f"the {settings['split']} split of {shown(name)}"
+    data_warnings.warn_of_context(split, schema, title)
+    if not task.masks:
+        data_warnings.warn_of_targets(split, queries, schema, title)
+    data_warnings.warn_of_groups(split, queries)
+
+
+def _importance(
+    restored: Restored,
+    config: ml_collections.ConfigDict,
+    settings: dict[str, Any],
+    data: dict[str, Any],
+    split: Split,
+    permutation: np.ndarray,
+) -> dict[str, Any]:
+    """The importance of each feature of the context, measured with the restored model."""
+    drop, reads = config.train.context_dropout > 0, config_lib.reads_context(config)
+    masking = one_an_example(settings["masking"])
+    return feature_importance.measure(
+        restored, data, split, restored.task.schema, permutation, drop, reads, masking
     )
 
 
