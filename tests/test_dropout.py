@@ -1,6 +1,7 @@
 """Where entries are dropped: each dropout of a model has a barrier, so tracing counts them."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,9 @@ import pytest
 
 from cbert.model import parameter_tree
 from cbert.model.conditioning import NAMES
+from cbert.model.conditioning.method import Method
+from cbert.model.embeddings import ItemEmbedding
+from cbert.model.encoder import Encoder
 from cbert.model.layers import AddAndNorm, hashed_dropout
 from cbert.tasks import create
 from cbert.training import config as config_lib
@@ -79,3 +83,27 @@ def test_each_module_drops_other_entries():
     x, seed = jnp.ones(100_000), jnp.uint32(7)
     one, other = (hashed_dropout(x, seed, name, 0.3) == 0 for name in ("a", "b"))
     assert abs(float((one & other).mean()) - 0.09) < 4 * (0.09 * 0.91 / x.size) ** 0.5
+
+
+class OneDropout(Method):
+    """Every block calls the same module, whose own part drops."""
+
+    def setup(self):
+        self.residual_of_ones = AddAndNorm(self.config, scale=False, bias=False)
+
+    def after_attention(self, layer, x, mask, state):
+        ones = jnp.ones((64, 64, x.shape[-1]))
+        self.sow("intermediates", "kept", self.residual_of_ones(jnp.zeros_like(ones), ones) > 0)
+        return x
+
+
+@pytest.mark.parametrize("remat", [False, True])
+def test_a_module_drops_other_entries_in_each_call(remat):
+    config = dataclasses.replace(DROPPING, dropout=0.3, remat=remat)
+    encoder = Encoder(config, OneDropout, None, (), ItemEmbedding, (4, 2, 1))
+    rngs = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
+    inputs = jnp.ones((1, 2, config.dimension)), jnp.ones((1, 2), bool), {}
+    run = jax.jit(functools.partial(encoder.init, mutable=True))
+    one, other = run(rngs, *inputs)["intermediates"]["conditioning"]["kept"]
+    both = float((one & other).mean())
+    assert abs(both - 0.49) < 4 * (0.49 * 0.51 / one.size) ** 0.5

@@ -115,16 +115,23 @@ class Dropout(nn.Module):
         if not rate or not self.has_rng("dropout"):
             return x
         if uses_fast_kernels(self.config):
-            return hashed_dropout(x, self._seed(), "/".join(self.path), rate)
+            return hashed_dropout(x, self._seed(), self._name(), rate)
         return nn.Dropout(rate, deterministic=False)(x)
 
     def keys(self) -> Array:
         """What a kernel that drops entries itself has to know, `uint32 [2]`."""
-        return jnp.stack(hashing.keys(self._seed(), "/".join(self.path)))
+        return jnp.stack(hashing.keys(self._seed(), self._name()))
 
     def _seed(self) -> Array:
         assert self.scope is not None  # A module that is called is bound.
         return jax.random.bits(self.scope.rngs["dropout"].rng)
+
+    def _name(self) -> str:
+        """Its path, and from its second call on the call's number as well."""
+        assert self.scope is not None
+        counters = self.scope.root.rng_counters  # New in each `apply`.
+        calls = counters[self.path] = counters.get(self.path, -1) + 1
+        return "/".join(self.path) + (f"/{calls}" if calls else "")
 
 
 def hashed_dropout(x: Array, seed: Array, name: str, rate: float) -> Array:
