@@ -52,6 +52,13 @@ class Far(Method):
         return ExtraKeys(bias=state)
 
 
+class Near(Method):
+    """The first key has another logit, by a bias of the fewest axes."""
+
+    def keys_values(self, layer, state):
+        return ExtraKeys(bias=2.0 * (jnp.arange(6) == 0))
+
+
 class Unnamed(conditioning.GlobalState):
     """It says that it has weights to show, and calls no attention."""
 
@@ -60,7 +67,7 @@ class Unnamed(conditioning.GlobalState):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    own = {"mix": Mix, "far": Far, "unnamed": Unnamed}
+    own = {"mix": Mix, "far": Far, "near": Near, "unnamed": Unnamed}
     monkeypatch.setattr(conditioning.METHODS, "data", {**conditioning.METHODS, **own})
 
 
@@ -109,3 +116,14 @@ def test_a_bias_follows_the_context_and_the_queries(schema, train_split, length)
     assert changed[[0, 2]].min() > 0.01
     assert changed[1] < 1e-5
     assert np.abs(flat - every).max() > 0.01
+
+
+def test_a_bias_of_the_keys_alone_is_that_of_every_head_and_query(schema, train_split):
+    model, params = made(schema, "near")
+    codes, context = batch(train_split, rows=3, length=6)
+    queries = np.array([[1, 0], [0, 1], [1, 1]], np.int32)
+    every, read = (encode(model, params, codes, context, asked) for asked in (None, queries))
+    expected = np.take_along_axis(np.asarray(every), queries[..., None], axis=1)
+    np.testing.assert_allclose(read, expected, atol=1e-5)
+    without = encode(made(schema, "none")[0], params, codes, context)
+    assert np.abs(without - every).max() > 0.01

@@ -141,10 +141,11 @@ def _of_queries(extra: ExtraKeys, length: int, queries: Array | None) -> ExtraKe
     visible, bias = extra.visible, extra.bias
     if visible is not None:
         visible = visible[slice(length) if queries is None else queries]
-    if bias is not None and bias.shape[-2] > 1:
+    if bias is not None:
         bias = jnp.expand_dims(bias, tuple(range(4 - bias.ndim)))
-        rows = jnp.arange(length)[None] if queries is None else queries
-        bias = jnp.take_along_axis(bias, rows[:, None, :, None], axis=2)
+        if bias.shape[2] > 1:
+            rows = jnp.arange(length)[None] if queries is None else queries
+            bias = jnp.take_along_axis(bias, rows[:, None, :, None], axis=2)
     return dataclasses.replace(extra, visible=visible, bias=bias)
 
 
