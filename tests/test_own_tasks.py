@@ -11,6 +11,7 @@ from cbert.benchmark import workload
 from cbert.errors import UserError
 from cbert.evaluation import evaluate
 from cbert.report import report_data, writers
+from cbert.tasks import ranking
 from cbert.tasks.masked_item import MaskedItem
 from cbert.training import config_file, loop
 from cbert.training import run as run_lib
@@ -144,3 +145,25 @@ def test_a_run_with_a_metric_more_is_compared_with_those_of_the_base(trained):
         cbert.compare([base, trained / "halved" / "run"])
     with pytest.raises(UserError, match="of different tasks, masked_item and count_items"):
         cbert.compare([base, trained / "count_items" / "run"])
+
+
+class Begun(MaskedItem):
+    """Masked items whose dense layer before the output begins with a bias."""
+
+    name = "begun"
+
+    def first_parameters(self, train):
+        bias = np.full(self.model.encoder.config.dimension, 2, np.float32)
+        return {**super().first_parameters(train), "transform": {"bias": bias}}
+
+
+def begun(data_dir, task, **overrides):
+    tasks.TASKS[task.name] = task
+    return cbert.build(small("none", data__dir=data_dir, task__name=task.name, **overrides))
+
+
+def test_a_task_begins_with_its_parameters_and_with_popularity(data_dir, schema):
+    params = begun(data_dir, Begun, model__output_bias="popularity").state.params
+    assert (params["transform"]["bias"] == 2).all()
+    expected = ranking.log_fractions(schema.counts)
+    np.testing.assert_array_equal(params["embedding"]["bias"], expected)

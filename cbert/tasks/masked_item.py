@@ -17,7 +17,7 @@ from cbert.data.columns import Split
 from cbert.data.masking import MASKINGS, ONE, Masking, expected_count, mask
 from cbert.errors import UserError
 from cbert.model import contextual_bert, item_shards, sampled_softmax
-from cbert.model.config import ModelConfig
+from cbert.model.config import POPULARITY, ModelConfig
 from cbert.model.contextual_bert import ContextualBert
 from cbert.model.look_up import look_up
 from cbert.model.scoring import score
@@ -147,6 +147,12 @@ class MaskedItem(Task):
                 "lower min_count"
             )
         return cls(model, schema, options, config.train.context_dropout, expected)
+
+    def first_parameters(self, train: Split) -> dict[str, dict[str, np.ndarray]]:
+        """The output layer's bias where `model.output_bias` has it begin at popularity."""
+        if self.model.encoder.config.output_bias != POPULARITY:
+            return {}
+        return {"embedding": {"bias": ranking.log_fractions(self.schema.counts)}}
 
     def constants(self) -> dict[str, np.ndarray]:
         """The distribution that the sampled softmax draws from."""

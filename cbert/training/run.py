@@ -21,10 +21,8 @@ from cbert.data.records import TRAIN, VALIDATION
 from cbert.data.streaming import Streaming
 from cbert.errors import UserError, warn
 from cbert.model import placement
-from cbert.model.config import POPULARITY
 from cbert.model.placement import Placement
 from cbert.schema import SEQUENCE, Schema
-from cbert.tasks import ranking
 from cbert.tasks.base import Examples, Task
 from cbert.tasks.masked_item import MaskedItemConfig
 from cbert.training import config as config_lib
@@ -164,8 +162,6 @@ def assemble(
     replacement = config.train.context_replacement
     train_step = make_train_step(task, optimizer, skips, replacement, accumulate)
     first = task.first_parameters(train)
-    if config.model.output_bias == POPULARITY:
-        first = {"embedding": {"bias": ranking.log_fractions(schema.counts)}}
     params = [_fresh(task, where, first, key) for key in keys]
     state = _stacked([state_lib.create(own, optimizer) for own in params], where)
     return Run(
