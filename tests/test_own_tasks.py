@@ -13,6 +13,7 @@ from cbert.evaluation import evaluate
 from cbert.report import report_data, writers
 from cbert.tasks import ranking
 from cbert.tasks.masked_item import MaskedItem
+from cbert.tasks.metric import CorpusMetrics, Metric
 from cbert.training import config_file, loop
 from cbert.training import run as run_lib
 from tests.conftest import ROOT, run, small
@@ -157,6 +158,24 @@ class Begun(MaskedItem):
         return {**super().first_parameters(train), "transform": {"bias": bias}}
 
 
+class Decided(MaskedItem):
+    """Masked items that a metric decides which is no mean over queries."""
+
+    name = "decided"
+    metrics = (Metric("median", "min", "median"), *MaskedItem.metrics)
+
+    def corpus_metrics(self, predictions, queries):
+        median = float(np.median(predictions["rank"]))
+        return CorpusMetrics(np.zeros((len(queries), 0)), lambda sums: {"median": median})
+
+
+class Lacking(MaskedItem):
+    """Masked items with a metric that is nowhere."""
+
+    name = "lacking"
+    metrics = (*MaskedItem.metrics, Metric("hit@3", "max", "hit@3"))
+
+
 def begun(data_dir, task, **overrides):
     tasks.TASKS[task.name] = task
     return cbert.build(small("none", data__dir=data_dir, task__name=task.name, **overrides))
@@ -167,3 +186,16 @@ def test_a_task_begins_with_its_parameters_and_with_popularity(data_dir, schema)
     assert (params["transform"]["bias"] == 2).all()
     expected = ranking.log_fractions(schema.counts)
     np.testing.assert_array_equal(params["embedding"]["bias"], expected)
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (Decided, "the first metric of the task decided is median, which is no mean over que"),
+        (Lacking, r"the task lacking has the metric hit@3, and metric_values does not give it"),
+    ],
+)
+def test_a_metric_that_cannot_decide_or_is_nowhere_is_refused(data_dir, task, message):
+    experiment = begun(data_dir, task)
+    with pytest.raises(UserError, match=message):
+        experiment.validate(experiment.state.params)

@@ -133,7 +133,16 @@ def alike(one: type[Task], other: type[Task], names: Iterable[str]) -> bool:
 
 def metrics(task: Task, predictions: Predictions, queries: Queries) -> dict[str, float]:
     """Every metric that the predictions have: means by the queries' weights, and the others."""
+    return means(task, predictions, queries) | others(task, predictions, queries)
+
+
+def means(task: Task, predictions: Predictions, queries: Queries) -> dict[str, float]:
+    """The metrics that are means over queries, by the queries' weights."""
     weights = queries.weights / queries.weights.sum()
     values = task.metric_values(predictions, queries)
-    means = {name: float(column @ weights) for name, column in values.items()}
-    return {**means, **task.corpus_metrics(predictions, queries)(np.ones(len(queries)))}
+    return {name: float(column @ weights) for name, column in values.items()}
+
+
+def others(task: Task, predictions: Predictions, queries: Queries) -> dict[str, float]:
+    """The metrics that are no means over queries."""
+    return task.corpus_metrics(predictions, queries)(np.ones(len(queries)))

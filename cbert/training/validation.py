@@ -1,5 +1,6 @@
 """What a run is measured by while it trains."""
 
+from collections.abc import Collection
 from typing import Any
 
 from cbert import parallel
@@ -37,8 +38,31 @@ class Validation:
 
         Args:
           params: Parameters of one seed on the devices, see `Placement`.
+
+        Raises:
+          UserError: a task of somebody's own lacks one of its metrics, or is decided by one
+            that is no mean over queries.
         """
         predictions = prediction.predict_all(
             self._task, params, self._data, self._split, self._queries, self._batch_size
         )
-        return prediction.metrics(self._task, predictions, self._queries)
+        means = prediction.means(self._task, predictions, self._queries)
+        measured = means | prediction.others(self._task, predictions, self._queries)
+        _check_metrics(self._task, means, measured)
+        return measured
+
+
+def _check_metrics(task: Task, means: Collection[str], measured: Collection[str]) -> None:
+    """Refuses a task some of whose metrics could not be shown or compared."""
+    for metric in task.metrics:
+        if metric.name not in measured:
+            raise UserError(
+                f"the task {task.name} has the metric {metric.name}, and metric_values does "
+                "not give it; add it there, or leave it out of metrics"
+            )
+    decides = task.metrics[0].name
+    if decides not in means:
+        raise UserError(
+            f"the first metric of the task {task.name} is {decides}, which is no mean over "
+            f"queries; begin its metrics with one that metric_values gives: {', '.join(means)}"
+        )
