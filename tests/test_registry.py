@@ -42,6 +42,25 @@ class Another(conditioning.GlobalState):
             f"the method 'mine' is {MaskedItem!r}; give a subclass of Method",
         ),
         (tasks.TASKS, "mine", 3, "the task 'mine' is 3; give a subclass of Task"),
+        (
+            conditioning.METHODS,
+            "dropout",
+            Another,
+            "the method 'dropout' has the name of a config field beside its section; take "
+            "another name",
+        ),
+        (
+            tasks.TASKS,
+            "a,b",
+            MaskedItem,
+            "a task is called 'a,b'; use letters, digits, _ and - alone",
+        ),
+        (
+            conditioning.METHODS,
+            5,
+            Another,
+            "a method is called 5; use letters, digits, _ and - alone",
+        ),
     ],
 )
 def test_names_that_are_taken_and_other_classes_are_refused(known, name, value, message):

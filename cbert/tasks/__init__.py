@@ -29,7 +29,9 @@ _OF_CBERT: tuple[type[Task], ...] = (
     Tagging,  # give each word of a text a tag
     Span,  # find the answer to a question in a passage
 )
-TASKS: Registry[Task] = Registry("task", Task, {task.name: task for task in _OF_CBERT})
+TASKS: Registry[Task] = Registry(
+    "task", Task, {task.name: task for task in _OF_CBERT}, fields=("name",)
+)
 # What makes a model and its predictions.
 _MODEL = ("build_model", "head", "predict")
 

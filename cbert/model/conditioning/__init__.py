@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from cbert.config import section_fields
 from cbert.errors import UserError, did_you_mean
 from cbert.model.conditioning.adaln_zero import AdaptiveNorm
 from cbert.model.conditioning.adaptation_gate import AdaptationGate
@@ -25,6 +26,7 @@ from cbert.model.conditioning.new_position_untied import NewPositionUntied
 from cbert.model.conditioning.none import NoContext
 from cbert.model.conditioning.prefix import Prefix
 from cbert.model.conditioning.user_concat import UserConcat
+from cbert.model.config import ModelConfig
 from cbert.registry import Registry
 
 _OF_CBERT: dict[str, type[Method]] = {
@@ -49,7 +51,8 @@ _OF_CBERT: dict[str, type[Method]] = {
     "late_concat": LateConcat,  # the context concatenated to the output
     "late_gate": LateGate,  # a gate that mixes the context into the output
 }
-METHODS: Registry[Method] = Registry("method", Method, _OF_CBERT)
+_FIELDS = ("method", *section_fields(ModelConfig))
+METHODS: Registry[Method] = Registry("method", Method, _OF_CBERT, _FIELDS)
 HOOKS = (
     *("begin", "keys_values", "sublayer_input", "residual", "after_attention", "update"),
     "finish",
