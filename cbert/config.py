@@ -141,10 +141,18 @@ def section_fields(section: type) -> dict[str, Declaration]:
     """
     kinds = typing.get_type_hints(section)
     _check_section(section, kinds)
-    return {
-        field.name: Declaration(kinds[field.name], field.default, **field.metadata)
-        for field in dataclasses.fields(section)
-    }
+    declared = {}
+    for own in dataclasses.fields(section):
+        kind, given = kinds[own.name], own.default
+        # A ConfigDict takes values of the default's type, and 1 may be written for 1.0.
+        default = float(given) if kind is float and type(given) is int else given
+        declared[own.name] = Declaration(kind, default, **own.metadata)
+        if complaint := declared[own.name].complaint(default):
+            raise UserError(
+                f"the config section {section.__qualname__} gives {own.name} the default "
+                f"{shown(default)}; it must be {complaint}"
+            )
+    return declared
 
 
 def _check_section(section: type, kinds: Mapping[str, Any]) -> None:

@@ -24,6 +24,13 @@ class Tank:
 
 
 @dataclasses.dataclass(frozen=True)
+class Spring:
+    """A section with a whole number for the default of a number."""
+
+    depth: float = field(1, "how deep it is")
+
+
+@dataclasses.dataclass(frozen=True)
 class Light:
     """The tank's light."""
 
@@ -60,10 +67,18 @@ class Sea:
     depths: tuple[float, ...] = field((1.0,), "how deep it is")
 
 
+@dataclasses.dataclass(frozen=True)
+class Well:
+    """A section whose own default is not allowed."""
+
+    depth: float = field(1, "how deep it is", above=2)
+
+
 @pytest.mark.parametrize(
     ("section", "message"),
     [
         (Bowl, "section Bowl is not a frozen dataclass; write @dataclasses.dataclass(frozen="),
+        (Well, "section Well gives depth the default 1.0; it must be above 2"),
         (Pond, "section Pond is not a frozen dataclass; write @dataclasses.dataclass(frozen="),
         (Lake, "section Lake gives depth no meaning; write depth: TYPE = cbert.config.field("),
         (Sea, "section Sea declares depths as tuple[float, ...]; use one of int, float, str"),
@@ -159,3 +174,10 @@ def test_fields_that_change_no_result_do_not_differ():
     assert not left_out & {"seed", "train.steps", "data.name", "model.dimension"}
     other = small(train__init_from="runs/first")
     assert config_lib.differences(one, other) == ["train.init_from ('' there, runs/first here)"]
+
+
+def test_a_number_takes_fractions_where_its_default_is_written_as_a_whole_one():
+    config = declarations.default({"": Spring})
+    config.depth = 2.5
+    declarations.check(config, {"": Spring})
+    assert declarations.default({"": Spring}).to_json() == '{"depth": 1.0}'
