@@ -5,21 +5,20 @@ mapping from dotted name (empty for the top level, `model`, `model.gsu`) to data
 defaults, checks, the page of fields and the help of overrides from the declarations alone.
 """
 
-import collections
 import dataclasses
-import difflib
 import functools
 import inspect
 import re
 import sys
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import ml_collections
 from flax import traverse_util
 
 from cbert.errors import UserError, check_kind, did_you_mean, shown
+from cbert.field_names import check_name
 
 LARGEST_INTEGER = 2**31 - 1  # Steps and sizes are int32 on the devices.
 
@@ -227,39 +226,6 @@ def check_names(config: ml_collections.ConfigDict, sections: Sections) -> None:
             )
 
 
-def check_name(name: str, names: Collection[str]) -> None:
-    """Refuses a field that is not among the names; the `UserError` offers the nearest."""
-    inside = [field for field in names if field.startswith(f"{name}.")]
-    if inside:
-        raise UserError(
-            f"{name} is a section; give it a mapping, or name one of its fields, such as "
-            f"{inside[0]}"
-        )
-    if name not in names:
-        near = nearest_field(name, names)
-        raise UserError(f"there is no field {name[:80]!r}; did you mean {near}?")
-
-
-def nearest_field(name: str, names: Collection[str]) -> str:
-    """The field most like the given one: by its last name or initials, or else by letters.
-
-    Where two or three sections have one of that last name, all are named.
-    """
-    last = name.rpartition(".")[2]
-    own = {field: field.rpartition(".")[2] for field in names}
-    initials = {field: "".join(re.findall("(?:^|_)(.)", own[field])) for field in names}
-    same = [field for field in names if last in (own[field], initials[field])]
-    if len(same) in (2, 3):
-        return " or ".join(same)
-    within = [field for field in names if len(last) > 3 and last in own[field]]
-    return nearest(name, same or within or names)
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """The name most like the given one."""
-    return difflib.get_close_matches(name[:100], list(names), 1, 0.0)[0]
-
-
 def read(config: ml_collections.ConfigDict, name: str, section: type[T]) -> T:
     """A section's values out of a checked config; `name` is the section's dotted name."""
     for part in name.split("."):
@@ -271,13 +237,6 @@ def read(config: ml_collections.ConfigDict, name: str, section: type[T]) -> T:
 def flat(nested: Mapping[str, Any]) -> dict[str, Any]:
     """Nested sections as dotted name to value."""
     return traverse_util.flatten_dict(nested, sep=".")
-
-
-def short_names(names: Iterable[str]) -> dict[str, str]:
-    """A field's last name, unless another of the fields has it too."""
-    last = {name: name.rpartition(".")[2] for name in names}
-    counts = collections.Counter(last.values())
-    return {name: short if counts[short] == 1 else name for name, short in last.items()}
 
 
 def reference(sections: Sections) -> str:

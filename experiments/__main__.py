@@ -6,7 +6,7 @@ import runpy
 import sys
 
 from cbert import __version__
-from cbert.config import nearest
+from cbert.field_names import nearest
 
 FOLDER = pathlib.Path(__file__).parent
 

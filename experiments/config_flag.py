@@ -7,8 +7,9 @@ import ml_collections
 from absl import flags
 from ml_collections import config_flags
 
-from cbert.config import check_name, declarations, overrides_help
+from cbert.config import declarations, overrides_help
 from cbert.errors import UserError
+from cbert.field_names import check_name
 from cbert.model import conditioning
 from cbert.training import config_file
 from cbert.training.config_sections import sections

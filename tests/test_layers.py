@@ -10,8 +10,8 @@ PACKAGE = pathlib.Path(cbert.__file__).parent
 # A module may import its own package and lower layers.
 LAYERS = [
     {"errors"},
-    {*("distributed", "files", "parallel", "processes", "ranks", "registry", "spans")}
-    | {"text_table"},
+    {*("distributed", "field_names", "files", "parallel", "processes", "ranks", "registry")}
+    | {"spans", "text_table"},
     {"collectives", "config", "directories", "schema"},
     {"data", "model"},
     {"tasks"},

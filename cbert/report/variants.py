@@ -6,8 +6,8 @@ from typing import Any
 
 import ml_collections
 
-from cbert.config import short_names
 from cbert.errors import UserError
+from cbert.field_names import short_names
 from cbert.model import conditioning
 from cbert.report.run_directory import RunDirectory
 from cbert.training import config as config_lib

@@ -12,10 +12,11 @@ from typing import Any
 
 import ml_collections
 
-from cbert.config import flat, short_names
+from cbert.config import flat
 from cbert.data.random_streams import stream
 from cbert.data.records import VALIDATION
 from cbert.errors import UserError
+from cbert.field_names import short_names
 from cbert.sweep.points import STEPS, Point
 from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib

@@ -8,8 +8,9 @@ from typing import Any
 
 import ml_collections
 
-from cbert.config import ImpossibleValueError, flat, nearest_field, short_names
+from cbert.config import ImpossibleValueError, flat
 from cbert.errors import UserError, did_you_mean
+from cbert.field_names import nearest_field, short_names
 from cbert.model import conditioning, parameter_tree
 from cbert.schema import Schema
 from cbert.training import config as config_lib

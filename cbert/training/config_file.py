@@ -13,8 +13,9 @@ import ml_collections
 import numpy as np
 
 import cbert
-from cbert.config import check_name, check_names, check_value, declarations, flat
+from cbert.config import check_names, check_value, declarations, flat
 from cbert.errors import UserError, check_kind, shown, warn
+from cbert.field_names import check_name
 from cbert.model import conditioning
 from cbert.tasks import TASKS
 from cbert.training import config as config_lib
