@@ -16,6 +16,7 @@ import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
 from cbert.errors import UserError
+from cbert.sweep import jobs, launchers, points, running
 from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
 from cbert.training import loop
@@ -240,3 +241,23 @@ def test_evaluations_since_the_best_are_counted(best, sign):
     noted = [progress.note(metric, value, 10 + n) for n, value in enumerate(values)]
     assert noted == [True, False, True, False, False]
     assert (progress.best, progress.best_step, progress.waited) == (sign * 2.0, 12, 2)
+
+
+def test_a_run_that_ends_while_its_sweep_is_stopped_is_finished(tmp_path):
+    made = [points.Point("gs-seed0", "gs", {points.SEED: 0})]
+    evaluation = tmp_path / "gs-seed0" / "eval"
+    evaluation.mkdir(parents=True)
+    (evaluation / "test.json").write_text("{}")
+    (evaluation / "test.parquet").touch()
+    begun, result = evaluation / "begun", tmp_path / "gs-seed0" / "finished.json"
+    ends = f"trap 'echo {{}} > {result}; exit' TERM; touch {begun}; while sleep 0.1; do :; done"
+    todo = jobs.make(made, tmp_path, False, lambda *_: ("sh", "-c", ends), lambda _: ("true",))
+
+    def interrupt(_):
+        if begun.exists():
+            raise KeyboardInterrupt
+
+    sweep = running.Sweep(todo, 10, "test")
+    sweep.run(launchers.Local(1), interrupt)
+    assert result.exists()
+    assert sweep.finished()

@@ -106,7 +106,9 @@ class Sweep:
                 self._set(job, states.STOPPED)
         finally:  # No job may be left behind if showing the table fails, for instance.
             launcher.stop()
-            for job in running:  # They have saved, and so are farther than was shown.
+            for job in running:  # They have saved or ended, and so are farther than was shown.
+                if self._is_finished(job):
+                    self._set(job, states.FINISHED)
                 self._read(job)
 
     def finished(self) -> bool:
