@@ -79,6 +79,17 @@ def test_gsu_with_an_empty_update_and_its_residual_is_gs(schema, train_split):
     np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+@pytest.mark.parametrize("method", some(["gsu", "gs_deep", "gsu_bi"], "gsu"))
+def test_with_one_block_there_is_no_update(schema, train_split, method):
+    codes, context = batch(train_split)
+    config = dataclasses.replace(SMALL, layers=1)
+    model, params = made(schema, method, config)
+    reader, same = made(schema, "gs", config)
+    assert jax.tree.structure(params) == jax.tree.structure(same)
+    one = encode(model, params, codes, context)
+    np.testing.assert_array_equal(one, encode(reader, params, codes, context))
+
+
 @pytest.mark.parametrize("scale", some([0.0, 0.0884, 1.0], 0.0, 0.0884))
 def test_an_updated_state_begins_with_the_deviation_that_is_asked_for(schema, scale):
     schema = dataclasses.replace(schema, features=schema.features[:1])
