@@ -164,6 +164,14 @@ def test_a_slider_changes_the_ranking_of_both_models(page, served, schema):
     assert page.locator("#bars li .title").all_inner_texts() == ["occasion"]
 
 
+def test_a_number_of_seven_digits_is_seen_whole(page, served):
+    page.goto(link(served, items=[], context={"age": 1500000}))
+    settled(page)
+    box = page.locator("#feature-age")
+    assert box.input_value() == "1500000"
+    assert box.evaluate("box => box.scrollWidth <= box.clientWidth")
+
+
 def test_the_link_restores_the_state(page, browser, served, schema):
     page.goto(served)
     settled(page)
