@@ -23,7 +23,10 @@ _WORKDIR = flags.DEFINE_string(
 )
 _SPLIT = flags.DEFINE_enum("split", TEST, list(SPLITS), "Which evaluation.")
 _BASE = flags.DEFINE_string(
-    "base", "", "Variant that the others are compared with first; by default the method none."
+    "base",
+    "",
+    "Variant that the others are compared with first; by default none, or the first variant "
+    "where none has several settings.",
 )
 _MARGIN = flags.DEFINE_float(
     "margin",
