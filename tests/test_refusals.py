@@ -241,6 +241,8 @@ def test_configs_are_refused_before_anything_is_compiled(tmp_path, data_dir):
     error = refusal("--config.data.name=absent")
     assert "no prepared data" in error
     assert "or of a config set --config.data.dir=DIR, where it lies" in error
+    meant = "no prepared data; did you mean small? Else prepare 'smal' first"
+    assert meant in refusal("--config.data.name=smal")
     assert "train.batch_size is 4096" in refusal("--config.train.batch_size=4096")
     assert "seed is 4294967296" in refusal("--config.seed=4294967296")
     assert "configs/absent.py: no such file" in refusal(config="absent.py:gsu")

@@ -1,6 +1,7 @@
 """Prepared data in memory, as columns."""
 
 import contextlib
+import difflib
 import json
 import pathlib
 import re
@@ -33,8 +34,11 @@ def load_schema(data_dir: str, name: str) -> Schema:
 def _directory(data_dir: str, name: str) -> pathlib.Path:
     path = builder.directory(data_dir, name)
     if not (path / _INFO).exists():
+        there = pathlib.Path(data_dir).expanduser().glob(f"*/{builder.VERSION}/{_INFO}")
+        near = difflib.get_close_matches(name, [info.parts[-3] for info in there], 1)
+        meant = f"did you mean {near[0]}? Else " if near else ""
         raise UserError(
-            f"{path}: no prepared data; prepare {shown(name)} first, or "
+            f"{path}: no prepared data; {meant}prepare {shown(name)} first, or "
             "give data_dir=DIR, or of a config set data.dir=DIR, where it lies"
         )
     return path
