@@ -33,4 +33,4 @@ def numbers(values: Iterable[float], digits: int = 4, sign: str = "") -> list[st
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     if largest >= 1000:
         digits = max(digits + 1 - int(math.log10(largest)), 0)
-    return [f"{value:{sign},.{digits}f}" for value in values]
+    return [f"{value:{sign}z,.{digits}f}" for value in values]  # z: no -0.0000.
