@@ -70,7 +70,7 @@ def test_attention_with_and_without_a_bias(monkeypatch, shape):
     assert_equal(result(program("auto")), expected)
 
 
-@pytest.mark.parametrize("method", some(NAMES, "np", "gsu"))
+@pytest.mark.parametrize("method", some(NAMES, "np"))
 def test_a_whole_model(schema, train_split, method):
     codes, context = batch(train_split)
     codes = codes.copy()

@@ -47,7 +47,7 @@ def test_products_of_texts_whose_attention_is_dropped():
     check_products(config, "cuda")
 
 
-@pytest.mark.parametrize("heads", [2, 4])
+@pytest.mark.parametrize("heads", some([2, 4], 2))
 def test_a_gpu_stores_what_layers_make_in_bfloat16(heads):
     """In float32 are the logits of attention and what it reads, before that is divided.
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import onnxruntime
 import pytest
@@ -89,10 +90,11 @@ def test_the_logits_of_the_predictor(case, tmp_path):
         "schema.json",
     ]
     program = predictor.program
+    expected_of = jax.jit(program.functions.logits)
     for length in lengths:
         for count in (1, 5):
             inputs = rows(predictor.schema, length, count)
-            expected = np.asarray(program.functions.logits(program.params, *inputs))
+            expected = np.asarray(expected_of(program.params, *inputs))
             logits = onnx_logits(tmp_path / "onnx" / f"logits-{length}.onnx", *inputs)
             assert (logits.dtype, logits.shape) == (np.float32, (count, len(ITEMS)))
             np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-4)

@@ -25,7 +25,7 @@ def plain_and_conditioned(folder, method, schema, **choices):
     return plain, conditioned
 
 
-@pytest.mark.parametrize("method", some(PLAIN_STARTS, "np", "gsu"))
+@pytest.mark.parametrize("method", some(PLAIN_STARTS, "gsu"))
 def test_a_context_begins_without_effect_and_learns(schema, train_split, method):
     (plain, before), (model, params) = plain_and_conditioned(RANDOM_BERT, method, schema)
     context = {name: column[:3] for name, column in train_split.context.items()}

@@ -27,7 +27,7 @@ from tests.test_predict import assemble
 
 
 @pytest.mark.parametrize("kernels", ["fast", "plain"])
-@pytest.mark.parametrize("method", some(NAMES, "gsu", "adaln_zero"))
+@pytest.mark.parametrize("method", some(NAMES, "gsu"))
 def test_predictions_are_the_same_to_the_bit(schema, train_split, method, kernels):
     config = dataclasses.replace(SMALL, dtype="bfloat16", kernels=kernels)
     model, params = made(schema, method, config)
