@@ -1,8 +1,11 @@
 """What tables and records may hide: open quotes, columns without names, unknown fields."""
 
 import dataclasses
+import subprocess
+import sys
 from csv import writer as csv_writer
 
+import pandas
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -50,6 +53,38 @@ def test_an_index_of_pandas_is_no_feature(tmp_path):
     table = pyarrow.table({"items": [["a"], ["b"]], "age": [3, 4], "__index_level_0__": [5, 7]})
     pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
     assert [one.context for one in read(tmp_path / "in.parquet")] == [{"age": 3}, {"age": 4}]
+
+
+# A process that has written such columns reads them in any case.
+READ_CONTEXTS = """
+import sys
+from cbert.data import readers
+from cbert.errors import UserError
+if len(sys.argv) > 2:
+    sys.modules["pandas"] = None
+try:
+    print([record.context for record in readers.read(sys.argv[1])])
+except UserError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("without", [(), ("without pandas",)])
+def test_periods_and_intervals_of_parquet_are_text(tmp_path, without):
+    """Months since 1970 would be a numerical feature without a word."""
+    months = pandas.PeriodIndex(["2024-05", None], freq="M")
+    ages = pandas.arrays.IntervalArray.from_tuples([(18, 30), (30, 45)])
+    path = tmp_path / "in.parquet"
+    frame = pandas.DataFrame({"items": [["a"], ["b"]], "month": months, "age": ages})
+    frame.to_parquet(path)
+    command = [sys.executable, "-c", READ_CONTEXTS, path, *without]
+    read_elsewhere = subprocess.run(command, capture_output=True, text=True, check=True)
+    text = [{"month": "2024-05", "age": "(18, 30]"}, {"month": None, "age": "(30, 45]"}]
+    refused = (
+        f"{path}: column 'month' is of the type pandas.period, which only pandas can read; "
+        "install pandas, or write the column as text (pandas: .astype(str))"
+    )
+    assert read_elsewhere.stdout == f"{refused if without else text}\n"
 
 
 def test_fields_that_records_do_not_have_are_named_once(tmp_path, capsys):

@@ -11,6 +11,7 @@ import pyarrow.parquet
 
 from cbert import progress
 from cbert.data.tables import MAX_ROW, Columns, check_unique, field_of_column, too_large
+from cbert.errors import UserError, shown
 
 _INDEX = re.compile(r"__index_level_\d+__")  # What pandas calls an index that has no name.
 # A month, say, which is stored as a whole number, and what `pandas.cut` gives.
@@ -20,6 +21,7 @@ _ROWS = 32  # Few rows are decoded at once, because a long list may unpack from 
 
 def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows of a Parquet file; dates and times become text, and decimals numbers."""
+    _register_types_of_pandas(path, columns)
     texts = _texts(path)
     with (
         pyarrow.parquet.ParquetFile(path, read_dictionary=texts, buffer_size=2**20) as file,
@@ -37,6 +39,27 @@ def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
                 line += 1
                 bar.update()
                 yield line, _record(row | dict.fromkeys(dropped), field_of, columns)
+
+
+def _register_types_of_pandas(path: pathlib.Path, columns: Columns) -> None:
+    """Lets Arrow know periods and intervals, else it reads a whole number or a struct.
+
+    Raises:
+      UserError: a column that is not dropped has such a type, and pandas is not installed.
+    """
+    for field in pyarrow.parquet.read_schema(path):
+        kind = (field.metadata or {}).get(b"ARROW:extension:name", b"").decode()
+        if kind in _OF_PANDAS and field.name not in columns.dropped:
+            try:
+                import pandas  # It belongs to an optional extra.
+            except ImportError:
+                raise UserError(
+                    f"{path}: column {shown(field.name)} is of the type {kind}, which only "
+                    "pandas can read; install pandas, or write the column as text "
+                    "(pandas: .astype(str))"
+                ) from None
+            pyarrow.array(pandas.PeriodIndex([], freq="M"))  # This registers both types.
+            return
 
 
 def _texts(path: pathlib.Path) -> list[str]:
