@@ -27,7 +27,7 @@ _METHODS = "CBERT_METHODS"
 # What the refusal of a method or a task that is not known adds.
 _OWN = f"name the file of one that is yours in {_METHODS}"
 # Flags of `prepare` that other commands advise to prepare the data with.
-_OF_PREPARE = ("kind", "max_items", "max_length", "vocabulary")
+_OF_PREPARE = ("kind", "longer", "max_items", "max_length", "vocabulary")
 
 # What absl and Python say of a flag, and what a person would.
 _PLAIN = {

@@ -11,6 +11,7 @@ import pytest
 
 import cbert
 from cbert.data import prepared
+from cbert.data.records import SPLITS
 from cbert.errors import UserError
 from cbert.evaluation import baselines, diagnosis, evaluate, evaluation_files
 from cbert.evaluation.measured import Measured
@@ -106,6 +107,21 @@ def test_runs_of_other_items_are_refused_before_any_is_evaluated(trained, tmp_pa
     (copy / "schema.json").write_text(json.dumps(described))
     with pytest.raises(UserError, match="the runs have different vocabularies, so that their"):
         cbert.compare([trained, copy])
+
+
+def test_longer_examples_than_a_run_takes_are_refused_with_the_flags_of_prepare(
+    trained, tmp_path
+):
+    schema = workdir.read(trained)[1]
+    items = list(schema.items[: schema.max_items + 1])
+    longest = [{"items": items, "split": split} for split in SPLITS] * 2
+    cbert.prepare(longest, "longest", tmp_path)
+    where = ("--name=longest", f"--data_dir={tmp_path}")
+    assert run("evaluate", f"--workdir={trained}", *where, check=2).stderr.endswith(
+        f"an example has {schema.max_items + 1} items where the schema's max_items is "
+        f"{schema.max_items}; prepare with --max_items={schema.max_items} and with "
+        "--longer=subsample\n"
+    )
 
 
 def test_new_data_without_training_have_the_baselines_of_what_the_run_learned_from(

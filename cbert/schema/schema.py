@@ -95,7 +95,7 @@ class Schema:
             if len(items) > self.max_items:
                 raise UserError(
                     f"an example has {len(items)} items where the schema's max_items is "
-                    f"{self.max_items}; prepare with max_items={self.max_items} and "
+                    f"{self.max_items}; prepare with max_items={self.max_items} and with "
                     "longer=subsample"
                 )
             row[: len(items)] = [get(item, UNKNOWN_ITEM) for item in items]
