@@ -127,18 +127,20 @@ def test_a_command_takes_words_that_stand_for_missing_values(tmp_path):
     assert re.search(r"age +numerical .* 3\.2%", done.stdout)
 
 
-def test_codes_with_zeros_before_them_are_pointed_out(tmp_path, capsys):
+@pytest.mark.parametrize("space", ["", " "])
+def test_codes_with_zeros_before_them_are_pointed_out(tmp_path, capsys, space):
     path = tmp_path / "in.csv"
-    path.write_text("items,zip,share,cents\ntea,10115,0.5,0\negg,01234,00.5,100\n")
+    code = f"{space}01234{space}"
+    path.write_text(f"items,zip,share,cents\ntea,10115,0.5,0\negg,{code},00.5,100\n")
     assert [record.context["zip"] for record in read(path)] == [10115.0, 1234.0]
     assert capsys.readouterr().err == (
-        f"warning: {path}: column 'zip' holds numbers with zeros before them, such as '01234', "
-        "which are lost; where they are codes, give categorical=zip, and where not, give "
-        "numerical=zip\n"
+        f"warning: {path}: column 'zip' holds numbers with zeros before them, such as "
+        f"'{code}', which are lost; where they are codes, give categorical=zip, and where not, "
+        "give numerical=zip\n"
     )
     for columns in (tables.Columns(categorical=("zip",)), tables.Columns(numerical=("zip",))):
         zips = [record.context["zip"] for record in read(path, columns=columns)]
-        assert zips == (["10115", "01234"] if columns.categorical else [10115.0, 1234.0])
+        assert zips == (["10115", code] if columns.categorical else [10115.0, 1234.0])
     assert not capsys.readouterr().err
 
 

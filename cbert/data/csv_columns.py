@@ -42,7 +42,7 @@ class _Seen:
         self.cells += 1
         if is_number(cell):
             self.numbers += 1
-            if not self.with_zero and _ZERO_FIRST.fullmatch(cell):
+            if not self.with_zero and _ZERO_FIRST.fullmatch(cell.strip()):
                 self.with_zero = cell
         elif is_number(cell.replace(",", "")):
             self.commas += 1
