@@ -62,10 +62,8 @@ def main() -> None:
     application = app.make_app(models, batcher, bounds, counts)
     guarded = guard.Guard(application, bounds, _HOST.value, allowed_hosts)
     observed = metrics.Observer(guarded, counts, app.paths(application), _ACCESS_LOG.value)
-    print(
-        f"serving {_WORKDIR.value} at {server.address(listening)}; Ctrl-C ends it", flush=True
-    )
-    server.serve(observed, listening, bounds)
+    greeting = f"serving {_WORKDIR.value} at {server.address(listening)}; Ctrl-C ends it"
+    server.serve(observed, listening, bounds, greeting)
     batcher.close()
     print("ended", flush=True)
 

@@ -95,6 +95,14 @@ def test_a_server_that_ends_answers_what_has_arrived(trained, numbers):
         assert process.returncode == 0
 
 
+def test_a_signal_ends_a_server_as_soon_as_it_says_that_it_serves(trained):
+    """Uvicorn starts after that line, and takes no signals before."""
+    with serving(f"--workdir={trained}") as (process, _):
+        process.terminate()
+        assert process.communicate(timeout=30) == ("ended\n", "")
+        assert process.returncode == 0
+
+
 def raw(address, request):
     """The status, the headers and the body of a request that is sent as it is."""
     with open_socket(address) as connection:

@@ -60,8 +60,15 @@ def address(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(app: ASGIApp, listening: socket.socket, limits: Limits) -> None:
-    """Answers until SIGINT or SIGTERM; whole requests under way are answered first."""
+def serve(app: ASGIApp, listening: socket.socket, limits: Limits, greeting: str = "") -> None:
+    """Answers until SIGINT or SIGTERM; whole requests under way are answered first.
+
+    Args:
+      app: The application.
+      listening: The socket.
+      limits: The limits of a request.
+      greeting: A line to print as soon as a signal ends the server.
+    """
     config = uvicorn.Config(
         app,
         http=protocol_class(limits, HEADERS),
@@ -73,10 +80,14 @@ def serve(app: ASGIApp, listening: socket.socket, limits: Limits) -> None:
         headers=HEADERS,
         timeout_graceful_shutdown=max(1, round(limits.shutdown_seconds)),
     )
-    # A signal that comes after uvicorn has ended changes nothing.
+    server = _Server(config)
+    # Uvicorn has handlers of its own only while it runs: a signal that comes before ends it as
+    # soon as it has started, and one that comes after changes nothing.
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
+        signal.signal(number, server.handle_exit)
+    if greeting:
+        print(greeting, flush=True)
     # Collecting garbage among all that JAX has imported would take a tenth of a second.
     gc.collect()
     gc.freeze()
-    _Server(config).run(sockets=[listening])
+    server.run(sockets=[listening])
