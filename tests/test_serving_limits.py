@@ -79,17 +79,22 @@ def test_a_server_that_ends_answers_what_has_arrived(trained, numbers):
 
     At a second Ctrl-C uvicorn by itself would drop the requests, with a traceback for each.
     """
-    with serving(f"--workdir={trained}") as (process, address):
-        answers = [[] for _ in range(12)]
-        with futures.ThreadPoolExecutor(len(answers)) as clients:
-            jobs = [clients.submit(ask_without_end, address, own) for own in answers]
-            while min(map(len, answers)) < 3:
-                time.sleep(0.01)
-            for number in numbers:
-                process.send_signal(number)
-                time.sleep(0.05)
-            for job in jobs:
-                job.result()
+    answers = [[] for _ in range(12)]
+    flags = (f"--workdir={trained}", "--response_seconds=120")
+    # The server ends before the clients are waited for, whatever fails.
+    with (
+        futures.ThreadPoolExecutor(len(answers)) as clients,
+        serving(*flags) as (process, address),
+    ):
+        jobs = [clients.submit(ask_without_end, address, own) for own in answers]
+        while min(map(len, answers)) < 3:
+            assert not any(job.done() for job in jobs), answers
+            time.sleep(0.01)
+        for number in numbers:
+            process.send_signal(number)
+            time.sleep(0.05)
+        for job in jobs:
+            job.result()
         assert [own[-1] for own in answers] == [(200, "close")] * len(answers)
         assert process.communicate(timeout=30) == ("ended\n", "")
         assert process.returncode == 0
