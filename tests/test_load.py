@@ -17,6 +17,12 @@ from tests.conftest import ROOT
 def test_work_directories_that_cannot_be_loaded(trained, tmp_path):
     with pytest.raises(UserError, match="is not a run's work directory"):
         cbert.load(tmp_path)
+    file = tmp_path / "letter"
+    file.write_text("dear reader")
+    with pytest.raises(UserError, match="letter is not a run's work directory"):
+        cbert.load(file)
+    with pytest.raises(UserError, match="letter is not an exported model"):
+        cbert.load_exported(file)
     exported = tmp_path / "exported"
     exported.mkdir()
     (exported / "card.json").write_text("{}")

@@ -102,7 +102,7 @@ def read_card(directory: str | pathlib.Path, program: str) -> dict[str, Any]:
             # Cards without this field are older than ONNX.
             form = card.get("program", STABLEHLO)
             _ = card["platforms"] if form == STABLEHLO else card["inputs"]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise UserError(
             f"{path}: no such file; {directory} is not an exported model, which "
             "experiments.export makes of a run"

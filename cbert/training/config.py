@@ -131,7 +131,7 @@ def load(workdir: str | pathlib.Path) -> ml_collections.ConfigDict:
     path = pathlib.Path(workdir) / FILE
     try:
         text = files.read_text(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise UserError(
             f"{path}: no such file; {path.parent} is not a run's work directory"
         ) from None
