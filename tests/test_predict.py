@@ -276,7 +276,7 @@ def test_other_refusals(predictor, sequences):
 
     assert "items is empty" in refusal(predictor.score, [])
     assert "item None is not a string" in refusal(predictor.score, [names[0], None])
-    assert "item names 'kilt'" in refusal(predictor.explain, [names[0]], {}, "kilt")
+    assert "vocabulary; give one that is" in refusal(predictor.explain, [names[0]], {}, "kilt")
     assert "item holds ['a']" in refusal(predictor.explain, [names[0]], {}, ["a"])
     assert "is among the items" in refusal(predictor.explain, [names[0]], {}, names[0])
     assert "explain takes at most one" in refusal(sequences.explain, [None, None], {}, "a")

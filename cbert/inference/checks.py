@@ -120,7 +120,7 @@ class Checker:
 
     def code(self, item: Any) -> int:
         """The code of an item; raises `UserError` for one that is not in the vocabulary."""
-        return self._known([item], "item")[0]
+        return self._known([item], "item", "give one that is")[0]
 
     def context(self, context: Any) -> CheckedContext:
         """Checks a context; in None all features are missing. Raises `UserError`."""
@@ -163,12 +163,12 @@ class Checker:
         left_out = np.array(excluded + visible, np.int32)
         return Candidates(only, left_out, only is not None or bool(excluded))
 
-    def _known(self, names: Any, where: str) -> list[int]:
+    def _known(self, names: Any, where: str, advice: str = "leave it out") -> list[int]:
         codes: list[Any] = [*map(self._schema.codes.get, _names(names, where))]
         if None in codes:
             unknown = next(name for name in names if name not in self._schema.codes)
             raise UserError(
-                f"{where} names {shown(unknown)}, which is not in the vocabulary; leave it out"
+                f"{where} names {shown(unknown)}, which is not in the vocabulary; {advice}"
             )
         return codes
 
