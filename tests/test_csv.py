@@ -33,6 +33,21 @@ def test_csv_columns_are_mapped(tmp_path):
     assert parsed[1].context == {"zip": "04321", "tags": None}
 
 
+def test_spaces_around_names_and_cells_are_left_out(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text(
+        "items , group, occasion ,age,tags\ntea | egg, one , lunch ,  31, a | b\nham, ,  , ,\n"
+    )
+    spaced, empty = read(path, columns=tables.Columns(multi_valued=("tags",)))
+    assert (spaced.items, spaced.group) == (["tea", "egg"], "one")
+    assert spaced.context == {"occasion": "lunch", "age": 31.0, "tags": ["a", "b"]}
+    assert (empty.items, empty.group) == (["ham"], "row-3")
+    assert empty.context == {"tags": None}
+    path.write_text("text, label\n a dog , x \n")
+    (record,) = read(path, kind="text")
+    assert (record.text.text, record.text.label) == (" a dog ", "x")
+
+
 def test_codes_with_underscores_are_no_numbers(tmp_path):
     path = tmp_path / "in.csv"
     path.write_text("items,shelf,price\ntea,1_2,1e1\negg,12,-3\n")
@@ -130,17 +145,17 @@ def test_a_command_takes_words_that_stand_for_missing_values(tmp_path):
 @pytest.mark.parametrize("space", ["", " "])
 def test_codes_with_zeros_before_them_are_pointed_out(tmp_path, capsys, space):
     path = tmp_path / "in.csv"
-    code = f"{space}01234{space}"
-    path.write_text(f"items,zip,share,cents\ntea,10115,0.5,0\negg,{code},00.5,100\n")
+    spaced = f"{space}01234{space}"
+    path.write_text(f"items,zip,share,cents\ntea,10115,0.5,0\negg,{spaced},00.5,100\n")
     assert [record.context["zip"] for record in read(path)] == [10115.0, 1234.0]
     assert capsys.readouterr().err == (
-        f"warning: {path}: column 'zip' holds numbers with zeros before them, such as "
-        f"'{code}', which are lost; where they are codes, give categorical=zip, and where not, "
-        "give numerical=zip\n"
+        f"warning: {path}: column 'zip' holds numbers with zeros before them, such as '01234', "
+        "which are lost; where they are codes, give categorical=zip, and where not, give "
+        "numerical=zip\n"
     )
     for columns in (tables.Columns(categorical=("zip",)), tables.Columns(numerical=("zip",))):
         zips = [record.context["zip"] for record in read(path, columns=columns)]
-        assert zips == (["10115", code] if columns.categorical else [10115.0, 1234.0])
+        assert zips == (["10115", "01234"] if columns.categorical else [10115.0, 1234.0])
     assert not capsys.readouterr().err
 
 

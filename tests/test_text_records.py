@@ -198,7 +198,7 @@ def test_labels_are_of_one_kind_and_null_is_none(tmp_path):
 
 def test_a_column_with_nearly_the_name_of_a_field_is_pointed_out(tmp_path, capsys):
     path = tmp_path / "in.csv"
-    path.write_text("text,Label, weight ,words_seen\na b,x,2,3\n")
+    path.write_text("text,Label, Weight ,words_seen\na b,x,2,3\n")
     columns = tables.Columns()
     (record,) = readers.read(path, "text", columns)
     assert record.text.label is None

@@ -39,10 +39,11 @@ class _Seen:
     with_zero: str = ""
 
     def add(self, cell: str) -> None:
+        cell = cell.strip()
         self.cells += 1
         if is_number(cell):
             self.numbers += 1
-            if not self.with_zero and _ZERO_FIRST.fullmatch(cell.strip()):
+            if not self.with_zero and _ZERO_FIRST.fullmatch(cell):
                 self.with_zero = cell
         elif is_number(cell.replace(",", "")):
             self.commas += 1

@@ -82,7 +82,8 @@ def rows(
     """The rows of a CSV file; it is read before, to see which columns are numbers."""
     delimiter = _delimiter(path)
     cells_of = _cells(path, delimiter)
-    _, header = next(cells_of, (0, []))
+    _, names = next(cells_of, (0, []))
+    header = [name.strip() for name in names]
     if not header:
         raise UserError(f"{path}: the file is empty; give a header and rows below it")
     columns = columns.completed(header)
@@ -102,6 +103,7 @@ def rows(
 _STRINGS = re.compile(r"""['"].*['"]""", re.DOTALL)
 _NUMBERS = re.compile(r"-?[\d.][-+\d.,\seE]*")
 _MAY_BE_LISTS = ("items", "words", "tags", "label", "context")
+_TEXTS = ("text", "text_b", "answer")  # Spaces around them count where an answer has a start.
 
 
 def _record(
@@ -129,14 +131,16 @@ def _record(
             if parts and field != "items":  # A blank beside a tag would move all after it.
                 parts = [part.strip() for part in cell.split(columns.separator)]
             record[field] = parts if parts or field == "items" else None
-        elif field == "label" and given and not cell:
+        elif field == "label" and given.strip() and not cell:
             record[field] = None  # Of lists of labels, an empty cell says that none holds.
         elif field == "label":
             record[field] = _label(name, cell, numerical, columns)
         elif field == "weight":
             record[field] = _number(name, cell) if cell else None
-        elif field != "context":
+        elif field in _TEXTS:
             record[field] = cell or None
+        elif field != "context":
+            record[field] = cell.strip() or None
         elif name in columns.multi_valued or name in columns.history:
             context[name] = _parts(cell, columns.separator) or None
         elif cell:
@@ -168,7 +172,8 @@ def _label(
 
 
 def _plain(cell: str) -> str:
-    """A cell, where programs write booleans in several ways, with that of records."""
+    """A cell without spaces around it, and with the booleans of records."""
+    cell = cell.strip()
     return cell.lower() if cell in ("True", "TRUE", "False", "FALSE") else cell
 
 

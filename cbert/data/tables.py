@@ -54,8 +54,8 @@ class Columns:
     missing: tuple[str, ...] = ()
 
     def is_missing(self, cell: str) -> bool:
-        """Whether a cell of CSV is empty, or one of those that stand for that."""
-        return not cell or cell.strip() in self.missing
+        """Whether a cell of CSV holds spaces alone, or stands for a missing value."""
+        return not cell.strip() or cell.strip() in self.missing
 
     @property
     def kinds(self) -> dict[str, str]:
