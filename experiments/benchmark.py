@@ -99,8 +99,6 @@ def main() -> None:
 
 def _check() -> None:
     """Refuses flags that do not go together."""
-    if not _methods():
-        raise UserError(f"--methods is empty; give some of {','.join(conditioning.NAMES)}")
     for method in _methods():
         conditioning.method_class(method)
     lengths = command.whole_numbers(_LENGTH)

@@ -28,6 +28,8 @@ _METHODS = "CBERT_METHODS"
 _OWN = f"name the file of one that is yours in {_METHODS}"
 # Flags of `prepare` that other commands advise to prepare the data with.
 _OF_PREPARE = ("kind", "longer", "max_items", "max_length", "vocabulary")
+# Flags whose value may be empty.
+_TEXTS = ("text", "text_b")
 
 # What absl and Python say of a flag, and what a person would.
 _PLAIN = {
@@ -49,6 +51,7 @@ def run(main: Callable[[], None]) -> None:
         try:
             if len(arguments) > 1:
                 fail(_unexpected(arguments[1]))
+            _check_none_is_empty()
             main()
             sys.stdout.flush()  # Or Python would find out at its end, and leave with 120.
         except BrokenPipeError:
@@ -76,6 +79,14 @@ def run(main: Callable[[], None]) -> None:
     sys.unraisablehook = _main_thread_only(sys.unraisablehook)
     runtime.set_up()
     app.run(guarded, flags_parser=_parse)
+
+
+def _check_none_is_empty() -> None:
+    """Refuses `--flag=`, which an unset variable of a shell leaves; a text may be empty."""
+    for name in flags.FLAGS:
+        flag = flags.FLAGS[name]
+        if flag.present and flag.value in ("", []) and "." not in name and name not in _TEXTS:
+            raise UserError(f"--{name} is empty; give a value, or leave it out")
 
 
 def _set_up_outputs() -> None:

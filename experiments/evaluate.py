@@ -70,8 +70,6 @@ def main() -> None:
         tuple(dict.fromkeys(_BY.value)),
         _FEATURE_IMPORTANCE.value,
     )
-    if not _WORKDIR.value:
-        raise UserError("--workdir is empty; give a run's directory")
     evaluations, summaries, unwritten = {}, {}, []
     compare.check_comparable(_WORKDIR.value)
     for workdir in dict.fromkeys(_WORKDIR.value):

@@ -63,8 +63,6 @@ def main() -> None:
         split: prepared.load(data_dir, name, split, frozen.schema)
         for split in dict.fromkeys(_SPLIT.value)
     }
-    if not splits:
-        raise UserError("--split is empty; give the names of splits")
     activation_files.write(
         directory,
         frozen,

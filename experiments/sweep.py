@@ -42,7 +42,9 @@ _VMAP_SEEDS = flags.DEFINE_bool("vmap_seeds", False, "The seeds of a method in o
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "List the runs and their states, and end.")
 _LAUNCHER = flags.DEFINE_enum("launcher", "local", ["local", "ray", "slurm"], "Where to run.")
 _WORKERS = flags.DEFINE_integer("workers", 0, "Runs at a time here; 0: as many as fit.", 0)
-_RAY_ADDRESS = flags.DEFINE_string("ray_address", "", "A Ray cluster's; empty: start one here.")
+_RAY_ADDRESS = flags.DEFINE_string(
+    "ray_address", "", "A Ray cluster's; by default one is started here."
+)
 _GPUS = flags.DEFINE_float(
     "gpus_per_run", None, "With --launcher=ray: GPUs of a run; 1 if there are any.", 0.0
 )
@@ -97,8 +99,6 @@ def _plan(workdir: pathlib.Path) -> tuple[list[jobs.Job], bool]:
         _SET.value,
         schema,
     )
-    if _METHODS.present and not _METHODS.value:
-        raise UserError("--methods is empty; name methods, or leave it out")
     if (workdir / workdir_lib.CONFIG).exists():
         raise UserError(f"{workdir} is the directory of one run; give the sweep another one")
     for point in expanded:

@@ -244,7 +244,6 @@ def test_the_peer():
 
 def test_mistakes():
     assert "fixed_state" in refused("benchmark", "--methods=fixed_state")
-    assert "--methods is empty" in refused("benchmark", "--methods=")
     assert "leave out --seeds" in refused("benchmark", "--accelerator", "--seeds=3")
     error = refused("benchmark", "--prepared", "--items=30")
     assert "--items belongs to random examples" in error
