@@ -166,6 +166,16 @@ def test_passages_that_do_not_overlap_keep_their_characters(tmp_path):
     assert queries.characters[1, 5].tolist() == [22, 26]
 
 
+def test_an_answer_keeps_its_decomposed_accents(tmp_path):
+    passage = "a b cafe\u0301 rome"
+    row = {"text": "who", "text_b": passage, "answer": {"text": "cafe\u0301", "start": 4}}
+    examples = [{"id": "v", "split": "validation", **row}, {"id": "q", "split": "train", **row}]
+    schema, _, split = make_prepared(tmp_path, examples, max_length=128)
+    queries = Span(None, schema).queries(split, "")
+    found = {"start": split.targets["start"], "end": split.targets["end"]}
+    assert queries.answers(found) == ["cafe\u0301"]
+
+
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     """Makes predictor, split, queries and predictions of a random model, with a stride."""

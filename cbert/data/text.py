@@ -5,6 +5,7 @@ Legend: L tokens of an example, [CLS] and [SEP] included.
 
 import dataclasses
 import itertools
+import unicodedata
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -32,7 +33,8 @@ class Tokens:
         The words are those that were given, or what stands between white space and
         punctuation.
       spans: `int32 [L, 2]`, the token's first character and the one after its last, in its
-        segment, or in its word where words were given; zeros for [CLS] and [SEP].
+        segment, or in its word where words were given; zeros for [CLS] and [SEP]. Accents
+        that follow a token's character in a segment and are stripped are the token's, too.
       cut: How many tokens did not fit.
     """
 
@@ -84,6 +86,7 @@ class Tokenizer:
         """
         assert schema.tokenizer is not None
         self._inner = build(schema.items, schema.tokenizer)
+        self._strips_accents = schema.tokenizer.strip_accents
         if masks:
             self._inner.add_special_tokens([MASK])
         codes = schema.codes
@@ -113,14 +116,18 @@ class Tokenizer:
         """The pieces of each segment, neither cut nor with special tokens."""
         for block in _blocks(segments):
             for words, texts in itertools.groupby(block, lambda part: isinstance(part, list)):
+                parts = list(texts)
                 encodings = self._inner.encode_batch(
-                    list(texts), is_pretokenized=words, add_special_tokens=False
+                    parts, is_pretokenized=words, add_special_tokens=False
                 )
-                for encoding in encodings:
+                for part, encoding in zip(parts, encodings, strict=True):
+                    spans = np.array(encoding.offsets, np.int32).reshape(-1, 2)
+                    if self._strips_accents and isinstance(part, str) and not part.isascii():
+                        spans[:, 1] = _after_accents(part)[spans[:, 1]]
                     yield Pieces(
                         np.array(encoding.ids, np.int32),
                         np.array(encoding.word_ids, np.int32),
-                        np.array(encoding.offsets, np.int32).reshape(-1, 2),
+                        spans,
                     )
 
     def _joined(self, first: Pieces, second: Pieces | None) -> Tokens:
@@ -168,6 +175,17 @@ def cut_sizes(sizes: list[int], room: int) -> list[int]:
         return [room]
     shorter = min(*sizes, room // 2)
     return [room - shorter, shorter] if sizes[0] > sizes[1] else [shorter, room - shorter]
+
+
+def _after_accents(text: str) -> np.ndarray:
+    """For each character, and the end, the first one from there on that is no accent.
+
+    An accent is a character of its own, as in decomposed Unicode, that the normaliser strips.
+    """
+    positions = np.arange(len(text) + 1, dtype=np.int32)
+    accents = [unicodedata.category(one) == "Mn" for one in text]
+    positions[:-1][accents] = len(text)
+    return np.minimum.accumulate(positions[::-1])[::-1]
 
 
 def _blocks(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
