@@ -148,12 +148,23 @@ def test_a_label_of_another_kind_than_the_schema_has_is_named_and_can_be_skipped
 def test_a_label_that_is_no_number_is_named(tmp_path):
     examples = [{**row, "id": f"r{n}", "label": f"{n}"} for n, row in enumerate(rows())]
     for label, expected in (
-        ("7_0", "in.jsonl:8: 'label' is '7_0', and a target of numbers needs a number"),
+        ("7_0", "in.jsonl:8: 'label' is '7_0', and a target of numbers needs a number; write"),
         ("1e300", "in.jsonl:8: 'label' is 1e[+]300; use a string"),
     ):
         examples[7]["label"] = label
         with pytest.raises(UserError, match=expected):
             make_prepared(tmp_path, examples, target="number")
+
+
+def test_labels_of_csv_that_are_no_lists_are_refused_with_the_flag_that_splits_them(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text("text,label\n" + "a b,x|y\n" * 60)
+    flags = ["--kind=text", f"--input={path}", f"--data_dir={tmp_path}", "--name=own"]
+    error = refused("prepare", *flags, "--target=labels")
+    needs = "a list of strings; write one, in CSV with --multi_valued=label, or choose another"
+    assert error == f"error: {path}:2: 'label' is 'x|y', and the target needs {needs} target\n"
+    done = run("prepare", *flags, "--target=labels", "--multi_valued=label")
+    assert "target      labels, 2 values" in done.stdout
 
 
 def test_a_pretrained_folder_gives_its_vocabulary_and_is_advised(tmp_path):

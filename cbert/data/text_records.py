@@ -107,14 +107,17 @@ def with_label_as(text: Text, kind: str | None) -> Text:
     if kind == NUMBER and isinstance(label, str):
         if not is_number(label):
             raise UserError(
-                f"'label' is {shown(label)}, and a target of numbers needs a number"
+                f"'label' is {shown(label)}, and a target of numbers needs a number; write "
+                "one, or null where it is missing; in CSV leave the cell empty, or give "
+                "missing=WORD"
             )
         return dataclasses.replace(text, label=_label(float(label)))
     wanted = {LABEL: "a string", LABELS: "a list of strings", NUMBER: "a number"}
     if label is not None and kind in wanted and kind not in target_kinds(text):
+        in_csv = ", in CSV with multi_valued=label" if kind == LABELS else ""
         raise UserError(
-            f"'label' is {shown(label)}, and the target needs {wanted[kind]}; write one, or "
-            "choose another target"
+            f"'label' is {shown(label)}, and the target needs {wanted[kind]}; write "
+            f"one{in_csv}, or choose another target"
         )
     return text
 
