@@ -76,6 +76,7 @@ def test_refusals(workdir, tmp_path):
     source, target = tmp_path / "queries.jsonl", tmp_path / "predictions.jsonl"
     for row, message in [
         ({"items": ["a"]}, "unknown field 'items'"),
+        ({"text": "a", "mood": "warm"}, "; a feature belongs in context"),
         ({"context": {}}, "no 'text' or 'words'; give a text"),
         ({"text": "a", "k": "x"}, "k is 'x'"),
     ]:

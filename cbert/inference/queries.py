@@ -174,7 +174,8 @@ def with_fields(query: _Query, row: Mapping[str, Any]) -> _Query:
     for name in row:
         if name not in fields and name not in _IGNORED:
             raise UserError(
-                f"unknown field {shown(name)}; drop it, or use one of {', '.join(fields)}"
+                f"unknown field {shown(name)}; drop it, or use one of {', '.join(fields)}; "
+                "a feature belongs in context"
             )
     if not isinstance(row.get("id"), str | int | None) or isinstance(row.get("id"), bool):
         raise UserError(f"id is {shown(row['id'])}; it must be a string or a whole number")
