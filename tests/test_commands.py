@@ -40,21 +40,6 @@ def test_help_of_which_a_pager_reads_the_beginning_alone_ends_in_silence():
 
 
 @pytest.mark.parametrize(
-    ("command", "flag", "others"),
-    [
-        ("prepare", "input", ["--name=meals"]),
-        ("prepare", "schema", ["--input=in.jsonl", "--name=meals"]),
-        ("train", "workdir", ["--config=configs/base.py"]),
-        ("sweep", "methods", ["--config=configs/base.py", "--workdir=runs"]),
-    ],
-)
-def test_a_flag_that_is_given_empty_is_refused(command, flag, others):
-    """As `--input=$FILE` where the variable is not set; synthetic data were made of it."""
-    error = refused(command, f"--{flag}=", *others)
-    assert error == f"error: --{flag} is empty; give a value, or leave it out\n"
-
-
-@pytest.mark.parametrize(
     ("flag", "outputs", "code"),
     [("fields", "2>&1 >&-", 0), ("a", "2>&-", 2)],
 )

@@ -19,7 +19,7 @@ from cbert.tasks import prediction
 from cbert.tasks.metric import Metric
 from cbert.training import config as config_lib
 from experiments.__main__ import commands
-from tests.conftest import ROOT, lines, small
+from tests.conftest import ROOT, lines, refused, small
 
 NATS = Metric("cross_entropy", "min", "cross-entropy")
 HITS = Metric("accuracy", "max", "accuracy", percent=True)
@@ -209,3 +209,18 @@ def test_trials_are_drawn_from_the_seed_and_halved():
     assert halving.best({3: 2.0, 1: None, 2: 1.0, 0: 2.0}, NATS, 3) == [2, 0, 3]
     assert halving.best({3: 0.5, 1: 0.25}, HITS, 1) == [3]
     assert halving.best({0: 2.0, 1: np.nan, 2: 1.0, 3: 0.5}, NATS, 2) == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("command", "flag", "others"),
+    [
+        ("prepare", "input", ["--name=meals"]),
+        ("prepare", "schema", ["--input=in.jsonl", "--name=meals"]),
+        ("train", "workdir", ["--config=configs/base.py"]),
+        ("sweep", "methods", ["--config=configs/base.py", "--workdir=runs"]),
+    ],
+)
+def test_a_flag_that_is_given_empty_is_refused(command, flag, others):
+    """As `--input=$FILE` where the variable is not set; synthetic data were made of it."""
+    error = refused(command, f"--{flag}=", *others)
+    assert error == f"error: --{flag} is empty; give a value, or leave it out\n"

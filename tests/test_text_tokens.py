@@ -72,14 +72,10 @@ def test_segments_words_and_spans_by_hand():
 
 
 def test_accents_that_are_characters_of_their_own_belong_to_the_token_before():
-    """The letters of `jose` have an accent within and one behind them, which are stripped."""
-    text = "Jo\u0301se\u0301\u0323 a\u0301"
-    tokens = tokenizer().encode(text)
+    tokens = tokenizer().encode("Jo\u0301se\u0301\u0323 a\u0301")
     assert shown(tokens) == "[CLS] jose a [SEP]"
     assert tokens.spans.tolist()[1:3] == [[0, 7], [8, 10]]
     pieces = (*SPECIAL_TOKENS, "a", "##\u0301", "b")
-    kept = tokenizer(pieces, strip_accents=False).encode("a\u0301b b")
-    assert shown(kept, pieces) == "[CLS] [UNK] b [SEP]"
     kept = tokenizer(pieces, strip_accents=False).encode("a\u0301 b")
     assert shown(kept, pieces) == "[CLS] a ##\u0301 b [SEP]"
     assert kept.spans.tolist()[1:4] == [[0, 1], [1, 2], [3, 4]]
