@@ -167,6 +167,23 @@ def test_two_runs_in_one_directory(data_dir, tmp_path):
     process.communicate()
 
 
+@pytest.mark.parametrize(
+    ("seeds", "names", "message"),
+    [
+        ([0], "ab", r"seeds: 1, of work directories: 2 \(.*a, .*b\); each seed needs its own"),
+        ([0, 1], "aa", r"seeds: 2, of work directories: 1 \("),
+        ([1, 1], "ab", "the seeds are 1, 1; they must differ"),
+    ],
+)
+def test_seeds_and_directories_that_do_not_match_are_refused(
+    data_dir, tmp_path, seeds, names, message
+):
+    config = small(data__dir=data_dir)
+    with pytest.raises(UserError, match=message):
+        loop.train_seeds(config, seeds, [tmp_path / name for name in names])
+    assert not any(tmp_path.iterdir())
+
+
 def test_seeds_that_share_no_step_lose_nothing(data_dir, tmp_path):
     config = small(data__dir=data_dir, train__steps=6, model__layers=1)
     config.train.update({"checkpoint_every": 6, "eval_every": 6})

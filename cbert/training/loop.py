@@ -116,7 +116,8 @@ def _check_seeds(
         raise UserError("callbacks are for one seed; train the seeds one by one")
     if len(seeds) != len(paths) or len(set(paths)) < len(paths):
         raise UserError(
-            f"{len(seeds)} seeds, {len(set(paths))} work directories; each seed needs its own"
+            f"number of seeds: {len(seeds)}, of work directories: {len(set(paths))}"
+            f" ({', '.join(map(str, paths))}); each seed needs its own; commas separate them"
         )
     if len(set(seeds)) < len(seeds):
         raise UserError(f"the seeds are {', '.join(map(str, seeds))}; they must differ")
