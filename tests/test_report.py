@@ -284,8 +284,8 @@ def test_plots_are_files_and_inlined(sweep):
     folder = sweep / "report"
     names = {path.stem for path in folder.glob("*.png")}
     assert names == {
-        *("methods", "learning_curves", "gain_by_visible_items", "feature_importance"),
-        *("gain_by_feature_01", "gain_by_feature_02"),
+        *("methods", "differences", "learning_curves", "gain_by_visible_items"),
+        *("feature_importance", "gain_by_feature_01", "gain_by_feature_02"),
     }
     assert (folder / "notes.txt").read_text() == "mine"
     page = Page((folder / "report.html").read_text(encoding="utf-8"))

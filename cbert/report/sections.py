@@ -7,6 +7,7 @@ from cbert.evaluation.baselines import OPTIMA
 from cbert.evaluation.feature_importance import PERMUTED
 from cbert.evaluation.sown import ATTENTION
 from cbert.report import (
+    difference_plot,
     explained,
     heat_map,
     label_tables,
@@ -40,12 +41,13 @@ def make(
     """All sections; the first table of the first one has the form of the paper's Table 1."""
     styles = plot_helpers.styles(list(data.variants))
     curves = plots.learning_curves(data, styles)
+    compared = difference_plot.difference_plot(data, differences, styles)
     return [
         Section(
             "Results",
             [_setting(data), *_warning(data), *_better_baselines(data, results)],
             tables=[result_tables.main_table(data, results)],
-            plots=[plots.methods(data, results, styles)],
+            plots=[plots.methods(data, results, styles), *([compared] if compared else [])],
         ),
         _comparisons(data, differences),
         *_choice(data),

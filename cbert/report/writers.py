@@ -16,8 +16,8 @@ from cbert.report.statistics import Difference, Mean
 TEMPLATES = pathlib.Path(__file__).parent / "templates"
 # Plots that not every report has.
 _OPTIONAL_PLOTS = (
-    *("learning_curves", "reliability", "gain_by_visible_items", "gain_by_feature_*"),
-    *("feature_importance", "attention_*"),
+    *("differences", "learning_curves", "reliability", "gain_by_visible_items"),
+    *("gain_by_feature_*", "feature_importance", "attention_*"),
 )
 
 
