@@ -53,8 +53,8 @@ def difference_plot(
         "differences",
         f"Each variant minus {base}, over the seeds that both have, with the verdict. What is "
         f"better than {base} lies to the {side}. Bars are 95 % intervals over seeds and "
-        "groups, over groups alone where there is one seed; each seed is a small dot. In the "
-        "grey band variants are level.",
+        "groups, over groups alone where there is one seed; each seed is a small dot. The grey "
+        "band is the margin within which variants are called level.",
         f"{metric.heading} minus that of {base}: {shown}.",
         1.0 + 0.36 * len(rows),
         paint,
