@@ -24,7 +24,9 @@ from cbert.schema import SEQUENCE, SET, TEXT, History, Schema, schema_file
 from cbert.schema.tokenizer import LEAST_LENGTH, MOST_LENGTH
 from experiments import command, prepare_advice, synthetic_flags
 
-_INPUT = flags.DEFINE_string("input", None, "JSON Lines (plain or .gz), CSV or Parquet file.")
+_INPUT = flags.DEFINE_string(
+    "input", None, "JSON Lines or a JSON list (plain or .gz), CSV or Parquet file."
+)
 _SYNTHETIC = flags.DEFINE_enum("synthetic", None, ["stylist"], "Make the records instead.")
 _NAME = flags.DEFINE_string("name", None, "Name of the prepared data set.", required=True)
 _DATA_DIR = flags.DEFINE_string("data_dir", "data", "Where prepared data sets lie.")

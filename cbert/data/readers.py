@@ -1,26 +1,23 @@
-"""Reading records from JSON Lines, CSV and Parquet files, one at a time."""
+"""Reading records from JSON, CSV and Parquet files, one at a time."""
 
 import csv
 import dataclasses
-import functools
-import json
 import pathlib
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import pyarrow
 
-from cbert import progress
 from cbert import schema as schema_lib
-from cbert.data import csv_rows, parquet_rows, tables
+from cbert.data import csv_rows, json_rows, parquet_rows, tables
 from cbert.data.records import Record
 from cbert.data.row_errors import BadRows
-from cbert.data.tables import MAX_ROW, Columns
+from cbert.data.tables import Columns
 from cbert.data.validator import REFUSE, Validator
-from cbert.errors import UserError, shown
+from cbert.errors import UserError
 
-_JSON_LINES = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz")
+_JSON = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz")
 _CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
 
@@ -34,7 +31,7 @@ def read(
     repeats: str = REFUSE,
     features: Iterable[schema_lib.Feature] = (),
 ) -> Iterator[Record]:
-    """Yields the validated records of a JSON Lines, CSV or Parquet file.
+    """Yields the validated records of a JSON, CSV or Parquet file.
 
     Args:
       path: The file; its suffix decides the format.
@@ -86,10 +83,10 @@ def rows(path: pathlib.Path, columns: Columns) -> Iterator[tuple[int, Any]]:
             n for n in ("multi_valued", "numerical", "missing") if getattr(columns, n)
         ]:
             raise UserError(f"{only[0]} is for CSV; {path} is not")
-        elif name.endswith(_JSON_LINES):
+        elif name.endswith(_JSON):
             if columns.categorical:
                 raise UserError(f"categorical is for CSV and Parquet; {path} is not")
-            yield from _json_lines(path, columns)
+            yield from json_rows.rows(path, columns)
         elif name.endswith(".parquet"):
             yield from parquet_rows.rows(path, columns)
         else:
@@ -114,42 +111,3 @@ _UNREADABLE = (
     ValueError,
     OverflowError,
 )
-
-
-def _json_lines(
-    path: pathlib.Path, columns: Columns
-) -> Iterator[tuple[int, Callable[[], Any]]]:
-    columns.check_names()
-    seen: set[str] = set()  # The names that were mapped in some row.
-    with tables.open_binary(path) as file, progress.bar(desc="reading", unit=" rows") as bar:
-        line = 0
-        while text := file.readline(MAX_ROW + 1):
-            line += 1
-            bar.update()
-            if len(text) > MAX_ROW:
-                raise tables.too_large(path, line)
-            if text.strip():
-                yield line, functools.partial(_parse, text, columns.names, seen)
-    for field, name in columns.names.items():
-        if name not in seen:
-            raise UserError(
-                f"{path}: no row has {shown(name)}, which columns takes as {shown(field)}; "
-                "correct the name"
-            )
-
-
-def _parse(text: bytes, names: Mapping[str, str], seen: set[str]) -> Any:
-    """A row whose values stand under the names of their fields."""
-    try:
-        row = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        start = text[:60].decode("utf-8", "replace").strip()
-        raise UserError(
-            f"not JSON ({str(error)[:80]}): {start!r}; write one object a line"
-        ) from None
-    if not names or not isinstance(row, dict):
-        return row
-    mapped = {field: row[name] for field, name in names.items() if name in row}
-    seen.update(name for name in names.values() if name in row)
-    taken = {*names.values(), *names}  # A field that is mapped is that of the other name alone.
-    return {**{name: value for name, value in row.items() if name not in taken}, **mapped}

@@ -35,8 +35,8 @@ def difference_plot(
         plot_helpers.zero(axes, "x")
         for number, (label, one) in enumerate(rows.items()):
             each = [scale * value for value in one.by_seed.values()]
-            options = {"color": styles[label].color, "alpha": 0.45, "zorder": 1}
-            axes.plot(each, [number] * len(each), ".", **options)
+            colour = styles[label].color
+            axes.plot(each, [number] * len(each), ".", color=colour, alpha=0.45, zorder=1)
         series = {label: {label: _interval(one, scale)} for label, one in rows.items()}
         plot_helpers.dots(axes, list(rows), series, styles, spread=0.0)
         axes.set_xlabel(f"{with_unit(metric)}, minus {plot_helpers.short(base)}")
