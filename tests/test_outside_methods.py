@@ -16,7 +16,7 @@ from cbert.model.conditioning.method import ExtraKeys
 from cbert.model.conditioning.prefix import Prefix
 from cbert.model.parameter_tree import table_1_count
 from cbert.sweep import points
-from cbert.tasks import prediction
+from cbert.tasks import likeness
 from cbert.tasks.base import Examples
 from cbert.tasks.classification import Classification
 from cbert.tasks.masked_item import MaskedItem
@@ -275,7 +275,7 @@ def test_what_a_task_must_keep_to_be_used_as_another(monkeypatch):
     extending = (Loss, Metrics, Decides, Head)
     changes = [tasks.changed(task, Classification, measured=True) for task in extending]
     assert changes == [[], [], [], ["head"]]
-    alike = [prediction.measured_alike(Classification, task) for task in extending]
+    alike = [likeness.measured_alike(Classification, task) for task in extending]
     assert alike == [True, False, False, True]
     monkeypatch.setitem(tasks.TASKS, "own", Loss)
     with pytest.raises(UserError, match="registered as 'own' has the name 'mine'; give its"):

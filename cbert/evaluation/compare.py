@@ -13,7 +13,7 @@ from cbert.evaluation.evaluation import Evaluation
 from cbert.evaluation.feature_importance import DROPPED, PERMUTED, PERTURBATIONS
 from cbert.evaluation.measured import MISFITS, Measured, measure
 from cbert.schema import Schema
-from cbert.tasks import prediction
+from cbert.tasks import likeness
 from cbert.tasks.metric import Metric
 from cbert.text_table import align, numbers
 from cbert.training import workdir as workdir_lib
@@ -93,7 +93,7 @@ def check_comparable(workdirs: Sequence[str]) -> None:
     classes = [tasks.task_class(config) for config, _ in runs]
     for workdir, task in zip(workdirs, classes, strict=True):
         pair = task, classes[0]
-        if not (prediction.measured_alike(*pair) or prediction.asked_alike(*pair)):
+        if not (likeness.measured_alike(*pair) or likeness.asked_alike(*pair)):
             raise UserError(
                 f"{workdirs[0]} and {workdir} are of different tasks, {classes[0].name} and "
                 f"{task.name}; evaluate them one by one"
@@ -148,7 +148,7 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
 
 def _check_measures(base: Evaluation, other: Evaluation) -> None:
     """Refuses two tasks of which one measures something else of the other's predictions."""
-    if prediction.measured_alike(type(base.task), type(other.task)):
+    if likeness.measured_alike(type(base.task), type(other.task)):
         return
     own = _every(other.measured[MODEL])
     try:

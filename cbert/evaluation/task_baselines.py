@@ -10,7 +10,8 @@ from cbert.evaluation.baselines import Load
 from cbert.evaluation.measured import MISFITS, measure
 from cbert.schema import Schema
 from cbert.tasks.base import Queries, Task
-from cbert.tasks.prediction import MEASURES, Predictions, alike
+from cbert.tasks.likeness import MEASURES, alike
+from cbert.tasks.prediction import Predictions
 
 # The name of a task to the function that makes its baselines' predictions.
 BASELINES: dict[str, Callable[..., dict[str, Predictions]]] = {

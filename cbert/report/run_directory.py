@@ -10,7 +10,7 @@ from cbert import tasks
 from cbert.data.records import TRAIN, VALIDATION
 from cbert.errors import UserError
 from cbert.schema import Schema
-from cbert.tasks import prediction
+from cbert.tasks import likeness
 from cbert.tasks.base import Task
 from cbert.tasks.metric import Metric
 from cbert.training import checkpoint, evaluations, workdir, writer
@@ -174,7 +174,7 @@ def check_comparable(runs: list[RunDirectory]) -> None:
         names = first.config.data.name, run.config.data.name
         if names[0] != names[1]:
             _refuse(first, run, f"were trained on different data, {names[0]} and {names[1]}")
-        if not prediction.measured_alike(type(first.task), type(run.task)):
+        if not likeness.measured_alike(type(first.task), type(run.task)):
             which = f"{first.task.name} and {run.task.name}"
             _refuse(first, run, f"are of different tasks, {which}")
         for part, what in _SAME.items():

@@ -11,10 +11,10 @@ from cbert.registry import Registry
 from cbert.schema import Schema
 from cbert.tasks.base import Task
 from cbert.tasks.classification import Classification
+from cbert.tasks.likeness import ASKED, alike
 from cbert.tasks.masked_item import MaskedItem
 from cbert.tasks.masked_language import MaskedLanguage
 from cbert.tasks.multi_label import MultiLabel
-from cbert.tasks.prediction import ASKED, alike
 from cbert.tasks.regression import Regression
 from cbert.tasks.span import Span
 from cbert.tasks.tagging import Tagging
