@@ -2,13 +2,13 @@
 
 import dataclasses
 import itertools
-import math
 import pathlib
 import re
 from collections.abc import Iterable
 
 from cbert.data.tables import Columns
 from cbert.errors import shown, warn
+from cbert.schema.values import is_number
 
 FEW_WORDS = 3  # So many different cells may stand for missing numbers.
 # A column with so many more words than numbers is one of words, and the rest need not be seen.
@@ -192,13 +192,3 @@ def warn_of_other_separators(
                 f"cells holds {shown(columns.separator)}, so that {shown(cell)} is one value; "
                 "separator says what stands between values"
             )
-
-
-def is_number(text: str) -> bool:
-    """Whether a cell is a finite number as Python writes it."""
-    if "_" in text or not text.isascii():  # Python's float reads 1_2 as 12.
-        return False
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False

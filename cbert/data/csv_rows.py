@@ -11,9 +11,9 @@ from typing import Any
 
 from cbert import progress
 from cbert.data import csv_columns
-from cbert.data.csv_columns import is_number
 from cbert.data.tables import MAX_ROW, Columns, field_of_column, open_binary, too_large
 from cbert.errors import UserError, shown
+from cbert.schema.values import is_number
 
 
 class _RowLines:

@@ -3,7 +3,6 @@
 import collections
 from collections.abc import Collection
 
-from cbert.data.csv_columns import is_number
 from cbert.data.text_records import Text, target_kinds
 from cbert.errors import UserError, shown, warn
 from cbert.schema import Target
@@ -19,6 +18,7 @@ from cbert.schema.target import (
     TARGET_KINDS,
     WHITE_SPACE,
 )
+from cbert.schema.values import is_number
 from cbert.schema.vector import Moments
 
 FEW_NUMBERS = 20  # So many whole numbers are often the codes of classes.

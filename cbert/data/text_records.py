@@ -5,11 +5,10 @@ import json
 import unicodedata
 from typing import Any, Self
 
-from cbert.data.csv_columns import is_number
 from cbert.errors import UserError, shown
 from cbert.schema import is_finite
 from cbert.schema.target import ANSWER, LABEL, LABELS, NUMBER, TAGS
-from cbert.schema.values import LARGEST_NUMBER, LONGEST_NAME, check_text
+from cbert.schema.values import LARGEST_NUMBER, LONGEST_NAME, check_text, is_number
 
 LONGEST_TEXT = 1_000_000  # Characters.
 

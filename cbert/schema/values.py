@@ -1,5 +1,6 @@
 """Checks of single values and sizes that every kind of feature shares."""
 
+import math
 from typing import Any
 
 from cbert.errors import UserError, shown
@@ -19,6 +20,16 @@ def is_finite(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return -LARGEST_NUMBER < value < LARGEST_NUMBER
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a finite number as Python writes it."""
+    if "_" in text or not text.isascii():  # Python's float reads 1_2 as 12.
+        return False
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def check_finite(name: str, value: object) -> None:
