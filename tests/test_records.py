@@ -10,6 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from cbert.data import prepare, prepared, readers, record_parts, splits, tables
+from cbert.data.hashing import uniform
 from cbert.data.infer_schema import SchemaAccumulator
 from cbert.data.records import SPLITS
 from cbert.data.summary import format_summary
@@ -125,7 +126,7 @@ def test_splits_depend_on_the_group_alone(tmp_path):
     assert one == {record.id: splits.split_of(record) for record in shuffled}
     by_group = {record.group: one[record.id] for record in parsed}
     assert all(by_group[record.group] == one[record.id] for record in parsed)
-    points = [splits.uniform(str(n)) for n in range(20_000)]
+    points = [uniform(str(n)) for n in range(20_000)]
     np.testing.assert_allclose(np.histogram(points, 10, (0, 1))[0] / 20_000, 0.1, atol=0.01)
     parts = np.searchsorted([0.6, 0.9], points[:500], side="right")
     groups = [dataclasses.replace(parsed[0], group=str(n)) for n in range(500)]

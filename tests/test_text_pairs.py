@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from cbert.data import splits
+from cbert.data.hashing import uniform
 from cbert.errors import UserError
 from tests.test_text_prepare import make_prepared, rows
 
@@ -29,9 +29,7 @@ def test_pairs_are_counted_exactly(tmp_path):
     schema, summary, train = make_prepared(tmp_path, examples, pairs="next")
     assert summary["examples"] == {"train": 200, "validation": 10}
     assert schema.target.values == ("is_next", "not_next")  # As in BERT, whatever their counts.
-    is_next = sum(
-        splits.uniform(f"next train{d}-{n}") < 0.5 for d in range(40) for n in range(5)
-    )
+    is_next = sum(uniform(f"next train{d}-{n}") < 0.5 for d in range(40) for n in range(5))
     assert schema.target.counts == (is_next, 200 - is_next)
     assert 80 < is_next < 120
     others = collections.Counter()
@@ -41,7 +39,7 @@ def test_pairs_are_counted_exactly(tmp_path):
         document, number = (int(part) for part in name.removeprefix("train").split("-"))
         assert text["text"] == f"a b c. {document} {number}"
         _, _, _, other, following = text["text_b"].split()
-        assert (label == 0) == (splits.uniform(f"next {name}") < 0.5)
+        assert (label == 0) == (uniform(f"next {name}") < 0.5)
         if label == 0:
             assert (int(other), int(following)) == (document, number + 1)
         else:

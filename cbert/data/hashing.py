@@ -10,6 +10,11 @@ def hash64(text: str) -> int:
     return int.from_bytes(digest, "little")
 
 
+def uniform(text: str) -> float:
+    """A number in [0, 1) that depends on the text alone."""
+    return hash64(text) / 2**64
+
+
 class HashSet:
     """A set of hashes of 64 bits in one table, a fifth of the memory of Python's set."""
 

@@ -1,15 +1,10 @@
 """Splits decided by a stable hash of the group, never by the order of rows."""
 
-from cbert.data.hashing import hash64
+from cbert.data.hashing import uniform
 from cbert.data.records import TEST, TRAIN, VALIDATION, Record
 from cbert.errors import UserError, shown
 
 WEIGHTS = (80, 10, 10)
-
-
-def uniform(text: str) -> float:
-    """A number in [0, 1) that depends on the text alone, on every machine."""
-    return hash64(text) / 2**64
 
 
 def split_of(record: Record, weights: tuple[int, ...] = WEIGHTS) -> str:

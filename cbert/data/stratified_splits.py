@@ -6,8 +6,8 @@ import pathlib
 from collections.abc import Mapping
 
 from cbert.data.collection import Collection
+from cbert.data.hashing import uniform
 from cbert.data.records import SPLITS, text_of
-from cbert.data.splits import uniform
 from cbert.errors import UserError
 from cbert.schema import TEXT
 

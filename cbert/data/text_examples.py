@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from cbert.data import splits
 from cbert.data import windows as windows_lib
+from cbert.data.hashing import uniform
 from cbert.data.record_store import RecordView
 from cbert.data.records import Record, in_blocks, text_of
 from cbert.data.text import Tokenizer
@@ -96,10 +96,10 @@ def next_sentence_pairs(records: RecordView, groups: np.ndarray) -> Iterator[Rec
     for first, last in itertools.pairwise([0, *changes.tolist(), len(groups)]):
         for index in range(first, last - 1):
             record = records[index]
-            is_next = splits.uniform(f"next {record.id}") < 0.5
+            is_next = uniform(f"next {record.id}") < 0.5
             other = index + 1
             if not is_next:
-                other = int(splits.uniform(f"other {record.id}") * (len(groups) - last + first))
+                other = int(uniform(f"other {record.id}") * (len(groups) - last + first))
                 other += (last - first) * (other >= first)
             label = IS_NEXT if is_next else NOT_NEXT
             yield _with_text(record, text_b=text_of(records[other]).text, label=label)

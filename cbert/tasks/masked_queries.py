@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from cbert.data.columns import Split
+from cbert.data.hashing import uniform
 from cbert.data.masking import ONE
-from cbert.data.splits import uniform
 from cbert.errors import UserError
 from cbert.schema import Schema
 from cbert.schema.tokenizer import CLS, PAD, SEP
