@@ -3,7 +3,7 @@
 The rules of tags are those of conlleval and of the package seqeval: an `I-x` after another type
 or after `O` begins a span, too.
 
-Legend: B examples, L positions, W the most tokens of a span.
+Legend: B examples, L positions, V entries of the vocabulary, W the most tokens of a span.
 """
 
 from collections.abc import Sequence

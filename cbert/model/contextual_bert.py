@@ -1,6 +1,7 @@
 """The model: an encoder and the head of a task, in one tree of parameters.
 
-Legend: B examples, L positions, P query positions, D model dimension, V real items.
+Legend: B examples, L positions, P query positions, D model dimension, E width of the items' own
+embeddings, V real items, C width of the context vector.
 """
 
 from typing import Any

@@ -91,7 +91,13 @@ def _forward(
 
 
 class _Sums(NamedTuple):
-    """Sums over the items seen so far; exponentials are relative to exp(shift), `[Q]`."""
+    """Sums over the items seen so far; exponentials are relative to exp(shift), `[Q]`.
+
+    Attributes:
+      shift: `[Q]`, what no logit exceeds, see `_shift`.
+      total: `[Q]`, the sum of exponentials.
+      rows: `[D, Q]`, the sum of the items' rows, each times its exponential.
+    """
 
     shift: Array
     total: Array

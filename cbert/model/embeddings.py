@@ -1,7 +1,7 @@
 """Embeddings: the codes of tokens become the vectors that the first block reads.
 
-Legend: B examples, L positions, D model dimension, E width of the items' own embeddings, V real
-items or entries of a vocabulary.
+Legend: B examples, L positions, P query positions, K items of a context, D model dimension, E
+width of the items' own embeddings, V real items or entries of a vocabulary.
 """
 
 import jax.numpy as jnp

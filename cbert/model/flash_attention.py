@@ -6,8 +6,7 @@ the logarithms of their sums. Queries, keys and values stay as the dense layers 
 
 Logarithms are to the base of 2, because a GPU has an instruction for powers of 2.
 
-Legend: B examples, L positions, P query positions, H heads, E width of a head, R rows and C
-columns of a block of weights.
+Legend: B examples, L positions, P query positions, H heads, E width of a head.
 """
 
 import functools

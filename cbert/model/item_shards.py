@@ -6,7 +6,8 @@ output layer's bias. The last devices' rows beyond V are padding.
 Every gradient comes out whole: that of a device's rows from the queries of all devices, and
 that of a query from the rows of all devices.
 
-Legend: Q queries of one device, n devices, R rows of one device, V items, D model dimension.
+Legend: Q queries of one device, N items that it looks up, n devices, R rows of one device, V
+items, D model dimension.
 """
 
 import jax

@@ -1,4 +1,8 @@
-"""Rows of tables, whose gradients are sums over all places that use a row."""
+"""Rows of tables, whose gradients are sums over all places that use a row.
+
+Legend: B examples, L positions, P query positions, V rows of a table, D width of a row, N rows
+that are summed, M sums.
+"""
 
 import functools
 

@@ -1,6 +1,7 @@
 """What a task is: how examples become a batch, what the loss is, and how it is evaluated.
 
-Legend: B examples of one device's part of a batch, Q queries of an evaluation.
+Legend: B examples of one device's part of a batch, Q queries of an evaluation, M examples of
+its split.
 
 The encoder knows tokens and context, a head knows what is asked, and a task knows the rest.
 Training, evaluation and prediction are written against `Task` alone.

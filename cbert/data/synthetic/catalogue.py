@@ -1,4 +1,7 @@
-"""The words of the stylist data, and the catalogue of its articles."""
+"""The words of the stylist data, and the catalogue of its articles.
+
+Legend: V articles.
+"""
 
 import dataclasses
 import math
@@ -60,7 +63,7 @@ SMALL = 500
 
 @dataclasses.dataclass(frozen=True)
 class Catalogue:
-    """The articles, sorted by type. V articles; attributes are `int [V]` codes."""
+    """The articles, sorted by type: codes `int [V]`, `popularity` `float [V]`, and names."""
 
     types: np.ndarray
     colours: np.ndarray

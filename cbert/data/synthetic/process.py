@@ -18,7 +18,7 @@ the age; or it is made of interactions of three features (`interactions.py`).
 Taste depends on an article's colour, brand and price alone, which are its *cell*: the totals of
 types are sums over cells, so that a customer costs little even where the catalogue is large.
 
-Legend: N customers, V articles, C cells, T types, Z themes, n items.
+Legend: V articles, A some of them, C cells, T types, Z themes, n items.
 """
 
 import itertools
@@ -123,7 +123,7 @@ class GenerativeProcess:
         return (both[:, :, None] * np.exp(prices)).ravel()
 
     def articles(self, context: dict[str, Any], some: np.ndarray) -> np.ndarray:
-        """P(a | t, z, u) of some articles a, each of its type t, `[Z, V]`."""
+        """P(a | t, z, u) of some articles `[A]`, each of its type t, `[Z, A]`."""
         taste = self.taste(context)
         totals = self._masses @ taste
         fitting = self._themed[:, some] * taste[self._cells[some]]

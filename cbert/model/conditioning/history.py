@@ -1,6 +1,6 @@
 """A transformer over the context's history, read by cross-attention in every block (POG).
 
-Legend: B examples, L positions, T tokens of the context, D model dimension.
+Legend: B examples, T tokens of the context, D model dimension.
 """
 
 import dataclasses
