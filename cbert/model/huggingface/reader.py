@@ -172,20 +172,27 @@ def _join(
         expected = [size_names[letter] for letter in entry.shape]
         advice = f"; {ENCODER_ALONE}" if entry in HEAD_ENTRIES else ""
         for name in entry.tensors:
-            shape = list(tensors[name].shape)
-            if shape != expected:
-                raise UserError(
-                    f"{path}: {name} has the shape {shape}, and by "
-                    f"{folder_files.CONFIG} it must have {expected}{advice}"
-                )
-            if not np.isfinite(tensors[name]).all():
-                raise UserError(
-                    f"{path}: the tensor {shown(name)} has values that are not finite; "
-                    "download it again"
-                )
+            _check_tensor(path, name, tensors[name], expected, advice)
         parameters[entry.path] = entry.join(tensors)
         used.update(entry.tensors)
     return parameters, tuple(sorted(tensors.keys() - used))
+
+
+def _check_tensor(
+    path: pathlib.Path, name: str, values: np.ndarray, expected: list[int], advice: str
+) -> None:
+    """Refuses a tensor of another shape, or with values that are not finite."""
+    shape = list(values.shape)
+    if shape != expected:
+        raise UserError(
+            f"{path}: {name} has the shape {shape}, and by {folder_files.CONFIG} it must have "
+            f"{expected}{advice}"
+        )
+    if not np.isfinite(values).all():
+        raise UserError(
+            f"{path}: the tensor {shown(name)} has values that are not finite; "
+            "download it again"
+        )
 
 
 def _labels(raw: dict[str, Any], path: pathlib.Path) -> tuple[str, ...]:
