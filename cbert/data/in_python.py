@@ -79,33 +79,36 @@ def _rows(
             fields=tables.MAPPED_OF_TEXT if kind == TEXT else tables.MAPPED,
             dropped=tuple(dropped),
         )
-        for name in {*dropped} & {*source.columns}:
-            source = source.assign(**{name: None})
-        try:
-            table = pyarrow.Table.from_pandas(source, preserve_index=False)
-        except pyarrow.ArrowException as error:
-            reason = one_line(error)
-            raise UserError(
-                f"the DataFrame has mixed types in a column ({reason}); give its values one "
-                "type, and arrays as lists"
-            ) from None
-        except (OverflowError, ValueError, TypeError) as error:
-            # A huge integer, a name twice, or a column of pandas' own, such as a sparse one.
-            raise UserError(
-                f"the DataFrame is not readable ({one_line(error)[:120]})"
-            ) from None
-        for name, field in zip(source.columns, table.schema, strict=True):
-            if pyarrow.types.is_list(field.type) and any(
-                isinstance(value, set | frozenset) for value in source[name]
-            ):
-                raise UserError(
-                    f"the DataFrame's {shown(name)} holds sets, whose order differs from "
-                    "process to process; give lists (pandas: .map(sorted))"
-                )
-        return parquet_rows.of_table(table, columns, "the DataFrame")
+        return _rows_of_frame(source, columns)
     if isinstance(source, Mapping | str) or not isinstance(source, Iterable):
         raise UserError(f"the records are {shown(source)}; give a list of mappings")
     return source
+
+
+def _rows_of_frame(frame: Any, columns: tables.Columns) -> Iterator[dict[str, Any]]:
+    """The rows of a DataFrame; raises `UserError` where Arrow cannot hold it."""
+    for name in {*columns.dropped} & {*frame.columns}:
+        frame = frame.assign(**{name: None})
+    try:
+        table = pyarrow.Table.from_pandas(frame, preserve_index=False)
+    except pyarrow.ArrowException as error:
+        reason = one_line(error)
+        raise UserError(
+            f"the DataFrame has mixed types in a column ({reason}); give its values one "
+            "type, and arrays as lists"
+        ) from None
+    except (OverflowError, ValueError, TypeError) as error:
+        # A huge integer, a name twice, or a column of pandas' own, such as a sparse one.
+        raise UserError(f"the DataFrame is not readable ({one_line(error)[:120]})") from None
+    for name, field in zip(frame.columns, table.schema, strict=True):
+        if pyarrow.types.is_list(field.type) and any(
+            isinstance(value, set | frozenset) for value in frame[name]
+        ):
+            raise UserError(
+                f"the DataFrame's {shown(name)} holds sets, whose order differs from "
+                "process to process; give lists (pandas: .map(sorted))"
+            )
+    return parquet_rows.of_table(table, columns, "the DataFrame")
 
 
 def _plain(row: Any, depth: int = 2) -> Any:
