@@ -53,12 +53,12 @@ def test_loss_and_gradients_equal_the_plain_form(chunk, whole, spread):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("at_once", [7, 30, None])
-def test_score_ranks_among_all_items(at_once):
+@pytest.mark.parametrize("chunk_size", [7, 30, None])
+def test_score_ranks_among_all_items(chunk_size):
     hidden, table, bias, targets = case(queries=20)
     logits = np.asarray(hidden @ table.T + bias)
     own = logits[np.arange(20), targets]
-    log_probability, rank = score(hidden, table, bias, targets, at_once)
+    log_probability, rank = score(hidden, table, bias, targets, chunk_size)
     assert rank.tolist() == ((logits > own[:, None]).sum(1) + 1).tolist()
     np.testing.assert_allclose(
         log_probability, -plain(hidden, table, bias, targets), rtol=1e-5, atol=1e-5

@@ -39,16 +39,16 @@ def all_logits(hidden: Array, table: Array, bias: Array) -> Array:
 
 
 def score(
-    hidden: Array, table: Array, bias: Array, targets: Array, at_once: int | None = None
+    hidden: Array, table: Array, bias: Array, targets: Array, chunk_size: int | None = None
 ) -> tuple[Array, Array]:
     """Log-probability (nats) and rank of the targets among all items.
 
-    Shapes as in `cross_entropy`, and `at_once` as in `normalise_and_count`. The rank counts
+    Shapes as in `cross_entropy`, and `chunk_size` as in `normalise_and_count`. The rank counts
     from 1; ties count against the target.
     """
     own = target_logits(hidden, table, bias, targets)
     tied = least_tied(hidden, table, bias, targets, own)
-    normaliser, ahead = normalise_and_count(hidden, table, bias, targets, tied, at_once)
+    normaliser, ahead = normalise_and_count(hidden, table, bias, targets, tied, chunk_size)
     return own - normaliser, ahead + 1
 
 
@@ -64,7 +64,7 @@ def normalise_and_count(
     bias: Array,
     targets: Array,
     tied: Array,
-    at_once: int | None = None,
+    chunk_size: int | None = None,
 ) -> tuple[Array, Array]:
     """The log-normaliser, and the number of items ranked ahead of the target.
 
@@ -74,12 +74,12 @@ def normalise_and_count(
       hidden, table, bias: As in `cross_entropy`.
       targets: `int32 [Q]`, rows of the table that are not counted; -1 for none.
       tied: `float32 [Q]`, from which logit on an item is ahead, see `least_tied`.
-      at_once: The items of a chunk; None for as many as are fastest.
+      chunk_size: The items of a chunk; None for as many as are fastest.
 
     Returns:
       `float32 [Q]` and `int32 [Q]`.
     """
-    size = at_once or items_at_once(len(hidden), len(table), whole=most_at_once())
+    size = chunk_size or items_at_once(len(hidden), len(table), whole=most_at_once())
 
     def add(carry: tuple, chunk: tuple) -> tuple[tuple, None]:
         running_max, total, ahead = carry
