@@ -78,6 +78,12 @@ class Batches:
         return rows[shuffled].astype(np.int32), padded[shuffled]
 
 
+def rows_of_seeds(batches: list[Batches], step: int, most: int) -> tuple[np.ndarray, int]:
+    """The rows of `most` steps of every seed, or of one step, and their padded length."""
+    rows, lengths = zip(*(own.several(step, most) for own in batches), strict=True)
+    return (np.stack(rows, axis=1) if len(rows) > 1 else rows[0]), lengths[0]
+
+
 def _blocks(steps: np.ndarray, padded: np.ndarray) -> list[np.ndarray]:
     """The steps in blocks of at most `BLOCK` of one padded length."""
     blocks = []

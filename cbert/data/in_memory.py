@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from cbert import parallel
-from cbert.data.batching import Batches
+from cbert.data.batching import Batches, rows_of_seeds
 from cbert.data.columns import TOKEN_COLUMNS, Split
 
 
@@ -42,11 +42,5 @@ class InMemory:
           with several seeds, `[devices, steps, seeds, B / devices]`; the number of steps; their
           padded length.
         """
-        rows, length = several(self._batches, step, most)
+        rows, length = rows_of_seeds(self._batches, step, most)
         return ({}, parallel.split(rows, -1)), len(rows), length
-
-
-def several(batches: list[Batches], step: int, most: int) -> tuple[np.ndarray, int]:
-    """The rows of `most` steps of every seed, or of one step, and their padded length."""
-    rows, lengths = zip(*(own.several(step, most) for own in batches), strict=True)
-    return (np.stack(rows, axis=1) if len(rows) > 1 else rows[0]), lengths[0]

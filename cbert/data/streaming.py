@@ -11,9 +11,9 @@ import numpy as np
 
 from cbert import parallel
 from cbert.config import LARGEST_INTEGER
-from cbert.data import in_memory
-from cbert.data.batching import BLOCK, Batches
+from cbert.data.batching import BLOCK, Batches, rows_of_seeds
 from cbert.data.columns import Split
+from cbert.data.in_memory import cut_tokens
 
 # Reading waits for the disk and for memory to be copied, so few threads are enough.
 THREADS = 2
@@ -41,7 +41,7 @@ class Streaming:
           columns, `int32 [devices, steps, B / devices]` or, with several seeds, `[devices,
           steps, seeds, B / devices]`; the number of steps; their padded length.
         """
-        rows, length = in_memory.several(self._batches, step, most)
+        rows, length = rows_of_seeds(self._batches, step, most)
         if step != self._next:
             self._ahead = _read_ahead(_Steps(self._columns, self._batches), step)
         parts = [next(self._ahead) for _ in rows]
@@ -70,13 +70,13 @@ class _Steps:
 
         Those of tokens are cut to the step's padded length.
         """
-        rows, length = in_memory.several(self._batches, step, 1)
+        rows, length = rows_of_seeds(self._batches, step, 1)
         own = parallel.split(rows[0], -1)
         # Unlike an index in brackets, `take` lets other threads run.
         taken = jax.tree.map(
             lambda column: column.take(own.reshape(len(own), -1), axis=0), self._columns
         )
-        return in_memory.cut_tokens(taken, length)
+        return cut_tokens(taken, length)
 
 
 def _read_ahead(steps: _Steps, first: int) -> Iterator[dict[str, Any]]:
