@@ -89,7 +89,8 @@ def initialise_workdir(
 ) -> None:
     """Writes a new run's schema and config, and removes temporary files of killed processes.
 
-    The caller holds the directory's lock. `config.json` marks the directory as a run's.
+    The caller holds the directory's lock. `config.json` marks the directory as a run's; where
+    the data of an earlier run have moved, it says from now on where they are.
 
     Raises:
       UserError: as `check`; another process may have trained there before it had the lock.
@@ -99,6 +100,15 @@ def initialise_workdir(
     if not (workdir / CONFIG).exists():
         schema_file.save(schema, workdir / SCHEMA)
         config_lib.save(config, workdir)
+    elif config_lib.load(workdir).data.dir != config.data.dir:
+        _note_moved_data(config.data.dir, workdir / CONFIG)
+
+
+def _note_moved_data(data_dir: str, path: pathlib.Path) -> None:
+    """Writes where the data are into a run's config, all else of which stays as it is."""
+    written = json.loads(files.read_text(path))
+    written["data"]["dir"] = data_dir
+    files.write_text(path, json.dumps(written, indent=1, sort_keys=True) + "\n")
 
 
 def checkpoint_steps(checkpoints: pathlib.Path) -> list[int]:
