@@ -7,7 +7,9 @@ import re
 import signal
 import sys
 import time
+import types
 from collections.abc import Sequence
+from typing import NoReturn
 
 import ml_collections
 
@@ -55,10 +57,19 @@ def _listed(paths: Sequence[pathlib.Path]) -> str:
 
 
 def end_on_signals() -> None:
-    """Has a signal end the command, and with it its runs, which save first."""
+    """Has a signal end the command, and with it its runs, which save first.
+
+    Another SIGTERM changes nothing then, as in a run; another Ctrl-C ends all at once.
+    """
     # A shell makes a command that it starts with `&` ignore SIGINT.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.default_int_handler)
+        signal.signal(number, _end)
+
+
+def _end(number: int, frame: types.FrameType | None) -> NoReturn:
+    # Commands that start from now on would inherit SIG_IGN, and could not be ended.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    raise KeyboardInterrupt
 
 
 class Shown:

@@ -4,12 +4,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
+from cbert.sweep import jobs, launchers, points
+from cbert.sweep.running import Sweep
 from cbert.training import loop, workdir
 from cbert.training.preemption import Stop
+from experiments import job_commands
 from tests.conftest import ROOT, small
 
 
@@ -49,6 +53,36 @@ def test_a_second_interrupt_ends_at_once_and_prints_nothing(capfd):
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert capfd.readouterr().err == ""
+
+
+@pytest.fixture
+def ends_on_signals():
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    job_commands.end_on_signals()
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_a_second_sigterm_leaves_the_runs_of_a_sweep_time_to_save(tmp_path, ends_on_signals):
+    """A second Ctrl-C ends the sweep at once, as it does a run."""
+    begun, saved = tmp_path / "begun", tmp_path / "saved"
+    ends = f"trap '' TERM; sleep 1; touch {saved}; exit"
+    saves = f'trap "{ends}" TERM; touch {begun}; while sleep 0.1; do :; done'
+    made = [points.Point("gs-seed0", "gs", {points.SEED: 0})]
+    todo = jobs.make(made, tmp_path, False, lambda *_: ("sh", "-c", saves), lambda _: ("true",))
+    second = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM))
+
+    def stop(_):
+        if begun.exists():
+            second.start()
+            signal.raise_signal(signal.SIGTERM)
+
+    Sweep(todo, 10, "test").run(launchers.Local(1), stop)
+    second.join()
+    assert saved.exists()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_an_interrupt_at_a_prompt_waits_in_place_of_ending_the_process():

@@ -278,3 +278,4 @@ def test_a_run_that_ends_while_its_sweep_is_stopped_is_finished(tmp_path):
     sweep.run(launchers.Local(1), interrupt)
     assert result.exists()
     assert sweep.finished()
+    assert not sweep.ended()  # A search begins no other rung.

@@ -48,6 +48,7 @@ class Sweep:
       states: The state of each run, by its directory.
       failures: The jobs that failed, and why.
       failed_before: The jobs that an earlier sweep saw fail, which `run` runs again.
+      interrupted: Whether a signal has ended `run`.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Sweep:
         self._paces: dict[pathlib.Path, _Pace] = {}
         self.failures: list[tuple[Job, str]] = []
         self.failed_before: list[Job] = []
+        self.interrupted = False
         for job in todo:
             if self._is_finished(job):
                 self._set(job, states.FINISHED)
@@ -102,6 +104,7 @@ class Sweep:
                 show(self.table())
                 time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
+            self.interrupted = True
             for job in running:
                 self._set(job, states.STOPPED)
         finally:  # No job may be left behind if showing the table fails, for instance.
@@ -116,9 +119,12 @@ class Sweep:
         return all(state.phase == states.FINISHED for state in self.states.values())
 
     def ended(self) -> bool:
-        """Returns whether no run is left to be made: each is finished or has failed."""
+        """Returns whether no run is left to be made: each is finished or has failed.
+
+        A sweep that was asked to stop has not ended, so that nothing goes on after it.
+        """
         over = states.FINISHED, states.FAILED
-        return all(state.phase in over for state in self.states.values())
+        return not self.interrupted and all(state.phase in over for state in self.states.values())
 
     def _set(self, job: Job, phase: str) -> None:
         for path in job.paths:
