@@ -124,7 +124,8 @@ class Sweep:
         A sweep that was asked to stop has not ended, so that nothing goes on after it.
         """
         over = states.FINISHED, states.FAILED
-        return not self.interrupted and all(state.phase in over for state in self.states.values())
+        made = all(state.phase in over for state in self.states.values())
+        return made and not self.interrupted
 
     def _set(self, job: Job, phase: str) -> None:
         for path in job.paths:
