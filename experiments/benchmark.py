@@ -81,8 +81,6 @@ def main() -> None:
     if _SCALING.value:
         results = scaling.measure(_point_command)
         text = scaling.format_curves(results["curves"])
-        if _PLOT.value:
-            scaling.plot(results["curves"], _PLOT.value)
     elif _ACCELERATOR.value:
         cases = accelerator.plan(_methods(), _first(), processes.devices()[0])
         results = accelerator.measure(cases, _case_command, _MINUTES.value)
@@ -95,6 +93,8 @@ def main() -> None:
         text = tables.format_points(points)
     described = ", ".join(results["machine"].values())
     print(json.dumps(results) if _JSON.value else f"{described}\n\n{text}")
+    if _PLOT.value:  # What took long to measure is shown, whether or not it can be drawn.
+        scaling.plot(results["curves"], _PLOT.value)
 
 
 def _check() -> None:

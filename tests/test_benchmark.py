@@ -130,9 +130,11 @@ SPEEDS = (
 )
 
 
-def test_texts_are_for_two_tasks_alone():
+def test_texts_are_for_two_tasks_and_have_a_token():
     with pytest.raises(UserError, match=r"'tagging'.*masked_language and classification"):
         workload.make_schema(text_config("tagging"), workload.Sizes())
+    with pytest.raises(UserError, match=r"length is 2, .*; give length=3 or more"):
+        workload.make_schema(text_config("classification"), workload.Sizes(length=2))
 
 
 @pytest.mark.soak
@@ -220,9 +222,25 @@ def test_a_short_step_keeps_a_decimal():
     assert table[1].split() == ["length", "2", "200,000", "1.3", "700"]
 
 
+def test_the_plot_has_its_place_before_anything_is_measured(tmp_path):
+    """A folder that is missing is made, and one that cannot be is refused."""
+    pytest.importorskip("matplotlib")
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(UserError, match="taken is not a directory"):
+        scaling.check_plot(str(tmp_path / "taken" / "curves.svg"))
+    target = tmp_path / "new" / "curves.svg"
+    scaling.check_plot(str(target))
+    point = {"value": 2, "step_ms": 1.26, "peak_memory_mb": 700.0}
+    scaling.plot({"length": [point], "seeds": [point]}, str(target))
+    assert "<!-- items a set -->" in target.read_text()
+
+
 def test_a_peer_that_ends_without_a_word_is_named_by_its_exit_code(monkeypatch):
     monkeypatch.setenv("PEER_PYTHON", "false")
     with pytest.raises(UserError, match="exit code 1; PEER_PYTHON may name another Python"):
+        peer.check()
+    monkeypatch.setenv("PEER_PYTHON", "/no/python")
+    with pytest.raises(UserError, match="/no/python.*; PEER_PYTHON may name another Python"):
         peer.check()
 
 

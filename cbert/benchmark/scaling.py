@@ -2,10 +2,11 @@
 
 import json
 import os
+import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cbert import processes, progress
+from cbert import files, processes, progress
 from cbert.benchmark import tables
 from cbert.errors import UserError, missing_extra
 from cbert.text_table import align
@@ -78,13 +79,18 @@ def format_curves(curves: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def check_plot(path: str) -> None:
-    """Raises `UserError` for a plot that cannot be drawn, before anything is measured."""
+    """Checks that a plot can be drawn and written, before anything is measured.
+
+    Raises:
+      OSError, UserError: it cannot; see `files.check_writable`.
+    """
     if not path.endswith((".png", ".svg", ".pdf")):
         raise UserError(f"the plot's path is {path!r}; it must end in .png, .svg or .pdf")
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise missing_extra("the plot", "bench", error) from None
+    files.check_writable(pathlib.Path(path).expanduser().parent)
 
 
 def plot(curves: dict[str, list[dict[str, Any]]], path: str) -> None:
@@ -107,4 +113,6 @@ def plot(curves: dict[str, list[dict[str, Any]]], path: str) -> None:
         row[0].set_ylabel(title)
     for axes, name in zip(rows[-1], curves, strict=True):
         axes.set_xlabel(TITLES[name])
-    figure.savefig(path, dpi=120)
+    target = pathlib.Path(path).expanduser()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(target, dpi=120)
