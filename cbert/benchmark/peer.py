@@ -48,11 +48,15 @@ def python() -> str:
 def check() -> None:
     """Raises `UserError` that says what to install where a library is missing."""
     imports = [python(), "-c", "import torch, transformers"]
-    done = subprocess.run(imports, capture_output=True, text=True)
-    if done.returncode:
+    try:
+        done = subprocess.run(imports, capture_output=True, text=True)
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        reason = lines[-1] if done.returncode else ""
+    except OSError as error:
+        reason = f"{python()}: {error.strerror}"
+    if reason:
         advice = "PEER_PYTHON may name another Python that has it"
-        raise missing_extra("the peer", "bench", f"{lines[-1][:200]}; {advice}")
+        raise missing_extra("the peer", "bench", f"{reason[:200]}; {advice}")
 
 
 class Process:

@@ -29,12 +29,17 @@ def make_schema(task: str, items: int, length: int, features: tuple[Feature, ...
       features: The context's.
 
     Raises:
-      UserError: the task is another one.
+      UserError: the task is another one, or a text of that length has no token of its own.
     """
     if task not in WITH_TEXTS:
         raise UserError(
             f"task.name is {task!r}; the benchmark has sets for {MaskedItem.name}, and texts "
             f"for {' and '.join(WITH_TEXTS)}"
+        )
+    if length < 3:
+        raise UserError(
+            f"length is {length}, and a text has {CLS}, {SEP} and at least one more token; "
+            "give length=3 or more"
         )
     names = (*SPECIAL_TOKENS, *(f"token{number}" for number in range(items)))[:items]
     has_labels = task == Classification.name
