@@ -240,7 +240,7 @@ def test_a_peer_that_ends_without_a_word_is_named_by_its_exit_code(monkeypatch):
     with pytest.raises(UserError, match="exit code 1; PEER_PYTHON may name another Python"):
         peer.check()
     monkeypatch.setenv("PEER_PYTHON", "/no/python")
-    with pytest.raises(UserError, match="/no/python.*; PEER_PYTHON may name another Python"):
+    with pytest.raises(UserError, match=r"/no/python.*; PEER_PYTHON may name another Python"):
         peer.check()
 
 
