@@ -21,7 +21,7 @@ from cbert.errors import UserError, check_kind, check_path, shown
 from cbert.schema import Schema
 from cbert.tasks.base import Examples, Task
 from cbert.training import config as config_lib
-from cbert.training import initialize
+from cbert.training import initialize, own_data
 from cbert.training import run as run_lib
 from cbert.training import state as state_lib
 from cbert.training import workdir as workdir_lib
@@ -115,7 +115,9 @@ class Experiment:
         if not math.isfinite(number):
             raise UserError(f"value is {shown(value)}; give the metric's, a finite number")
         workdir_lib.check(self.config, self.schema, path)
+        own_data.check(self.config, path)
         with directories.Lock(path, "work directory"):
+            own_data.note(self.config, path)
             workdir_lib.initialise_workdir(self.config, self.schema, path)
             with Checkpoints(path) as checkpoints:
                 last, progress = checkpoints.newest()
@@ -143,6 +145,7 @@ class Experiment:
         check_path("workdir", workdir)
         path = pathlib.Path(workdir).expanduser()
         workdir_lib.check(self.config, self.schema, path)
+        own_data.check(self.config, path)
         # The arrays of the first state may have been donated, which leaves their shapes.
         like = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), self.state)
         like = dataclasses.replace(like, step=self.state.step)

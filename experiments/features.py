@@ -82,11 +82,12 @@ def main() -> None:
 def _frozen() -> tuple[FrozenModel, str, str]:
     """The model, and the directory and the name of the data."""
     if _WORKDIR.value is not None and _INIT_FROM.value is None:
-        data = config_lib.load(pathlib.Path(_WORKDIR.value).expanduser()).data
+        workdir = pathlib.Path(_WORKDIR.value).expanduser()
+        data = config_lib.load(workdir).data
         frozen = activations.frozen_run(_WORKDIR.value, _CHECKPOINT.value)
         data_dir, name = _DATA_DIR.value or data.dir, _NAME.value or data.name
         if name == data.name:
-            data_warnings.warn_if_prepared_anew(data_dir, name, frozen.schema)
+            data_warnings.warn_if_prepared_anew(data_dir, name, frozen.schema, workdir)
         return frozen, data_dir, name
     if _WORKDIR.value is not None or _INIT_FROM.value is None:
         raise UserError("give one of --workdir=RUN and --init_from=hf:DIR")

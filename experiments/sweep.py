@@ -19,7 +19,7 @@ from cbert.data.records import TEST, VALIDATION
 from cbert.errors import UserError
 from cbert.sweep import jobs, launchers, points
 from cbert.sweep.running import Sweep, described
-from cbert.training import config_file
+from cbert.training import config_file, own_data
 from cbert.training import workdir as workdir_lib
 from experiments import command, config_flag, job_commands
 
@@ -104,6 +104,8 @@ def _plan(workdir: pathlib.Path) -> tuple[list[jobs.Job], bool]:
     for point in expanded:
         own = point.apply(config)
         workdir_lib.check(own, schema, workdir / point.name)
+        if schema is not None:
+            own_data.check(own, workdir / point.name)
         if _VMAP_SEEDS.value and own.train.patience:
             raise UserError(
                 f"{point.name}: train.patience ends each seed at its own step; set "

@@ -28,7 +28,7 @@ from cbert.sweep.points import STEPS, Point
 from cbert.sweep.running import Sweep, described
 from cbert.text_table import align
 from cbert.training import config as config_lib
-from cbert.training import suggest
+from cbert.training import own_data, suggest
 from cbert.training import workdir as workdir_lib
 from configs import base, text
 from experiments import command, config_flag, job_commands
@@ -71,7 +71,9 @@ def main() -> None:
         trials = halving.following(sizes, rungs, metric)
         points = halving.points(config, rung, len(sizes), trials)
         for point in points:
-            workdir_lib.check(point.apply(config), schema, workdir / point.name)
+            own, directory = point.apply(config), workdir / point.name
+            workdir_lib.check(own, schema, directory)
+            own_data.check(own, directory)
         if not _run(config, points, workdir):
             print("\nstopped; the same command goes on")
             return

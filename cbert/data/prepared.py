@@ -49,6 +49,20 @@ def split_names(data_dir: str, name: str) -> list[str]:
     return sorted(_opened(_directory(data_dir, name)).info.splits)
 
 
+def sizes(data_dir: str, name: str) -> dict[str, dict[str, int]]:
+    """Split to its numbers of examples and of bytes before compression, as `prepare` wrote."""
+    path = _directory(data_dir, name)
+    with _reading(path):
+        info = json.loads((path / _INFO).read_text(encoding="utf-8"))
+        return {
+            split["name"]: {
+                "examples": sum(map(int, split["shardLengths"])),
+                "bytes": int(split["numBytes"]),
+            }
+            for split in info["splits"]
+        }
+
+
 def groups_across_splits(data_dir: str, name: str) -> int:
     """The number of groups in several splits of prepared data, as `prepare` counted them."""
     metadata: Any = _opened(_directory(data_dir, name)).info.metadata

@@ -1,6 +1,7 @@
 """Warnings of data that do not suit a run, or its errors, before it is evaluated on them."""
 
 import json
+import pathlib
 
 import numpy as np
 
@@ -14,13 +15,16 @@ from cbert.schema import SEQUENCE, Schema
 from cbert.schema.target import LABEL
 from cbert.tasks.base import Queries
 from cbert.tasks.masked_queries import LAST
+from cbert.training import own_data
 
 # Unequal groups that count as fewer equal ones than this, and as a smaller fraction of their
 # number, make intervals wide.
 FEW_GROUPS, LEAST_EQUAL = 20, 0.6
 
 
-def warn_of_data(data_dir: str, name: str, schema: Schema, own: str, counted: str) -> None:
+def warn_of_data(
+    data_dir: str, name: str, schema: Schema, own: str, counted: str, workdir: pathlib.Path
+) -> None:
     """Warns of other data than the model learned from, whatever their name or kind is.
 
     Args:
@@ -29,10 +33,11 @@ def warn_of_data(data_dir: str, name: str, schema: Schema, own: str, counted: st
       schema: The run's schema.
       own: The data that the run learned from.
       counted: The data whose training split baselines count; empty where there is none.
+      workdir: The run's directory.
     """
     theirs = prepared.load_schema(data_dir, name)
     if name == own:
-        warn_if_prepared_anew(data_dir, name, schema)
+        warn_if_prepared_anew(data_dir, name, schema, workdir)
     else:
         baselines = f"the baselines are of the training split of {shown(counted)}"
         if not counted:
@@ -42,12 +47,16 @@ def warn_of_data(data_dir: str, name: str, schema: Schema, own: str, counted: st
         warn(f"{shown(name)} has {theirs.kind}s, and the model learned from {schema.kind}s")
 
 
-def warn_if_prepared_anew(data_dir: str, name: str, schema: Schema) -> None:
-    """Warns where the data that a run learned from no longer have its schema."""
-    if prepared.load_schema(data_dir, name) != schema:
+def warn_if_prepared_anew(
+    data_dir: str, name: str, schema: Schema, workdir: pathlib.Path
+) -> None:
+    """Warns where the data that a run learned from have another schema, or other examples."""
+    same_schema = prepared.load_schema(data_dir, name) == schema
+    change = own_data.changed(data_dir, name, workdir) if same_schema else "with another schema"
+    if change:
         warn(
-            f"{shown(name)} was prepared anew since the model learned from it, with another "
-            "schema; it may have seen examples that are held out now"
+            f"{shown(name)} was prepared anew since the model learned from it, {change}; it "
+            "may have seen examples that are held out now"
         )
 
 

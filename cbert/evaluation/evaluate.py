@@ -65,7 +65,9 @@ def evaluate(workdir: str | pathlib.Path, options: EvaluationOptions) -> Evaluat
     settings, file_name = _settings(config, options, task)
     data_dir = options.data_dir or config.data.dir
     counted = _counted(data_dir, settings["data"], config.data.name)
-    data_warnings.warn_of_data(data_dir, settings["data"], schema, config.data.name, counted)
+    data_warnings.warn_of_data(
+        data_dir, settings["data"], schema, config.data.name, counted, workdir
+    )
     asks = _asks(task, config)
     split, queries, baseline_predictions = _query(
         task, asks, data_dir, settings, schema, counted

@@ -18,7 +18,7 @@ from cbert.data.records import TRAIN
 from cbert.errors import UserError
 from cbert.schema import schema_file
 from cbert.training import config as config_lib
-from cbert.training import console, initialize
+from cbert.training import console, initialize, own_data
 from cbert.training import run as run_lib
 from cbert.training import workdir as workdir_lib
 from cbert.training.callbacks import Callback, Callbacks, Event
@@ -69,6 +69,7 @@ def train_seeds(
     schema = prepared.load_schema(config.data.dir, config.data.name)
     for one, path in zip(configs, paths, strict=True):
         workdir_lib.check(one, schema, path)
+        own_data.check(one, path)
     if distributed.process_count() > 1:
         values = {**flat(config.to_dict()), "data.dir": "", "seeds": list(seeds)}
         described = f"{sorted(values.items())} {schema_file.text(schema)}"
@@ -88,6 +89,7 @@ def train_seeds(
         for one, path in zip(configs, paths, strict=True):
             if distributed.is_first():
                 stack.enter_context(directories.Lock(path, "work directory", wait))
+                own_data.note(one, path)
                 workdir_lib.initialise_workdir(one, schema, path)
         with distributed.error_context():
             seed_runs = open_all(stack, run, paths)

@@ -17,6 +17,7 @@ from cbert.training.state import Progress
 # What the directory holds.
 CONFIG = config_lib.FILE
 SCHEMA = schema_file.FILE
+DATA = "data.json"  # The sizes of the data as the run began, see `own_data`.
 METRICS = "metrics.jsonl"
 DIVERGED = "diverged"  # The split of a row of the metrics that marks a step, and has no more.
 LOG = "log.txt"  # What a run of a sweep prints.
@@ -78,7 +79,7 @@ def check(
 
 def _is_free(workdir: pathlib.Path) -> bool:
     """Returns whether a directory holds only files that precede a run's `config.json`."""
-    written_first = {SCHEMA, directories.LOCK, LOG}
+    written_first = {SCHEMA, DATA, directories.LOCK, LOG}
     return workdir.is_dir() and all(
         path.name in written_first or path.suffix == ".tmp" for path in workdir.iterdir()
     )
