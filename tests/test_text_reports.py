@@ -205,7 +205,7 @@ def test_the_report_of_texts_has_its_own_words_and_a_reliability_diagram(directo
     assert "macro-F1 %" in shown
     folder = tmp_path / "report"
     assert {path.stem for path in folder.glob("*.png")} == {
-        *("methods", "learning_curves", "reliability"),
+        *("methods", "differences", "learning_curves", "reliability"),
         *("gain_by_feature_01", "gain_by_feature_02"),
     }
     markdown = (folder / "report.md").read_text()
