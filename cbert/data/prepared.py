@@ -56,8 +56,8 @@ def sizes(data_dir: str, name: str) -> dict[str, dict[str, int]]:
         info = json.loads((path / _INFO).read_text(encoding="utf-8"))
         return {
             split["name"]: {
-                "examples": sum(map(int, split["shardLengths"])),
-                "bytes": int(split["numBytes"]),
+                "examples": sum(map(int, split.get("shardLengths", ()))),
+                "bytes": int(split.get("numBytes", 0)),
             }
             for split in info["splits"]
         }
