@@ -16,7 +16,7 @@ from cbert.config import flat
 from cbert.data import prepared
 from cbert.data.records import TRAIN
 from cbert.errors import UserError
-from cbert.schema import schema_file
+from cbert.schema import Schema, schema_file
 from cbert.training import config as config_lib
 from cbert.training import console, initialize, own_data
 from cbert.training import run as run_lib
@@ -64,19 +64,7 @@ def train_seeds(
     configs = [_of_seed(config, seed) for seed in seeds]
     paths = [pathlib.Path(workdir).expanduser() for workdir in workdirs]
     _check_seeds(config, seeds, paths, callbacks)
-    for one in configs:
-        config_lib.check(one)
-    schema = prepared.load_schema(config.data.dir, config.data.name)
-    for one, path in zip(configs, paths, strict=True):
-        workdir_lib.check(one, schema, path)
-        own_data.check(one, path)
-    if distributed.process_count() > 1:
-        values = {**flat(config.to_dict()), "data.dir": "", "seeds": list(seeds)}
-        described = f"{sorted(values.items())} {schema_file.text(schema)}"
-        distributed.check_same("config or schema", described)
-    if distributed.is_first():
-        for path in paths:
-            files.check_writable(path)
+    schema = _checked_schema(config, configs, paths, seeds)
     # A resumed run goes without these files. Else a mistake in them shows before the
     # compilation, and before the work directory belongs to this config.
     resumes = all(workdir_lib.has_checkpoints(path) for path in paths)
@@ -105,6 +93,29 @@ def train_seeds(
         for seed_run in seed_runs:
             workdir_lib.finish(seed_run.workdir, run.steps_taken, seed_run.progress)
     return [seed_run.progress for seed_run in seed_runs]
+
+
+def _checked_schema(
+    config: ml_collections.ConfigDict,
+    configs: Sequence[ml_collections.ConfigDict],
+    paths: Sequence[pathlib.Path],
+    seeds: Sequence[int],
+) -> Schema:
+    """The schema of the data; raises `UserError` where a seed cannot train in its directory."""
+    for one in configs:
+        config_lib.check(one)
+    schema = prepared.load_schema(config.data.dir, config.data.name)
+    for one, path in zip(configs, paths, strict=True):
+        workdir_lib.check(one, schema, path)
+        own_data.check(one, path)
+    if distributed.process_count() > 1:
+        values = {**flat(config.to_dict()), "data.dir": "", "seeds": list(seeds)}
+        described = f"{sorted(values.items())} {schema_file.text(schema)}"
+        distributed.check_same("config or schema", described)
+    if distributed.is_first():
+        for path in paths:
+            files.check_writable(path)
+    return schema
 
 
 def _check_seeds(
