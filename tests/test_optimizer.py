@@ -1,5 +1,7 @@
 """Weight decay, packing, the learning rate's schedule, and the loss's divisor."""
 
+import logging
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 
 from cbert.tasks import masked_item
 from cbert.training import config as config_lib
-from cbert.training import optimizer, packing, schedule
+from cbert.training import loop, optimizer, packing, schedule
 from cbert.training import run as run_lib
 from tests.conftest import small, some
 from tests.steps import flat, ones, steps
@@ -105,6 +107,20 @@ def test_runs_of_other_rates_steps_and_seeds_share_a_program(data_dir, schema):
         arguments = (made.state, made.resident, fed, made.indices, made.key, length)
         texts.append(made.step.lower(*arguments).as_text())
     assert texts[0] == texts[1]
+
+
+def test_a_second_training_of_a_process_compiles_nothing(data_dir, tmp_path, caplog):
+    config = small("none", data__dir=data_dir, train__steps=2, train__eval_every=2)
+    compiled = []
+    for seed, rate in ((0, 1e-3), (1, 1e-2)):
+        config.update({"seed": seed, "optimizer": {"learning_rate": rate}})
+        with caplog.at_level(logging.WARNING, "jax"), jax.log_compiles():
+            loop.train(config, tmp_path / str(seed))
+        compiled.append([line for line in caplog.messages if line.startswith("Compiling ")])
+        caplog.clear()
+    first, second = compiled
+    assert len(first) > 3  # Parameters, step and validation, and what they begin with.
+    assert second == []
 
 
 def test_the_loss_is_divided_by_a_constant(data_dir, schema, monkeypatch):

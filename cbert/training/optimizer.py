@@ -27,26 +27,38 @@ def build(config: ml_collections.ConfigDict, model: Any) -> optax.GradientTransf
     Raises:
       UserError: `train.frozen` names no part of the model, or every one.
     """
-    chosen, where = config.optimizer, placement.choose(model)
-    optimizer = make_optimizer(
-        chosen.weight_decay,
-        chosen.clip_norm,
-        chosen.b1,
-        chosen.b2,
-        packs=uses_fast_kernels(model.encoder.config) and where.shards == 1,
-        norm=where.norm if where.shards > 1 else None,
+    chosen = config.optimizer
+    return _built(
+        model,
+        (chosen.weight_decay, chosen.clip_norm, chosen.b1, chosen.b2),
+        (chosen.layer_decay, chosen.context_rate),
+        tuple(frozen_parts(config, model)) if config.train.frozen else (),
+        config.train.on_nonfinite == SKIP,
     )
-    if (chosen.layer_decay, chosen.context_rate) != (1.0, 1.0):
+
+
+# Equal arguments give the same object, so that runs in one process share their step.
+@functools.lru_cache(maxsize=8)
+def _built(
+    model: Any,
+    adam: tuple[float, float, float, float],
+    factors: tuple[float, float],
+    frozen: tuple[str, ...],
+    skips: bool,
+) -> optax.GradientTransformation:
+    """The optimizer of `make_optimizer`'s first four arguments and of `layer_factor`'s last."""
+    encoder, where = model.encoder.config, placement.choose(model)
+    packs = uses_fast_kernels(encoder) and where.shards == 1
+    optimizer = make_optimizer(*adam, packs, where.norm if where.shards > 1 else None)
+    if factors != (1.0, 1.0):
+        decay, context = factors
         factor = functools.partial(
-            layer_factor,
-            layers=config.model.layers,
-            decay=chosen.layer_decay,
-            context=chosen.context_rate,
+            layer_factor, layers=encoder.layers, decay=decay, context=context
         )
         optimizer = with_rates(optimizer, factor)
-    if config.train.frozen:
-        optimizer = freeze(optimizer, frozen_parts(config, model))
-    if config.train.on_nonfinite == SKIP:
+    if frozen:
+        optimizer = freeze(optimizer, frozen)
+    if skips:
         optimizer = optax.apply_if_finite(optimizer, max_consecutive_errors=2**31 - 1)
     return optimizer
 

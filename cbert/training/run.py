@@ -4,12 +4,14 @@ Legend: B examples.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import ml_collections
 import numpy as np
+import optax
 
 from cbert import distributed, parallel, tasks
 from cbert.data import context_replacement, prepared
@@ -20,7 +22,7 @@ from cbert.data.masking import ONE, RATE
 from cbert.data.records import TRAIN, VALIDATION
 from cbert.data.streaming import Streaming
 from cbert.errors import UserError, warn
-from cbert.model import placement
+from cbert.model import parameter_tree, placement
 from cbert.model.placement import Placement
 from cbert.schema import SEQUENCE, Schema
 from cbert.tasks.base import Examples, Task
@@ -159,8 +161,10 @@ def assemble(
     keys = [jax.random.key(seed) for seed in seeds]
     constants = _constants(config, task, train)
     skips, accumulate = config.train.on_nonfinite == SKIP, config.train.accumulate
-    replacement = config.train.context_replacement
-    train_step = make_train_step(task, optimizer, skips, replacement, accumulate)
+    options = skips, config.train.context_replacement, accumulate
+    train_step, step = _steps(
+        task, optimizer, options, config.train.batch_size, over_seeds=len(seeds) > 1
+    )
     first = task.first_parameters(train)
     params = [_fresh(task, where, first, key) for key in keys]
     state = _stacked([state_lib.create(own, optimizer) for own in params], where)
@@ -173,7 +177,7 @@ def assemble(
         resident={"columns": source.resident, "constants": parallel.replicate(constants)},
         indices=parallel.split(np.arange(config.train.batch_size, dtype=np.int32)),
         train_step=train_step,
-        step=_mapped_step(train_step, config.train.batch_size, len(seeds), where.axes(state)),
+        step=step,
         state=state,
         placement=where,
         key=_stacked([jax.random.fold_in(key, 1) for key in keys], where),
@@ -239,7 +243,18 @@ def _fresh(
     return params
 
 
-def _mapped_step(train_step: Callable, batch_size: int, seeds: int, axes: Any) -> Callable:
+# Runs of one process that differ in seed, rate or length alone compile their step once.
+@functools.lru_cache(maxsize=8)
+def _steps(
+    task: Task,
+    optimizer: optax.GradientTransformation,
+    options: tuple[bool, float, int],
+    batch_size: int,
+    over_seeds: bool,
+) -> tuple[Callable, Callable]:
+    """The step of one seed and the mapped one; `options` are the last of `make_train_step`."""
+    train_step = make_train_step(task, optimizer, *options)
+
     def make_examples(
         resident: Any, fed: Any, rows: jax.Array, indices: jax.Array, length: int
     ) -> Examples:
@@ -247,7 +262,11 @@ def _mapped_step(train_step: Callable, batch_size: int, seeds: int, axes: Any) -
         columns = gather_rows(fed or resident["columns"], rows, length)
         return Examples(columns, resident["constants"], indices, batch_size)
 
-    return parallel.map_train_step(train_step, make_examples, seeds > 1, axes)
+    where, axes = placement.choose(task.model), None
+    if where.shards > 1:
+        create = functools.partial(state_lib.create, optimizer=optimizer)
+        axes = where.axes(jax.eval_shape(create, parameter_tree.shapes(task.model)))
+    return train_step, parallel.map_train_step(train_step, make_examples, over_seeds, axes)
 
 
 def _stacked(trees: list[Any], where: Placement) -> Any:
