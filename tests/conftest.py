@@ -194,7 +194,7 @@ def small(method: str = "gsu", **overrides):
             "steps": 6,
             "batch_size": 32,
             "eval_every": 3,
-            "checkpoint_every": 2,
+            "checkpoint_every": 3,
             "log_every": 2,
             "length_buckets": 1,
         }

@@ -110,7 +110,8 @@ def test_runs_of_other_rates_steps_and_seeds_share_a_program(data_dir, schema):
 
 
 def test_a_second_training_of_a_process_compiles_nothing(data_dir, tmp_path, caplog):
-    config = small("none", data__dir=data_dir, train__steps=2, train__eval_every=2)
+    fields = {"train__steps": 2, "train__eval_every": 2, "model__feed_forward": 24}
+    config = small("none", data__dir=data_dir, **fields)
     compiled = []
     for seed, rate in ((0, 1e-3), (1, 1e-2)):
         config.update({"seed": seed, "optimizer": {"learning_rate": rate}})

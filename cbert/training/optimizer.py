@@ -28,8 +28,10 @@ def build(config: ml_collections.ConfigDict, model: Any) -> optax.GradientTransf
       UserError: `train.frozen` names no part of the model, or every one.
     """
     chosen = config.optimizer
+    packs = uses_fast_kernels(model.encoder.config) and placement.choose(model).shards == 1
     return _built(
         model,
+        packs,
         (chosen.weight_decay, chosen.clip_norm, chosen.b1, chosen.b2),
         (chosen.layer_decay, chosen.context_rate),
         tuple(frozen_parts(config, model)) if config.train.frozen else (),
@@ -41,20 +43,18 @@ def build(config: ml_collections.ConfigDict, model: Any) -> optax.GradientTransf
 @functools.lru_cache(maxsize=8)
 def _built(
     model: Any,
+    packs: bool,
     adam: tuple[float, float, float, float],
     factors: tuple[float, float],
     frozen: tuple[str, ...],
     skips: bool,
 ) -> optax.GradientTransformation:
     """The optimizer of `make_optimizer`'s first four arguments and of `layer_factor`'s last."""
-    encoder, where = model.encoder.config, placement.choose(model)
-    packs = uses_fast_kernels(encoder) and where.shards == 1
+    where, layers = placement.choose(model), model.encoder.config.layers
     optimizer = make_optimizer(*adam, packs, where.norm if where.shards > 1 else None)
     if factors != (1.0, 1.0):
         decay, context = factors
-        factor = functools.partial(
-            layer_factor, layers=encoder.layers, decay=decay, context=context
-        )
+        factor = functools.partial(layer_factor, layers=layers, decay=decay, context=context)
         optimizer = with_rates(optimizer, factor)
     if frozen:
         optimizer = freeze(optimizer, frozen)

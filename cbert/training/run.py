@@ -162,9 +162,8 @@ def assemble(
     constants = _constants(config, task, train)
     skips, accumulate = config.train.on_nonfinite == SKIP, config.train.accumulate
     options = skips, config.train.context_replacement, accumulate
-    train_step, step = _steps(
-        task, optimizer, options, config.train.batch_size, over_seeds=len(seeds) > 1
-    )
+    sizes = config.train.batch_size, len(seeds) > 1
+    train_step, step = _steps(task, optimizer, options, *sizes, parallel.platform())
     first = task.first_parameters(train)
     params = [_fresh(task, where, first, key) for key in keys]
     state = _stacked([state_lib.create(own, optimizer) for own in params], where)
@@ -251,8 +250,13 @@ def _steps(
     options: tuple[bool, float, int],
     batch_size: int,
     over_seeds: bool,
+    platform: str,
 ) -> tuple[Callable, Callable]:
-    """The step of one seed and the mapped one; `options` are the last of `make_train_step`."""
+    """The step of one seed and the mapped one.
+
+    `options` are the last of `make_train_step`; the forms of a model's layers are chosen by
+    `platform`, which is that of the devices.
+    """
     train_step = make_train_step(task, optimizer, *options)
 
     def make_examples(
