@@ -8,6 +8,7 @@ import numpy as np
 import optax
 import pytest
 
+from cbert.model import parameter_tree
 from cbert.tasks import masked_item
 from cbert.training import config as config_lib
 from cbert.training import loop, optimizer, packing, schedule
@@ -107,6 +108,36 @@ def test_runs_of_other_rates_steps_and_seeds_share_a_program(data_dir, schema):
         arguments = (made.state, made.resident, fed, made.indices, made.key, length)
         texts.append(made.step.lower(*arguments).as_text())
     assert texts[0] == texts[1]
+
+
+# A field that a step is made of, and another value than that of `small`.
+OF_A_STEP = {
+    **{"train.batch_size": 16, "train.accumulate": 2, "train.frozen": "embedding"},
+    **{"train.context_dropout": 0.1, "train.context_replacement": 0.1},
+    "train.on_nonfinite": "skip",
+    **{"optimizer.weight_decay": 0.3, "optimizer.clip_norm": 0.3, "optimizer.b1": 0.3},
+    **{"optimizer.b2": 0.3, "optimizer.layer_decay": 0.3, "optimizer.context_rate": 0.3},
+    **{"model.dropout": 0.3, "model.attention_dropout": 0.3, "model.kernels": "plain"},
+    **{"model.dtype": "bfloat16", "model.remat": True, "model.method": "c"},
+    **{"task.masked_item.masking": "rate", "task.masked_item.sampled_items": 8},
+    **{"task.masked_item.mask_rate": 0.3, "task.masked_item.corrupt": True},
+}
+
+
+def test_runs_share_a_step_where_it_is_the_same(data_dir, schema, monkeypatch):
+    """Every field that a step reads gives another one; rate, length and seed do not."""
+    monkeypatch.setattr(parameter_tree, "initialize", ones)
+
+    def step(fields):
+        config = small("gs", data__dir=data_dir)
+        config.update_from_flattened_dict(fields)
+        return run_lib.set_up(config, schema).step
+
+    own = step({})
+    for field, value in OF_A_STEP.items():
+        assert step({field: value}) is not own, field
+    others = {"train.steps": 9, "optimizer.warmup_steps": 1, "optimizer.schedule": "constant"}
+    assert step({"seed": 5, "optimizer.learning_rate": 0.5, **others}) is step({})
 
 
 def test_a_second_training_of_a_process_compiles_nothing(data_dir, tmp_path, caplog):
