@@ -162,8 +162,9 @@ def assemble(
     constants = _constants(config, task, train)
     skips, accumulate = config.train.on_nonfinite == SKIP, config.train.accumulate
     options = skips, config.train.context_replacement, accumulate
-    sizes = config.train.batch_size, len(seeds) > 1
-    train_step, step = _steps(task, optimizer, options, *sizes, parallel.platform())
+    train_step, step = _steps(
+        task, optimizer, options, config.train.batch_size, len(seeds) > 1, parallel.platform()
+    )
     first = task.first_parameters(train)
     params = [_fresh(task, where, first, key) for key in keys]
     state = _stacked([state_lib.create(own, optimizer) for own in params], where)
