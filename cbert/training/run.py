@@ -4,28 +4,26 @@ Legend: B examples.
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import ml_collections
 import numpy as np
-import optax
 
 from cbert import distributed, parallel, tasks
 from cbert.data import context_replacement, prepared
 from cbert.data.batching import Batches
 from cbert.data.columns import Split, evenly_spaced
-from cbert.data.in_memory import InMemory, gather_rows
+from cbert.data.in_memory import InMemory
 from cbert.data.masking import ONE, RATE
 from cbert.data.records import TRAIN, VALIDATION
 from cbert.data.streaming import Streaming
 from cbert.errors import UserError, warn
-from cbert.model import parameter_tree, placement
+from cbert.model import placement
 from cbert.model.placement import Placement
 from cbert.schema import SEQUENCE, Schema
-from cbert.tasks.base import Examples, Task
+from cbert.tasks.base import Task
 from cbert.tasks.masked_item import MaskedItemConfig
 from cbert.training import config as config_lib
 from cbert.training import memory, schedule
@@ -33,7 +31,7 @@ from cbert.training import optimizer as optimizer_lib
 from cbert.training import state as state_lib
 from cbert.training.config_sections import SKIP, STREAM
 from cbert.training.schedule import Schedule
-from cbert.training.step import make_train_step
+from cbert.training.step import shared_steps
 from cbert.training.validation import Validation
 
 
@@ -51,7 +49,7 @@ class Run:
       batches: Which rows a step takes, for each seed.
       resident: What every device holds: the source's columns and the task's constants.
       indices: `int32 [devices, B / devices]`, positions in the global batch.
-      train_step: The step of one seed, a pure function; see `make_train_step`.
+      train_step: The step of one seed, a pure function; see `step.make_train_step`.
       step: The same, mapped over devices and seeds.
       state: The state after the steps that were taken, which `advance` replaces.
       placement: Where the state's arrays lie.
@@ -162,7 +160,7 @@ def assemble(
     constants = _constants(config, task, train)
     skips, accumulate = config.train.on_nonfinite == SKIP, config.train.accumulate
     options = skips, config.train.context_replacement, accumulate
-    train_step, step = _steps(
+    train_step, step = shared_steps(
         task, optimizer, options, config.train.batch_size, len(seeds) > 1, parallel.platform()
     )
     first = task.first_parameters(train)
@@ -241,37 +239,6 @@ def _fresh(
     for module, values in where.to_devices(first).items():
         params[module] |= values
     return params
-
-
-# Runs of one process that differ in seed, rate or length alone compile their step once.
-@functools.lru_cache(maxsize=8)
-def _steps(
-    task: Task,
-    optimizer: optax.GradientTransformation,
-    options: tuple[bool, float, int],
-    batch_size: int,
-    over_seeds: bool,
-    platform: str,
-) -> tuple[Callable, Callable]:
-    """The step of one seed and the mapped one.
-
-    `options` are the last of `make_train_step`; the forms of a model's layers are chosen by
-    `platform`, which is that of the devices.
-    """
-    train_step = make_train_step(task, optimizer, *options)
-
-    def make_examples(
-        resident: Any, fed: Any, rows: jax.Array, indices: jax.Array, length: int
-    ) -> Examples:
-        # A split in memory is on the devices, and none of its columns are fed.
-        columns = gather_rows(fed or resident["columns"], rows, length)
-        return Examples(columns, resident["constants"], indices, batch_size)
-
-    where, axes = placement.choose(task.model), None
-    if where.shards > 1:
-        create = functools.partial(state_lib.create, optimizer=optimizer)
-        axes = where.axes(jax.eval_shape(create, parameter_tree.shapes(task.model)))
-    return train_step, parallel.map_train_step(train_step, make_examples, over_seeds, axes)
 
 
 def _stacked(trees: list[Any], where: Placement) -> Any:

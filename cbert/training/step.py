@@ -4,6 +4,7 @@ Legend: B examples of this device's part.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +15,11 @@ from jax import lax
 
 from cbert import collectives, parallel
 from cbert.data.context_replacement import replace_features
+from cbert.data.in_memory import gather_rows
+from cbert.model import parameter_tree
 from cbert.model import placement as placement_lib
 from cbert.tasks.base import Examples, Task
+from cbert.training import state as state_lib
 from cbert.training.packing import is_packed, pack
 from cbert.training.state import TrainState
 
@@ -79,6 +83,37 @@ def make_train_step(
         return TrainState(state.step + 1, params, opt_state), metrics
 
     return train_step
+
+
+# Runs of one process that differ in seed, rate or length alone compile their step once.
+@functools.lru_cache(maxsize=8)
+def shared_steps(
+    task: Task,
+    optimizer: optax.GradientTransformation,
+    options: tuple[bool, float, int],
+    batch_size: int,
+    over_seeds: bool,
+    platform: str,
+) -> tuple[Callable, Callable]:
+    """The step of one seed, and the same mapped over devices and seeds.
+
+    `options` are the last of `make_train_step`; the forms of a model's layers are chosen by
+    `platform`, which is that of the devices.
+    """
+    train_step = make_train_step(task, optimizer, *options)
+
+    def make_examples(
+        resident: Any, fed: Any, rows: jax.Array, indices: jax.Array, length: int
+    ) -> Examples:
+        # A split in memory is on the devices, and none of its columns are fed.
+        columns = gather_rows(fed or resident["columns"], rows, length)
+        return Examples(columns, resident["constants"], indices, batch_size)
+
+    placement, axes = placement_lib.choose(task.model), None
+    if placement.shards > 1:
+        create = functools.partial(state_lib.create, optimizer=optimizer)
+        axes = placement.axes(jax.eval_shape(create, parameter_tree.shapes(task.model)))
+    return train_step, parallel.map_train_step(train_step, make_examples, over_seeds, axes)
 
 
 def _with_replaced_context(key: jax.Array, examples: Examples, rate: float) -> Examples:
