@@ -142,6 +142,14 @@ def test_results_are_those_of_the_evaluations(directory, tmp_path, name):
         assert data.margin == 0.01
 
 
+def test_tokens_of_texts_that_have_numbers_have_the_margin_of_nats(
+    directory, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(TARGETS, "masked_language", "number")
+    write_run(tmp_path, directory, "masked_language", "none", 0)
+    assert report_data.load(tmp_path, "test").margin == 0.01
+
+
 def test_a_slice_whose_tags_are_all_unknown_has_no_means(directory):
     evaluation = evaluated(directory, "tagging", "gs", 0)
     moods = [json.loads(context).get("mood") for context in evaluation.split.contexts]

@@ -15,6 +15,7 @@ from cbert.report.query_table import QueryTable, Reported
 from cbert.report.run_directory import RunDirectory
 from cbert.schema.target import NUMBER
 from cbert.tasks.metric import Metric
+from cbert.tasks.text_task import TextTask
 from cbert.training import config as config_lib
 from cbert.training import workdir
 
@@ -152,9 +153,8 @@ def _leave_out(labels: list[str], usable: choice.Groups, groups: choice.Groups) 
 
 def _usual_margin(run: RunDirectory) -> float:
     """The margin where none was given, in the units of the deciding metric."""
-    target = run.schema.target
-    variance = target.scale**2 if target and target.kind == NUMBER else 1.0
-    return MARGIN * variance
+    numbers = isinstance(run.task, TextTask) and run.task.target == NUMBER
+    return MARGIN * (run.schema.known_target.scale**2 if numbers else 1.0)
 
 
 def _first(usable: list[str]) -> str:
