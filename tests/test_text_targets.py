@@ -18,12 +18,14 @@ from cbert.errors import UserError
 from cbert.evaluation import compare
 from cbert.inference import span_reader
 from cbert.inference.text_checks import Window
+from cbert.schema import schema_file
 from cbert.tasks import answers
 from cbert.tasks.metric import CROSS_ENTROPY
 from cbert.tasks.multi_label import MultiLabel
 from cbert.tasks.regression import Regression
 from cbert.tasks.span import Span, best_span
 from cbert.tasks.text_task import ExampleQueries
+from cbert.training import config as config_lib
 from tests import text_predictors
 from tests.test_text_tasks import LEARNS, evaluated
 from tests.text_data import prepare_texts, small_text
@@ -109,6 +111,23 @@ def test_runs_whose_lists_have_many_lengths_are_compared():
     other.schema = types.SimpleNamespace(items=("y",))
     with pytest.raises(UserError, match="the runs have different vocabularies"):
         compare.paired(evaluation, other)
+
+
+def test_runs_that_choose_among_other_labels_are_not_compared(tmp_path):
+    """Fewer labels have the smaller cross-entropy whatever is predicted."""
+    prepare_texts(tmp_path / "data", "labels")
+    schema = prepared.load_schema(str(tmp_path / "data"), "texts_labels")
+    values, counts = schema.target.values[:-1], schema.target.counts[:-1]
+    fewer = dataclasses.replace(schema.target, values=values, counts=counts)
+    runs = {"all": schema, "fewer": dataclasses.replace(schema, target=fewer)}
+    for name, own in runs.items():
+        (tmp_path / name).mkdir()
+        config_lib.save(small_text("multi_label", tmp_path, "labels"), tmp_path / name)
+        schema_file.save(own, tmp_path / name / "schema.json")
+    workdirs = [str(tmp_path / name) for name in runs]
+    compare.check_comparable(workdirs[:1] * 2)
+    with pytest.raises(UserError, match="the runs have different labels, so that their"):
+        compare.check_comparable(workdirs)
 
 
 def test_the_best_span_is_that_of_all_pairs():

@@ -85,7 +85,7 @@ def interval(low: float, high: float, metric: Metric) -> str:
 
 
 def check_comparable(workdirs: Sequence[str]) -> None:
-    """Raises `UserError` for runs of different tasks or items, before any is evaluated.
+    """Raises `UserError` for runs of different tasks, items or labels, before any is evaluated.
 
     A task that extends another with a loss or metrics of its own can be compared with that one.
     """
@@ -100,15 +100,25 @@ def check_comparable(workdirs: Sequence[str]) -> None:
             )
     for _, schema in runs:
         _check_items(runs[0][1], schema)
+        if not classes[0].masks:
+            _check_same("labels", *(_labels(each) for each in (runs[0][1], schema)))
+
+
+def _labels(schema: Schema) -> Sequence[str]:
+    """The labels or tags of the target; empty where it has none."""
+    return schema.target.values if schema.target else ()
 
 
 def _check_items(schema: Schema, other: Schema) -> None:
     """Refuses two runs that choose among different items."""
-    if set(schema.items) != set(other.items):
+    _check_same("vocabularies", schema.items, other.items)
+
+
+def _check_same(what: str, candidates: Sequence[str], others: Sequence[str]) -> None:
+    if set(candidates) != set(others):
         raise UserError(
-            "the runs have different vocabularies, so that their probabilities are of "
-            "different things; compare runs whose data one schema prepared, or evaluate them "
-            "one by one"
+            f"the runs have different {what}, so that their probabilities are of different "
+            "things; compare runs whose data one schema prepared, or evaluate them one by one"
         )
 
 
