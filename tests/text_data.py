@@ -72,7 +72,7 @@ def small_text(task: str, directory, target: str = "label", method: str = "gs", 
             "steps": 6,
             "batch_size": 32,
             "eval_every": 3,
-            "checkpoint_every": 2,
+            "checkpoint_every": 3,
             "log_every": 50,
             "length_buckets": 1,
         }
