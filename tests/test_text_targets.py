@@ -92,7 +92,7 @@ def test_runs_whose_lists_have_many_lengths_are_compared():
         ),
         schema=types.SimpleNamespace(items=("x",)),
         groups=np.array(["a", "b"]),
-        settings={"data": "d"},
+        settings={"data": "d", "masking": "each"},
         measured={
             "model": types.SimpleNamespace(values={"cross_entropy": np.array([1.0, 2.0])})
         },
@@ -108,6 +108,10 @@ def test_runs_whose_lists_have_many_lengths_are_compared():
     assert "one group: none" in compare.format_paired(
         "a", {"b": {"mean": 1.75, **unknown}}, CROSS_ENTROPY
     )
+    other.settings = {"data": "d", "masking": "one"}
+    other.task = types.SimpleNamespace(table=lambda split, queries: {"tags": []})
+    with pytest.raises(UserError, match="of d masking each and d masking one; compare runs"):
+        compare.paired(evaluation, other)
     other.schema = types.SimpleNamespace(items=("y",))
     with pytest.raises(UserError, match="the runs have different vocabularies"):
         compare.paired(evaluation, other)

@@ -143,9 +143,12 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
 
     _check_items(base.schema, other.schema)
     if key(base) != key(other):
+        of_each = (one.settings for one in (base, other))
+        asked = (f"{of['data']} masking {of['masking']}" for of in of_each)
+        texts = (one.removesuffix(" masking ") for one in asked)  # Some tasks mask nothing.
         raise UserError(
-            f"the runs were evaluated on different queries, of {base.settings['data']} and "
-            f"{other.settings['data']}; compare runs on the same data and split"
+            f"the runs were evaluated on different queries, of {' and '.join(texts)}; compare "
+            "runs on the same data and split, with the same masking"
         )
     _check_measures(base, other)
     metric = base.task.metrics[0].name
