@@ -110,7 +110,7 @@ def test_runs_whose_lists_have_many_lengths_are_compared():
     )
     other.settings = {"data": "d", "masking": "one"}
     other.task = types.SimpleNamespace(table=lambda split, queries: {"tags": []})
-    with pytest.raises(UserError, match="of d masking each and d masking one; compare runs"):
+    with pytest.raises(UserError, match="of d with masking each and d with masking one;"):
         compare.paired(evaluation, other)
     other.schema = types.SimpleNamespace(items=("y",))
     with pytest.raises(UserError, match="the runs have different vocabularies"):

@@ -143,12 +143,9 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
 
     _check_items(base.schema, other.schema)
     if key(base) != key(other):
-        of_each = (one.settings for one in (base, other))
-        asked = (f"{of['data']} masking {of['masking']}" for of in of_each)
-        texts = (one.removesuffix(" masking ") for one in asked)  # Some tasks mask nothing.
         raise UserError(
-            f"the runs were evaluated on different queries, of {' and '.join(texts)}; compare "
-            "runs on the same data and split, with the same masking"
+            f"the runs were evaluated on different queries, of {_asked(base)} and "
+            f"{_asked(other)}; compare runs on the same data and split, with the same masking"
         )
     _check_measures(base, other)
     metric = base.task.metrics[0].name
@@ -157,6 +154,12 @@ def paired(base: Evaluation, other: Evaluation) -> dict[str, Any]:
     # JSON has no infinite numbers.
     ends = [float(end) if np.isfinite(end) else None for end in estimate.interval()]
     return {**estimate.summary(), "low": ends[0], "high": ends[1]}
+
+
+def _asked(evaluation: Evaluation) -> str:
+    """The data of an evaluation, and its masking where its task masks something."""
+    masking = evaluation.settings["masking"]
+    return evaluation.settings["data"] + (f" with masking {masking}" if masking else "")
 
 
 def _check_measures(base: Evaluation, other: Evaluation) -> None:
