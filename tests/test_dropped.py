@@ -67,3 +67,6 @@ def test_a_column_is_mapped_to_one_field(tmp_path):
         UserError, match="columns maps 'foods' to items and group; name another"
     ):
         read(path, columns=columns)
+    columns = tables.Columns({"text": "foods"})
+    with pytest.raises(UserError, match="; where the records hold texts, give kind=text"):
+        read(path, columns=columns)

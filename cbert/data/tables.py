@@ -108,8 +108,10 @@ class Columns:
         """Raises `UserError` where `names` has an unknown field, or one column twice."""
         for field in self.names:
             if field not in self.fields:
+                texts = "items" in self.fields and field in ("text", "words")
                 raise UserError(
                     f"columns maps {shown(field)}; the fields are {', '.join(self.fields)}"
+                    f"{'; where the records hold texts, give kind=text' if texts else ''}"
                 )
         for column, times in collections.Counter(self.names.values()).items():
             if times > 1:
