@@ -1,6 +1,7 @@
 """Starts and ends every command: a user's mistake becomes one line and exit code 2."""
 
 import contextlib
+import difflib
 import io
 import itertools
 import math
@@ -235,9 +236,19 @@ def _near(error: flags.UnrecognizedFlagError) -> str:
 
     names = [f"config.{name}" for name in config.flat(config.default().to_dict())]
     fields = [name for name in names if name.endswith(f".{error.flagname}")]
+    if not fields:
+        last = {name.rpartition(".")[2]: name for name in names}
+        close = difflib.get_close_matches(error.flagname, last, 1, cutoff=0.75)
+        fields = [last[part] for part in close]
     near = fields if "config" in flags.FLAGS else []
-    near += re.findall(r"Did you mean: (\w+)", str(error))
+    suggested = re.findall(r"Did you mean: (\w+)", str(error))
+    near += [name for name in suggested if not _is_of_absl(name)]
     return f"; did you mean {' or '.join(f'--{name}' for name in near)}?" if near else ""
+
+
+def _is_of_absl(name: str) -> bool:
+    """Whether a flag is one that absl defines for every program."""
+    return (flags.FLAGS.find_module_defining_flag(name) or "").startswith("absl")
 
 
 def _plain(error: str) -> str:

@@ -73,6 +73,7 @@ def test_letters_that_the_output_cannot_have_are_escaped(tmp_path):
         ("train", "model.dimension", "; did you mean --config.model.dimension?"),
         ("sweep", "seed", "; did you mean --config.seed or --seeds?"),
         ("prepare", "seedd", "; did you mean --seed?"),
+        ("train", "stpes", "; did you mean --config.train.steps?"),
         ("train", "xyzzy", ""),
     ],
 )
