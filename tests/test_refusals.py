@@ -19,7 +19,7 @@ BAD_ROWS = {
     "empty set": ({"items": []}, "'items' is empty"),
     "item not a string": ({"items": ["a", 3]}, "item 3 is not a string"),
     "repeat in a set": ({"items": ["a", "b", "a"]}, "item 'a' occurs twice in a set"),
-    "kind changes": ({"items": ["a"], "context": {"day": 3}}, "it was categorical in line 1"),
+    "kind changes": ({"items": ["a"], "context": {"day": 3}}, "in line 1; make all its values"),
     "not a number": ('{"items": ["a"], "context": {"x": NaN}}', "context 'x' is nan"),
     "infinite": ('{"items": ["a"], "context": {"x": 1e999}}', "context 'x' is inf"),
     "mixed list": (

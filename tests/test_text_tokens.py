@@ -291,7 +291,7 @@ def test_other_tokenisers_and_damaged_files_are_refused_in_a_line(tmp_path):
     assert "not a tokenizer.json" in refusal([])
     assert "a schema of sequences has no tokens; give" in refusal({"kind": "sequence"})
     assert "not a readable vocabulary" in refusal("{")
-    assert "no [MASK]" in refusal("\n".join(PIECES[:4]), "vocab.txt")
+    assert "no [MASK]" in refusal("\n".join([*PIECES[:4], "a", "a"]), "vocab.txt")
     assert "'a' is listed twice" in refusal("\n".join([*PIECES, "a"]), "vocab.txt")
     with pytest.raises(UserError, match="no such vocabulary"):
         vocabulary.read(tmp_path / "absent.txt")

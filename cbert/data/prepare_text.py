@@ -66,7 +66,10 @@ def with_stride(schema: Schema, stride: int) -> Schema:
     if not stride:
         return schema
     if schema.target is None or schema.target.kind != ANSWER:
-        raise UserError("stride makes windows of passages with answers; the target is another")
+        raise UserError(
+            "stride makes windows of passages with answers, and the target is another; leave "
+            "it out, or give target=answer"
+        )
     return dataclasses.replace(schema, target=dataclasses.replace(schema.target, stride=stride))
 
 

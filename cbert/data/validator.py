@@ -204,7 +204,8 @@ class Validator:
             elif before[:2] != (kind.kind, size):
                 raise UserError(
                     f"context {name!r} is {shown(value)}, {_described(kind.kind, size)}; "
-                    f"it was {_described(*before[:2])} in line {before[2]}"
+                    f"it was {_described(*before[:2])} in line {before[2]}; make all its "
+                    f"values alike, or give drop={name}"
                 )
         self._features.update(fresh)
 

@@ -54,8 +54,8 @@ def read(
         else:
             lines = content.removeprefix("\ufeff").removesuffix("\n")
             items, options = tuple(lines.split("\n")), None
+        check_vocabulary(items)  # First, because a file of something else has no such tokens.
         check_names(items, "tokens")
-        check_vocabulary(items)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except FileNotFoundError:
