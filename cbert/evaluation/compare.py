@@ -101,12 +101,7 @@ def check_comparable(workdirs: Sequence[str]) -> None:
     for _, schema in runs:
         _check_items(runs[0][1], schema)
         if not classes[0].masks:
-            _check_same("labels", *(_labels(each) for each in (runs[0][1], schema)))
-
-
-def _labels(schema: Schema) -> Sequence[str]:
-    """The labels or tags of the target; empty where it has none."""
-    return schema.target.values if schema.target else ()
+            _check_same("labels", runs[0][1].labels, schema.labels)
 
 
 def _check_items(schema: Schema, other: Schema) -> None:

@@ -46,7 +46,7 @@ def write(
             "export it as stablehlo or onnx"
         )
     directory = export_directory.new_directory(directory)
-    schema, target = predictor.schema, predictor.schema.target
+    schema = predictor.schema
     model = config_lib.build_model(predictor.config, schema)
     params = jax.tree.map(np.asarray, predictor.program.params)
     settings: dict[str, Any] = {"pad_token_id": schema.codes[PAD]}
@@ -58,7 +58,7 @@ def write(
             name: in_units(name, values, schema.known_target)
             for name, values in params[CLASSIFIER].items()
         }
-    labels = target.values if target and hasattr(model.head, "labels") else ()
+    labels = schema.labels if hasattr(model.head, "labels") else ()
     with tempfile.TemporaryDirectory() as folder:
         page = pathlib.Path(folder) / "README.md"
         page.write_text(card.as_markdown(facts, directory.name), encoding="utf-8")

@@ -68,6 +68,11 @@ class Schema:
         return self.target
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels or tags that are told apart; empty where the target has none."""
+        return self.target.values if self.target else ()
+
+    @property
     def context_width(self) -> int:
         """C, the length of the context vector."""
         return sum(feature.width for feature in self.features)

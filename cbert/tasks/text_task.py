@@ -139,7 +139,7 @@ class TextTask(Task):
     @classmethod
     def positions_and_candidates(cls, options: Any, schema: Schema, length: int) -> Scored:
         """One position of an example is scored, against the labels, or for one value."""
-        return Scored(1, len(schema.target.values if schema.target else ()) or 1)
+        return Scored(1, len(schema.labels) or 1)
 
     @classmethod
     def check_schema(cls, schema: Schema) -> None:

@@ -115,8 +115,7 @@ def _with_labels_of(
 
     A classifier of one output gives a number in its units, and the model a standardised one.
     """
-    target = schema.target
-    labels = target.values if target else ()
+    target, labels = schema.target, schema.labels
     parameters, unused = dict(pretrained.parameters), pretrained.unused
     for path in [path for path in parameters if path[0] == CLASSIFIER]:
         values = parameters.pop(path)
