@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cbert.api import PreparedData, TrainingResult, prepare, read_config, train
-    from cbert.data.prepare_options import Options as PrepareOptions
-    from cbert.data.prepare_options import TextOptions
+    from cbert.data.prepare_options import PrepareOptions, TextOptions
     from cbert.errors import UserError
     from cbert.experiment import Experiment, build
     from cbert.inference.load import load
@@ -20,25 +19,25 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-# Public name to its module and its name there.
+# Public name to its module.
 _HOMES = {
-    "Callbacks": ("cbert.training.callbacks", "Callbacks"),
-    "EvaluationResult": ("cbert.results", "EvaluationResult"),
-    "Event": ("cbert.training.callbacks", "Event"),
-    "Experiment": ("cbert.experiment", "Experiment"),
-    "PrepareOptions": ("cbert.data.prepare_options", "Options"),
-    "PreparedData": ("cbert.api", "PreparedData"),
-    "TextOptions": ("cbert.data.prepare_options", "TextOptions"),
-    "TrainingResult": ("cbert.api", "TrainingResult"),
-    "UserError": ("cbert.errors", "UserError"),
-    "build": ("cbert.experiment", "build"),
-    "compare": ("cbert.results", "compare"),
-    "evaluate": ("cbert.results", "evaluate"),
-    "load": ("cbert.inference.load", "load"),
-    "load_exported": ("cbert.inference.stablehlo", "load_exported"),
-    "prepare": ("cbert.api", "prepare"),
-    "read_config": ("cbert.api", "read_config"),
-    "train": ("cbert.api", "train"),
+    "Callbacks": "cbert.training.callbacks",
+    "EvaluationResult": "cbert.results",
+    "Event": "cbert.training.callbacks",
+    "Experiment": "cbert.experiment",
+    "PrepareOptions": "cbert.data.prepare_options",
+    "PreparedData": "cbert.api",
+    "TextOptions": "cbert.data.prepare_options",
+    "TrainingResult": "cbert.api",
+    "UserError": "cbert.errors",
+    "build": "cbert.experiment",
+    "compare": "cbert.results",
+    "evaluate": "cbert.results",
+    "load": "cbert.inference.load",
+    "load_exported": "cbert.inference.stablehlo",
+    "prepare": "cbert.api",
+    "read_config": "cbert.api",
+    "train": "cbert.api",
 }
 __all__ = [
     "Callbacks",
@@ -63,8 +62,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        module, attribute = _HOMES[name]
-        return getattr(importlib.import_module(module), attribute)
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

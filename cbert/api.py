@@ -14,7 +14,7 @@ import ml_collections
 from cbert import config as config_fields
 from cbert.data import in_python, tables
 from cbert.data import prepare as prepare_lib
-from cbert.data.prepare_options import Options, TextOptions, beside_schema
+from cbert.data.prepare_options import PrepareOptions, TextOptions, beside_schema
 from cbert.data.records import TRAIN
 from cbert.data.row_errors import BadRows
 from cbert.errors import ADVICE, UserError, check_kind, check_path
@@ -57,7 +57,7 @@ def prepare(
     records: "Iterable[Mapping[str, Any]] | pandas.DataFrame",
     name: str,
     data_dir: PathLike = "data",
-    options: Options | None = None,
+    options: PrepareOptions | None = None,
     schema: PathLike | None = None,
     skip_bad_rows: int = 0,
 ) -> PreparedData:
@@ -76,10 +76,10 @@ def prepare(
     Raises:
       UserError: the records do not make a data set; nothing is written.
     """
-    options = Options() if options is None else options
+    options = PrepareOptions() if options is None else options
     check_kind("name", name, str, "a string")
     check_path("data_dir", data_dir)
-    check_kind("options", options, Options, "PrepareOptions")
+    check_kind("options", options, PrepareOptions, "PrepareOptions")
     check_size("skip_bad_rows", skip_bad_rows, least=0)
     given = None
     if schema is not None:
@@ -112,7 +112,7 @@ def prepare(
 def _where_given(message: str) -> str:
     """Says where an option belongs that a message advises to give, as `name=value`."""
     for _, name in re.findall(ADVICE, message):
-        if name in Options.__dataclass_fields__:
+        if name in PrepareOptions.__dataclass_fields__:
             return f"; {name} is of options=cbert.PrepareOptions({name}=...)"
         if name in TextOptions.__dataclass_fields__:
             return f"; {name} is of PrepareOptions(text=cbert.TextOptions({name}=...))"

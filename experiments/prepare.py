@@ -14,7 +14,7 @@ from cbert.data.prepare_options import (
     OF_VOCABULARY,
     REPEATS,
     TRAINED,
-    Options,
+    PrepareOptions,
     TextOptions,
 )
 from cbert.data.records import TRAIN
@@ -184,9 +184,9 @@ def main() -> None:
     print("\n".join(["", f"written to {written}", *suggested]))
 
 
-def _options(kind: str) -> Options:
+def _options(kind: str) -> PrepareOptions:
     """What the flags say; the kind may be the schema's."""
-    return Options(
+    return PrepareOptions(
         kind=kind,
         min_count=_MIN_COUNT.value,
         value_min_count=_VALUE_MIN_COUNT.value,

@@ -221,7 +221,7 @@ def data_dir(tmp_path_factory) -> str:
     validator = Validator()
     rows = enumerate(stylist.outfits(ARTICLES, SETS), 1)
     outfits = (validator(_with_few_features(row), number) for number, row in rows)
-    prepare.prepare(outfits, directory, "small", prepare.Options(), _schema)
+    prepare.prepare(outfits, directory, "small", prepare.PrepareOptions(), _schema)
     return str(directory)
 
 

@@ -49,7 +49,7 @@ def prepare_small(folder: pathlib.Path) -> str:
     validator = Validator()
     outfits = (validator(row, n) for n, row in enumerate(stylist.outfits(ARTICLES, SETS), 1))
     schema = functools.partial(stylist.schema, ARTICLES)
-    prepare.prepare(outfits, folder, "small", prepare.Options(), schema)
+    prepare.prepare(outfits, folder, "small", prepare.PrepareOptions(), schema)
     return str(folder)
 
 

@@ -98,7 +98,9 @@ def test_the_schema_says_how_passages_are_divided(tmp_path):
     assert schema_file.from_dict(raw) == schema
 
     def ids(known, stride=0):
-        options = prepare.Options(kind="text", overwrite=True, text=TextOptions(stride=stride))
+        options = prepare.PrepareOptions(
+            kind="text", overwrite=True, text=TextOptions(stride=stride)
+        )
         read = readers.read(tmp_path / "in.jsonl", "text")
         prepare.prepare(read, tmp_path, "other", options, known)
         written = prepared.load_schema(str(tmp_path), "other")

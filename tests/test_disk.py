@@ -66,7 +66,7 @@ def test_prepare(disk, tmp_path):
         lines(*({"items": [f"item {n % 7}", f"item {n % 5} too"]} for n in range(5000)))
     )
     records = list(readers.read(path))
-    prepare.prepare(records[:200], disk / "data", "own", prepare.Options())
+    prepare.prepare(records[:200], disk / "data", "own", prepare.PrepareOptions())
     before = contents(disk)
     filler = fill(disk, leave=100_000)
     flags = [f"--input={path}", f"--data_dir={disk}/data"]
@@ -75,7 +75,7 @@ def test_prepare(disk, tmp_path):
     assert "the disk is full; free some space; then run the same command again" in error
     assert contents(disk) == before
     filler.unlink()
-    prepare.prepare(records[:400], disk / "data", "own", prepare.Options(overwrite=True))
+    prepare.prepare(records[:400], disk / "data", "own", prepare.PrepareOptions(overwrite=True))
     assert contents(disk) != before
     before = contents(disk)
     read_only(disk)

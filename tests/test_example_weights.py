@@ -137,7 +137,7 @@ def rows_of(weights):
 def prepared_split(directory, weights, split="train"):
     validator = Validator()
     read = (validator(row, line) for line, row in enumerate(rows_of(weights), 1))
-    _, summary = prepare.prepare(read, directory, "own", prepare.Options(overwrite=True))
+    _, summary = prepare.prepare(read, directory, "own", prepare.PrepareOptions(overwrite=True))
     schema = prepared.load_schema(str(directory), "own")
     return prepared.load(str(directory), "own", split, schema), summary
 

@@ -55,7 +55,7 @@ def prepared(tmp_path_factory):
         items = [str(item) for item in random.choice(list(MEALS[time]), 3, replace=False)]
         record = {"group": f"person {row // 2}", "items": items, "context": context}
         examples.append(validate(record, row + 1))
-    prepare.prepare(examples, directory, "letters", prepare.Options())
+    prepare.prepare(examples, directory, "letters", prepare.PrepareOptions())
     return str(directory)
 
 

@@ -66,7 +66,7 @@ def test_a_dropped_history_is_missing():
 
 def make_prepared(folder, path, columns=None):
     rows = list(readers.read(path, columns=columns))
-    options = prepare.Options(kinds={"viewed": "history"})
+    options = prepare.PrepareOptions(kinds={"viewed": "history"})
     prepare.prepare(rows, folder / "data", "own", options)
     schema = prepared.load_schema(str(folder / "data"), "own")
     return schema, prepared.load(str(folder / "data"), "own", "train", schema)

@@ -35,7 +35,7 @@ def directory(tmp_path_factory):
     (folder / "vocab.txt").write_text("\n".join(schema.items) + "\n")
     validator = Validator("text")
     read = (validator(row, line) for line, row in enumerate(rows("tags"), 1))
-    options = prepare.Options(
+    options = prepare.PrepareOptions(
         kind="text",
         text=TextOptions(vocabulary=str(folder / "vocab.txt"), max_length=16, target="tags"),
     )

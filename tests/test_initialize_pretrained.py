@@ -35,7 +35,7 @@ def test_a_pretrained_bert_with_a_context_begins_as_itself(tmp_path):
     (folder / "vocab.txt").write_text("\n".join(tokens) + "\n")
     validator = Validator("text")
     read = (validator(row, line) for line, row in enumerate(rows(), 1))
-    options = prepare.Options(
+    options = prepare.PrepareOptions(
         kind="text",
         text=TextOptions(vocabulary=str(folder / "vocab.txt"), max_length=12, target="label"),
     )

@@ -95,7 +95,7 @@ def overwrite(folder: str, number: int) -> None:
 
     records = list(readers.read(f"{folder}/in.jsonl"))[:50]
     sys.addaudithook(watch)
-    prepare.prepare(records, folder, "own", prepare.Options(overwrite=True))
+    prepare.prepare(records, folder, "own", prepare.PrepareOptions(overwrite=True))
 
 
 def killed_at(folder: pathlib.Path, number: int) -> bool:
@@ -110,7 +110,7 @@ def test_a_data_set_is_there_wherever_its_replacement_is_killed(tmp_path):
     records = read(write(tmp_path / "in.jsonl", ROWS))
     sizes = []
     for number in range(1, 100):
-        prepare.prepare(records, tmp_path, "own", prepare.Options(overwrite=True))
+        prepare.prepare(records, tmp_path, "own", prepare.PrepareOptions(overwrite=True))
         killed = killed_at(tmp_path, number)
         schema = prepared.load_schema(str(tmp_path), "own")
         splits = prepared.split_names(str(tmp_path), "own")
@@ -121,7 +121,7 @@ def test_a_data_set_is_there_wherever_its_replacement_is_killed(tmp_path):
     assert sizes.count(50) >= 2
     assert sizes == sorted(sizes, reverse=True)
     # The next preparation clears what the last killed one left.
-    prepare.prepare(records, tmp_path, "own", prepare.Options(overwrite=True))
+    prepare.prepare(records, tmp_path, "own", prepare.PrepareOptions(overwrite=True))
     assert {path.name for path in (tmp_path / "own").iterdir()} == {"1.0.0", "lock"}
     assert {path.name for path in tmp_path.iterdir()} == {"own", "in.jsonl"}
 
@@ -129,12 +129,12 @@ def test_a_data_set_is_there_wherever_its_replacement_is_killed(tmp_path):
 def test_a_data_set_that_was_moved_aside_comes_back(tmp_path):
     """A kill may leave it there if the file system cannot exchange directories."""
     records = read(write(tmp_path / "in.jsonl", ROWS))
-    prepare.prepare(records, tmp_path, "own", prepare.Options())
+    prepare.prepare(records, tmp_path, "own", prepare.PrepareOptions())
     left = tmp_path / "own" / ".writing-killed"
     left.mkdir()
     (tmp_path / "own" / "1.0.0").rename(left / "1.0.0.replaced")
     with pytest.raises(UserError, match="exists; give another name"):
-        prepare.prepare(records, tmp_path, "own", prepare.Options())
+        prepare.prepare(records, tmp_path, "own", prepare.PrepareOptions())
     assert len(prepared.split_names(str(tmp_path), "own")) == 3
     assert not left.exists()
 
@@ -252,7 +252,7 @@ def test_a_file_in_place_of_a_data_set_is_refused_before_records_are_read(tmp_pa
     (tmp_path / "own").write_text("")
     records = map(pytest.fail, ["read"])
     with pytest.raises(UserError, match="own is not a directory; choose another path"):
-        prepare.prepare(records, tmp_path, "own", prepare.Options())
+        prepare.prepare(records, tmp_path, "own", prepare.PrepareOptions())
 
 
 def test_a_pipe_of_a_process_is_no_file_to_replace():

@@ -38,7 +38,7 @@ def rows(**last):
 
 def make_prepared(folder: pathlib.Path, examples, **options):
     records = read(write(folder / "in.jsonl", examples))
-    _, summary = prepare.prepare(records, folder, "own", prepare.Options(**options))
+    _, summary = prepare.prepare(records, folder, "own", prepare.PrepareOptions(**options))
     schema = prepared.load_schema(str(folder), "own")
     return schema, summary, prepared.load(str(folder), "own", "test", schema)
 
@@ -119,7 +119,7 @@ def test_features_that_look_like_ids_are_pointed_out(tmp_path, capsys):
         for n in range(count)
     ]
     prepare.prepare(
-        read(write(tmp_path / "in.jsonl", examples)), tmp_path, "own", prepare.Options()
+        read(write(tmp_path / "in.jsonl", examples)), tmp_path, "own", prepare.PrepareOptions()
     )
     warnings = capsys.readouterr().err.splitlines()
     assert warnings == [
@@ -129,15 +129,15 @@ def test_features_that_look_like_ids_are_pointed_out(tmp_path, capsys):
         for name in ("ticket", "reference")
     ]
     few = read(write(tmp_path / "in.jsonl", examples[60:]))
-    prepare.prepare(few, tmp_path, "few", prepare.Options(value_min_count=1))
+    prepare.prepare(few, tmp_path, "few", prepare.PrepareOptions(value_min_count=1))
     assert not capsys.readouterr().err
 
 
 def test_what_is_dropped_leaves_a_given_schema_too(tmp_path):
     records = read(write(tmp_path / "in.jsonl", ROWS))
-    prepare.prepare(records, tmp_path, "whole", prepare.Options())
+    prepare.prepare(records, tmp_path, "whole", prepare.PrepareOptions())
     whole = prepared.load_schema(str(tmp_path), "whole")
-    prepare.prepare(records, tmp_path, "part", prepare.Options(drop=("age",)), whole)
+    prepare.prepare(records, tmp_path, "part", prepare.PrepareOptions(drop=("age",)), whole)
     part = prepared.load_schema(str(tmp_path), "part")
     assert [f for f in whole.features if f.name != "age"] == list(part.features)
 
@@ -213,7 +213,7 @@ def test_one_process_writes_a_data_set_and_clears_what_a_killed_one_left(tmp_pat
     left = tmp_path / "own" / ".writing-killed"
     left.mkdir(parents=True)
     (left / "half.array_record").write_text("half")
-    prepare.prepare(records, tmp_path, "own", prepare.Options())
+    prepare.prepare(records, tmp_path, "own", prepare.PrepareOptions())
     assert {path.name for path in (tmp_path / "own").iterdir()} == {"1.0.0", "lock"}
     here = f"is in use by process {os.getpid()} on .*; wait for it or use another name"
     schema = prepared.load_schema(str(tmp_path), "own")
@@ -264,9 +264,8 @@ def test_the_order_is_that_of_tfds(tmp_path):
     """TFDS sorts by the MD5 of split and id, and writes a backslash as a slash."""
     ids = [f"a\\b{number}" for number in range(40)]
     rows = [{**row, "id": name} for row, name in zip(ROWS, ids, strict=False)]
-    prepare.prepare(
-        read(write(tmp_path / "in.jsonl", rows)), tmp_path, "own", prepare.Options()
-    )
+    records = read(write(tmp_path / "in.jsonl", rows))
+    prepare.prepare(records, tmp_path, "own", prepare.PrepareOptions())
     schema = prepared.load_schema(str(tmp_path), "own")
     loaded = prepared.load(str(tmp_path), "own", "train", schema).ids
     assert len(loaded) > 20
@@ -286,7 +285,8 @@ def peak_memory(folder: pathlib.Path, count: int) -> int:
             file.write(lines({"items": items, "context": {"age": number % 80}}))
     code = (
         "import resource, sys; from cbert.data import prepare, readers; "
-        "prepare.prepare(readers.read(sys.argv[1]), sys.argv[2], 'own', prepare.Options()); "
+        "records, options = readers.read(sys.argv[1]), prepare.PrepareOptions(); "
+        "prepare.prepare(records, sys.argv[2], 'own', options); "
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
     command = [sys.executable, "-c", code, str(path), str(folder / str(count))]

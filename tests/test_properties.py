@@ -263,7 +263,7 @@ def test_hostile_names_take_the_same_road(tmp_path):
     ]
     path = tmp_path / "in.jsonl"
     path.write_text(lines(*rows))
-    _, summary = prepare.prepare(readers.read(path), tmp_path, "own", prepare.Options())
+    _, summary = prepare.prepare(readers.read(path), tmp_path, "own", prepare.PrepareOptions())
     text = format_summary(summary, "leave_out")
     assert text.replace("\n", "").isprintable()
     assert SHOWN in text

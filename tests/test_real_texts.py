@@ -93,7 +93,7 @@ def peak_memory(folder, count):
             file.write(json.dumps({"text": text, "label": "xy"[number % 2]}) + "\n")
     code = (
         "import resource, sys; from cbert.data import prepare, readers; "
-        "options = prepare.Options(kind='text'); "
+        "options = prepare.PrepareOptions(kind='text'); "
         "prepare.prepare(readers.read(sys.argv[1], 'text'), sys.argv[2], 'own', options); "
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )

@@ -142,7 +142,7 @@ def test_a_records_own_split_wins(tmp_path):
 
 def test_prepared_data_read_back(tmp_path):
     parsed = read(write(tmp_path / "in.jsonl", ROWS))
-    _, summary = prepare.prepare(parsed, tmp_path / "data", "own", prepare.Options())
+    _, summary = prepare.prepare(parsed, tmp_path / "data", "own", prepare.PrepareOptions())
     schema = prepared.load_schema(tmp_path / "data", "own")
     by_id = {record.id: record for record in parsed}
     total = 0
@@ -166,7 +166,7 @@ def test_prepared_data_read_back(tmp_path):
 def test_long_sets_are_left_out_or_subsampled_and_counted(tmp_path):
     parsed = read(write(tmp_path / "in.jsonl", ROWS))
     for longer, left in (("leave_out", 40), ("subsample", 60)):
-        options = prepare.Options(max_items=3, longer=longer)
+        options = prepare.PrepareOptions(max_items=3, longer=longer)
         _, summary = prepare.prepare(parsed, tmp_path / longer, "own", options)
         assert summary["longer"] == 20
         assert sum(summary["examples"].values()) == left
@@ -176,7 +176,7 @@ def test_long_sets_are_left_out_or_subsampled_and_counted(tmp_path):
 def test_a_sequence_keeps_a_window(tmp_path):
     rows = [{"items": list("abcabc"), "context": {}}] * 30
     parsed = read(write(tmp_path / "in.jsonl", rows), kind="sequence")
-    options = prepare.Options(kind="sequence", max_items=4, longer="subsample")
+    options = prepare.PrepareOptions(kind="sequence", max_items=4, longer="subsample")
     prepare.prepare(parsed, tmp_path / "data", "own", options)
     schema = prepared.load_schema(tmp_path / "data", "own")
     loaded = prepared.load(tmp_path / "data", "own", "train", schema)
@@ -191,7 +191,7 @@ def test_a_sequence_keeps_its_latest_items(tmp_path):
     rows = [{"id": str(n), "items": list("abcab"[: n + 1]), "split": "train"} for n in range(5)]
     rows.append({"items": ["a"], "split": "validation"})
     parsed = read(write(tmp_path / "in.jsonl", rows), kind="sequence")
-    options = prepare.Options(kind="sequence", max_items=3, longer="latest", min_count=1)
+    options = prepare.PrepareOptions(kind="sequence", max_items=3, longer="latest", min_count=1)
     _, summary = prepare.prepare(parsed, tmp_path / "data", "own", options)
     schema = prepared.load_schema(tmp_path / "data", "own")
     loaded = prepared.load(tmp_path / "data", "own", "train", schema)
@@ -202,7 +202,9 @@ def test_a_sequence_keeps_its_latest_items(tmp_path):
     cut = "2 examples above max_items, cut to their latest items"
     assert cut in format_summary(summary, "latest")
     with pytest.raises(UserError, match="longer=latest is for sequences; the kind is 'set'"):
-        prepare.prepare(parsed, tmp_path / "data", "set", prepare.Options(longer="latest"))
+        prepare.prepare(
+            parsed, tmp_path / "data", "set", prepare.PrepareOptions(longer="latest")
+        )
 
 
 def test_the_features_of_the_summary_stand_below_their_heads(tmp_path):
@@ -212,7 +214,7 @@ def test_the_features_of_the_summary_stand_below_their_heads(tmp_path):
         for n in range(4)
     ]
     parsed = read(write(tmp_path / "in.jsonl", rows))
-    _, summary = prepare.prepare(parsed, tmp_path / "data", "own", prepare.Options())
+    _, summary = prepare.prepare(parsed, tmp_path / "data", "own", prepare.PrepareOptions())
     head, row = format_summary(summary, "leave_out").splitlines()[-2:]
     assert head == "feature  kind          values  width  missing  unseen"
     assert row == "age      numerical          1     16     0.0%    0.0%"

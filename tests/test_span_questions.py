@@ -193,7 +193,9 @@ def measured(tmp_path_factory):
             rows.append({"id": f"{n}#", "split": "test", "context": context, **pair})
         path = write(folder / "rows.jsonl", *rows)
         read = readers.read(path, "text")
-        prepare.prepare(read, folder, "own", prepare.Options(kind="text"), predictor.schema)
+        prepare.prepare(
+            read, folder, "own", prepare.PrepareOptions(kind="text"), predictor.schema
+        )
         schema = predictor.schema
         split = prepared.load(str(folder), "own", "test", schema)
         model = config_lib.build_model(predictor.config, schema)

@@ -55,7 +55,7 @@ def test_texts_are_prepared_so_and_groups_stay_whole(tmp_path):
 
     def made(**own):
         text = TextOptions(vocabulary_size=100, stratify=True)
-        options = prepare.Options(kind="text", overwrite=True, text=text, **own)
+        options = prepare.PrepareOptions(kind="text", overwrite=True, text=text, **own)
         prepare.prepare(readers.read(path, "text"), tmp_path, "own", options)
         schema = prepared.load_schema(str(tmp_path), "own")
         return {name: prepared.load(str(tmp_path), "own", name, schema) for name in SPLITS}
@@ -74,7 +74,7 @@ def test_texts_are_prepared_so_and_groups_stay_whole(tmp_path):
     with pytest.raises(
         UserError, match="stratify can be given for texts only, and the kind is 'set'"
     ):
-        prepare.Options(text=TextOptions(stratify=True)).check()
+        prepare.PrepareOptions(text=TextOptions(stratify=True)).check()
     for row in rows:
         row["label"] = 1.5
     write(path, *rows)

@@ -158,7 +158,7 @@ def test_numbers_that_no_model_could_read_are_refused_by_their_record(tmp_path):
         ]
         rows[3] |= {"context": {"age": age}, "split": target_split}
         path = write(tmp_path / "in.jsonl", rows)
-        options = prepare.Options(kind="set", overwrite=True)
+        options = prepare.PrepareOptions(kind="set", overwrite=True)
         return prepare.prepare(readers.read(path), tmp_path, "own", options)
 
     with pytest.raises(UserError, match=r"record 'r3': context feature 'age' is -1e\+13, too"):
@@ -226,7 +226,7 @@ def test_values_that_a_given_schema_leaves_out_are_counted(tmp_path, capsys):
     features = tuple(one if f.name == "tags" else f for f in schema.features)
     short = dataclasses.replace(schema, features=features)
     examples = read(write(tmp_path / "in.jsonl", rows(context={"tags": ["y", "x"]})))
-    prepare.prepare(examples, tmp_path, "short", prepare.Options(), short)
+    prepare.prepare(examples, tmp_path, "short", prepare.PrepareOptions(), short)
     assert "'tags' has more than 1 values in 1 records" in capsys.readouterr().err
     split = prepared.load(str(tmp_path), "short", "test", short)
     assert split.context["tags"].tolist() == [[one.codes["y"]]]

@@ -75,7 +75,7 @@ def test_pairs_of_sentences(tmp_path):
         for n in range(10)
     ]
     read = (validator(row, line) for line, row in enumerate(sentences, 1))
-    options = prepare.Options(
+    options = prepare.PrepareOptions(
         kind="text", text=TextOptions(vocabulary_size=100, max_length=32, pairs="next")
     )
     prepare.prepare(read, tmp_path, "texts_pairs", options)

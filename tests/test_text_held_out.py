@@ -25,7 +25,7 @@ def test_a_schema_learns_from_training_alone(tmp_path):
     examples[1] = {**examples[1], "context": {"day": "mon", "mood": "c"}}
     examples += [{**other, "split": "test"}] * 9
     text = TextOptions(vocabulary_size=100)
-    options = prepare.Options(kind="text", text=text)
+    options = prepare.PrepareOptions(kind="text", text=text)
     records = readers.read(write(tmp_path / "in.jsonl", *examples), "text")
     _, summary = prepare.prepare(records, tmp_path, "own", options)
     schema = prepared.load_schema(str(tmp_path), "own")

@@ -23,7 +23,7 @@ def make_prepared(folder, rows, overwrite=False, split="train", **options):
     path = write(folder / "in.jsonl", *rows)
     text = TextOptions(**{"vocabulary": str(folder / "vocab.txt"), "max_length": 16, **options})
     read = readers.read(path, "text", target=text.target)
-    all_options = prepare.Options(kind="text", overwrite=overwrite, text=text)
+    all_options = prepare.PrepareOptions(kind="text", overwrite=overwrite, text=text)
     _, summary = prepare.prepare(read, folder, "own", all_options)
     schema = prepared.load_schema(str(folder), "own")
     return schema, summary, prepared.load(str(folder), "own", split, schema)
@@ -179,7 +179,7 @@ def test_the_vocabulary_of_prepared_texts_and_their_whole_schema(tmp_path, capsy
     assert sorted(second.target.values) == ["x", "y"]
     assert list(train.targets) == ["label"]
     records = readers.read(write(tmp_path / "in.jsonl", *labelled), "text")
-    options = prepare.Options(kind="text")
+    options = prepare.PrepareOptions(kind="text")
     prepare.prepare(records, tmp_path, "other", options, first)
     warned = capsys.readouterr().err
     assert "the records have label, and the schema has no target" in warned

@@ -254,7 +254,7 @@ def test_answers_are_cut_out_of_the_passage(tmp_path):
     rows.append({**rows[0], "id": "3", "split": "validation"})
     validator = Validator("text")
     read = [validator(row, line) for line, row in enumerate(rows, 1)]
-    options = prepare.Options(
+    options = prepare.PrepareOptions(
         kind="text",
         text=TextOptions(vocabulary_size=100, max_length=60, target="answer"),
     )

@@ -46,7 +46,7 @@ def prepare_texts(directory, target: str) -> None:
     """Prepares them under the name `texts_<target>`."""
     validator = Validator("text")
     read = (validator(row, line) for line, row in enumerate(rows(target), 1))
-    options = prepare.Options(
+    options = prepare.PrepareOptions(
         kind="text",
         text=TextOptions(vocabulary_size=100, max_length=16, target=target),
     )

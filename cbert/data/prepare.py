@@ -22,7 +22,7 @@ from cbert.data import (
     text_examples,
 )
 from cbert.data.collection import Collection
-from cbert.data.prepare_options import LATEST, LEAVE_OUT, Options
+from cbert.data.prepare_options import LATEST, LEAVE_OUT, PrepareOptions
 from cbert.data.record_store import RecordView
 from cbert.data.records import TRAIN, Record
 from cbert.data.summary import summarize
@@ -36,7 +36,7 @@ def prepare(
     records: Iterable[Record],
     data_dir: str | pathlib.Path,
     name: str,
-    options: Options,
+    options: PrepareOptions,
     schema: Schema | Callable[[RecordView], Schema] | None = None,
     description: str = builder.AS_GIVEN,
 ) -> tuple[pathlib.Path, dict[str, Any]]:
@@ -101,7 +101,7 @@ def _inferred(accumulator: infer_schema.SchemaAccumulator, collection: Collectio
     return accumulator.finish()
 
 
-def _accumulator(options: Options) -> infer_schema.SchemaAccumulator | None:
+def _accumulator(options: PrepareOptions) -> infer_schema.SchemaAccumulator | None:
     """What infers the schema of sets and sequences; texts are seen again once tokenised."""
     if options.kind == TEXT:
         return None
@@ -120,7 +120,7 @@ def _collect(
     collection: Collection,
     given: object,
     accumulator: infer_schema.SchemaAccumulator | None,
-    options: Options,
+    options: PrepareOptions,
 ) -> tuple[int, int]:
     """Stores the records without what is dropped.
 
@@ -175,7 +175,7 @@ def _collect(
 def _schema(
     given: Schema | Callable[[RecordView], Schema],
     by_split: dict[str, RecordView],
-    options: Options,
+    options: PrepareOptions,
 ) -> Schema:
     schema = given if isinstance(given, Schema) else given(by_split[TRAIN])
     kept = tuple(f for f in schema.features if f.name not in options.drop)
@@ -185,7 +185,7 @@ def _schema(
 def _text(
     collection: Collection,
     given: Schema | Callable[[RecordView], Schema] | None,
-    options: Options,
+    options: PrepareOptions,
     directory: pathlib.Path,
     stack: contextlib.ExitStack,
 ) -> tuple[Collection, Schema, TokenUsage]:

@@ -79,7 +79,7 @@ class TextOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class PrepareOptions:
     """What `prepare` may be told.
 
     Attributes:
@@ -140,7 +140,7 @@ class Options:
     def _check_kind(self) -> None:
         """Refuses options of texts for items, and the reverse: they would change nothing."""
         if self.kind == TEXT:
-            default = Options()
+            default = PrepareOptions()
             names = [n for n in _OF_ITEMS if getattr(self, n) != getattr(default, n)]
             names += [History.kind] * (History.kind in self.kinds.values())
             whose, fix = "sets and sequences", "leave that out"
@@ -165,7 +165,7 @@ class Options:
         check_kind("text", self.text, TextOptions, "TextOptions")
 
 
-def beside_schema(options: Options, schema: schema_lib.Schema) -> Options:
+def beside_schema(options: PrepareOptions, schema: schema_lib.Schema) -> PrepareOptions:
     """The options for data of a given schema, which decides some.
 
     Raises:
@@ -176,7 +176,7 @@ def beside_schema(options: Options, schema: schema_lib.Schema) -> Options:
         raise UserError(
             f"kind is {options.kind!r}, and the schema is of {schema.kind}s; leave kind out"
         )
-    default = Options()
+    default = PrepareOptions()
     given = [n for n in _OF_SCHEMA if getattr(options, n) != getattr(default, n)]
     text = [n for n in OF_VOCABULARY if getattr(options.text, n) != getattr(default.text, n)]
     if names := ", ".join([*given, *text]):
