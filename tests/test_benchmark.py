@@ -258,6 +258,7 @@ def test_the_peer():
         assert compared[f"{name}_ours"] > 0
         assert compared[f"{name}_theirs"] > 0
         assert compared[f"{name}_form"] in peer.FORMS[name]
+    assert 1 < compared["matmul_peak_gflops"] < 1e6
 
 
 def test_mistakes():

@@ -238,7 +238,7 @@ def test_files_that_cannot_be_used(predictor, tmp_path):
     assert "no such file" in refusal(tmp_path / "none.jsonl", tmp_path / "completions.jsonl")
     for same in (source, os.path.relpath(source)):
         assert "not the input" in refusal(source, same)
-    for name in ("out.tsv", "out.csv.gz", "OUT.XLSX"):
+    for name in ("out.tsv", "out.csv.gz", "OUT.XLSX", "out.text"):
         assert f"{name}: results are not written in this form; give" in refusal(
             source, tmp_path / name
         )

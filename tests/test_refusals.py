@@ -199,6 +199,8 @@ def test_a_schema_that_does_not_fit(tmp_path, data_dir):
     assert "kind is 'bag'" in changed(kind="bag")
     assert "must be a whole number, not 'x'" in changed(max_items="x")
     assert "'a' is listed twice" in changed(items=["a", "a"])
+    del written["kind"]
+    assert "schema lacks the field 'kind'; restore it as prepare wrote it" in changed()
 
 
 def test_configs_are_refused_before_anything_is_compiled(tmp_path, data_dir):

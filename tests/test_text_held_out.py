@@ -36,6 +36,15 @@ def test_a_schema_learns_from_training_alone(tmp_path):
     assert summary["unknown_occurrences"] == 36
 
 
+def test_a_target_that_training_has_nowhere_is_refused(tmp_path):
+    examples = rows()
+    examples[0]["label"] = "x"  # The example of validation.
+    with pytest.raises(UserError, match="target is 'label'; no training record has one; fill"):
+        make_prepared(tmp_path, examples, target="label")
+    with pytest.raises(UserError, match="training records have tags; give one of those"):
+        make_prepared(tmp_path, rows(words=["a"], tags=["O"]), target="label")
+
+
 def test_training_leaves_out_an_answer_that_was_cut_off(tmp_path):
     pair = {"text": "who", "text_b": "a " * 20 + "rome"}
     examples = rows(3, **pair)

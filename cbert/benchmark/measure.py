@@ -17,7 +17,7 @@ from cbert.benchmark import workload
 from cbert.data.columns import selected
 from cbert.tasks import masked_queries, prediction
 
-_SIZE = 2048  # The rows and columns of the matrix whose product is the machine's best.
+SIZE = 2048  # The rows and columns of the matrix whose product is the machine's best.
 
 
 @dataclasses.dataclass
@@ -160,10 +160,10 @@ class MatmulPeak:
 
     def __init__(self, dtype: str = "float32") -> None:
         # The square of this matrix is the matrix itself.
-        self._matrix = jnp.full((_SIZE, _SIZE), 1 / _SIZE, dtype)
+        self._matrix = jnp.full((SIZE, SIZE), 1 / SIZE, dtype)
         self._product = jax.jit(_product)
         self._repeats = 4 if jax.default_backend() == "cpu" else 256
-        self.operations, self.timing = 2.0 * _SIZE**3 * self._repeats, Timing()
+        self.operations, self.timing = 2.0 * SIZE**3 * self._repeats, Timing()
         self._work()  # Compiles the product.
 
     def _work(self) -> None:

@@ -31,6 +31,7 @@ from cbert.schema.target import LABEL
 from cbert.schema.tokenizer import MASK
 from cbert.tasks import task_class, task_options
 
+PRODUCT = "product"  # Not a form: what PyTorch's large matrix products take.
 PROGRAM = pathlib.Path(__file__).with_name("torch_peer.py")
 # Each ratio is to the fastest of these forms.
 FORMS = {
@@ -176,6 +177,7 @@ def _setting(training: measure.TrainingRounds) -> dict[str, Any]:
         "vocabulary": len(schema.items) + (0 if schema.kind == TEXT else 3),
         "labels": len(schema.target.values) if schema.target else 2,
         "longest": int(training.split.lengths.max()),
+        "product": measure.SIZE,
     }
 
 
@@ -206,15 +208,21 @@ class Comparison:
         for name, forms in FORMS.items():
             rounds = [Rounds(self._process, form) for form in forms]
             self._theirs[name] = [one for one in rounds if one.works]
-        self.workers = [evaluation, *(one for each in self._theirs.values() for one in each)]
+        self._product = Rounds(self._process, PRODUCT)
+        each = [one for rounds in self._theirs.values() for one in rounds]
+        self.workers = [evaluation, self._product, *each]
 
     def close(self) -> None:
         """Ends the peer's process."""
         self._process.close()
 
     def summary(self) -> dict[str, Any]:
-        """The median and quartiles of our examples a second over theirs, and both rates."""
-        summary: dict[str, Any] = {}
+        """The median and quartiles of our examples a second over theirs, and both rates.
+
+        Beside them is the peer's own matmul peak, as `measure.MatmulPeak` is ours.
+        """
+        products = 2.0 * measure.SIZE**3 * self._process.count / self._product.timing.median
+        summary: dict[str, Any] = {"matmul_peak_gflops": products / 1e9}
         for name, rounds in self._theirs.items():
             best = min(rounds, key=lambda one: one.timing.median)
             ours = self._ours[name]

@@ -69,7 +69,8 @@ def format_ratios(points: list[dict[str, Any]]) -> str:
                     compared[f"{name}_form"],
                 ]
             )
-    return align(rows)
+    peak = points[0]["peer"]["matmul_peak_gflops"]
+    return f"{align(rows)}\n\ntheir matmul peak {peak:,.0f} GFLOP/s"
 
 
 def format_rate(rate: float) -> str:

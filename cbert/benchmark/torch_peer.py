@@ -11,6 +11,9 @@ forms of a training step are
 - `stock`: as the library writes it, with labels, the default AdamW, and every batch padded to
   the longest example of all.
 
+`product` is no step but one large matrix product a batch, whose speed says how much of this
+machine PyTorch's own library for products can use.
+
 Legend: B examples, L positions, P masked positions.
 """
 
@@ -37,6 +40,9 @@ class Peer:
         self._classifies = setting["task"] == "classification"
         self._bfloat16 = setting["model"]["dtype"] == "bfloat16"
         self._items = setting["items"]
+        size, dtype = setting["product"], torch.bfloat16 if self._bfloat16 else torch.float32
+        # The square of this matrix is the matrix itself.
+        self._matrix = torch.full((size, size), 1 / size, dtype=dtype, device=self._device)
         kind = "SequenceClassification" if self._classifies else "MaskedLM"
         build = getattr(transformers, f"BertFor{kind}")
         self._model = build(_bert(setting)).to(self._device)
@@ -136,6 +142,9 @@ class Peer:
 
     def compiled_evaluation(self, number: int) -> None:
         self._evaluate(self._compiled_score, number)
+
+    def product(self, number: int) -> None:
+        self._matrix = self._matrix @ self._matrix
 
     def seconds(self, form: str) -> float | None:
         """The time that a step of each batch takes; None for what only a GPU has."""

@@ -76,9 +76,10 @@ class TargetAccumulator:
             )
         kind = self._chosen or kinds[0]
         if kind not in kinds:
-            raise UserError(
-                f"target is {kind!r}; the training records have {', '.join(kinds) or 'none'}"
-            )
+            fix = f"the training records have {', '.join(kinds)}; give one of those"
+            if not kinds:
+                fix = f"no training record has one; fill its column, or give target={NONE}"
+            raise UserError(f"target is {kind!r}; {fix}")
         if kind == LABEL and not self._chosen and _are_numbers(self._values[LABEL]):
             warn(
                 f"the labels are {len(self._values[LABEL])} different numbers, which a "

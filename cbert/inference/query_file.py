@@ -24,8 +24,8 @@ from cbert.inference.text_queries import TextQuery
 BLOCK = BATCH_SIZES[-1]  # As many as are computed at once.
 # Texts of about one length are predicted together, and among more texts there are more of them.
 TEXT_BLOCK = 16 * BLOCK
-# Endings of other forms than those of results, which would be JSON Lines under a wrong name.
-_NOT_WRITTEN = (".tsv", ".gz", ".xlsx")
+# The endings of results; any other one would be JSON Lines under a wrong name.
+_WRITTEN = ("", ".jsonl", ".json", ".ndjson", ".csv", ".parquet")
 
 
 @dataclasses.dataclass
@@ -154,7 +154,7 @@ def _check_target(target: pathlib.Path, source: pathlib.Path) -> None:
         raise UserError(f"{target}: no such directory; make it first")
     if target.resolve() == source.resolve():
         raise UserError(f"{target}: give a file that is not the input")
-    if target.suffix.lower() in _NOT_WRITTEN:
+    if target.suffix.lower() not in _WRITTEN:
         raise UserError(
             f"{target}: results are not written in this form; give a name that ends in "
             ".jsonl, .csv or .parquet"

@@ -35,7 +35,7 @@ def writer(path: pathlib.Path, ending: str) -> contextlib.AbstractContextManager
 
     Args:
       path: The file.
-      ending: `.csv`, `.parquet`, or any other one for JSON Lines.
+      ending: `.csv`, `.parquet`, or another one for JSON Lines.
     """
     return {".csv": _csv, ".parquet": _parquet}.get(ending.lower(), _json_lines)(path)
 

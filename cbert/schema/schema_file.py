@@ -133,7 +133,9 @@ def _checked(raw: object, types: dict[str, tuple[Any, bool]], where: str) -> dic
     for name, (plain, needed) in types.items():
         if name not in raw:
             if needed:
-                raise UserError(f"{where} lacks the field {name!r}")
+                raise UserError(
+                    f"{where} lacks the field {name!r}; restore it as prepare wrote it"
+                )
             continue
         value = tuple(raw[name]) if isinstance(raw[name], list) else raw[name]
         accepted = (int, float) if plain is float else plain
