@@ -58,6 +58,7 @@ def printing(case, speed=2.0 * HOUR):
         }
         names = ("ratio_strongest", "ratio_stock", "ratio_evaluation")
         result["peer"] = {name + key: compared[key] for name in names for key in compared}
+        result["peer"]["matmul_peak_gflops"] = 70_000
     return sys.executable, "-S", "-c", f"print({json.dumps(result)!r})"
 
 
@@ -95,6 +96,7 @@ def test_failed_cases_are_lines_of_the_table():
     assert ["gsu", "float32", "fast", "8", "1", *"------"] in table
     assert "failed: no memory for float32: gsu float32 fast 8 1" in text.splitlines()
     assert ["strongest", "1.50", "1.00", "to", "2.00", "300", "200", "stock"] in table
+    assert "their matmul peak 70,000 GFLOP/s" in text.splitlines()
     assert "no setting has none, c, np, gs, gsu" in text
 
 
