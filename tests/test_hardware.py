@@ -4,19 +4,38 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from cbert.config import flat
 from cbert.training import hardware, loop
 from cbert.training.callbacks import Callbacks
 from tests.conftest import ROOT, small
 
 
-def test_a_run_on_other_devices_than_it_began_on(data_dir, tmp_path, capsys):
-    config, workdir = small("none", data__dir=data_dir), tmp_path / "run"
+def stopped(data_dir, workdir):
+    """A run that was stopped at step 2 and, resumed on the same devices, at step 4."""
+    config = small("none", data__dir=data_dir)
     for step in (2, 4):
         loop.train(config, workdir, Callbacks(step=lambda event, at=step: event.step == at))
+    return config
+
+
+def test_a_run_says_where_it_goes_on_with_other_devices(data_dir, tmp_path, capsys):
+    config = stopped(data_dir, tmp_path / "run")
     printed = capsys.readouterr().out
-    assert f"resuming {workdir} at step 2" in printed
+    assert f"resuming {tmp_path}/run at step 2" in printed
     assert "goes on with" not in printed
+    (tmp_path / "run" / hardware.FILE).write_text("8 devices (NVIDIA H200)\n")
+    loop.train(config, tmp_path / "run")
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"resuming {tmp_path}/run at step 4\n{tmp_path}/run began on 8 ")
+    assert f"(NVIDIA H200) and goes on with {hardware.describe()}: its numbers may" in printed
+
+
+@pytest.mark.soak
+def test_a_run_on_other_devices_than_it_began_on(data_dir, tmp_path):
+    workdir = tmp_path / "run"
+    config = stopped(data_dir, workdir)
     began = hardware.describe()
     assert began.startswith("1 device (cpu) of ")
 

@@ -11,6 +11,7 @@ from cbert.errors import UserError
 from cbert.model import huggingface
 from configs import text as text_config
 from tests.bert_reference import RANDOM_BERT
+from tests.conftest import some
 from tests.huggingface_folders import CONFIG, TENSORS, folder_of, refusal
 
 
@@ -131,9 +132,10 @@ def damaged(folder, random):
     path.write_bytes(data)
 
 
-def test_damaged_folders_are_refused_in_one_line_or_read(tmp_path):
+@pytest.mark.parametrize("count", some([300, 1000], 300))
+def test_damaged_folders_are_refused_in_one_line_or_read(tmp_path, count):
     outcomes = {"read": 0, "refused": 0}
-    for seed in range(1000):
+    for seed in range(count):
         shutil.rmtree(tmp_path / "one", ignore_errors=True)
         shutil.copytree(RANDOM_BERT, tmp_path / "one")
         damaged(tmp_path / "one", np.random.default_rng(seed))
@@ -144,5 +146,5 @@ def test_damaged_folders_are_refused_in_one_line_or_read(tmp_path):
             line = str(error)
         assert not line or str(tmp_path / "one") in line
         outcomes["refused" if line else "read"] += 1
-    assert outcomes["read"] > 50
-    assert outcomes["refused"] > 500
+    assert outcomes["read"] > count / 20
+    assert outcomes["refused"] > count / 2

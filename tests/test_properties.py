@@ -219,16 +219,17 @@ def test_checksums_notice_every_bit(content, where):
 
 
 # `tests/test_text_serving.py` sends some requests.
-INPUTS = {target: 500 for target in fuzz.TARGETS if target != "requests"}
-INPUTS |= {"queries": 250, "texts": 300}
+INPUTS = {target: 250 for target in fuzz.TARGETS if target != "requests"}
+INPUTS |= {"queries": 125, "texts": 150}
 
 
 @pytest.mark.parametrize("target", some(fuzz.TARGETS, *INPUTS))
 def test_the_fuzzer_finds_nothing(target):
-    report = fuzz.fuzz(target, INPUTS.get(target, 500), huge=1e-3)
+    count = INPUTS.get(target, 500)
+    report = fuzz.fuzz(target, count, huge=1e-3)
     assert report.failures == []
-    assert report.accepted > 25
-    assert report.refused > 200
+    assert report.accepted > count / 25
+    assert report.refused > count / 2.5
     before, after = report.memory
     assert after - before < 200 * 2**20
 
