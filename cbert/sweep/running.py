@@ -102,7 +102,8 @@ class Sweep:
                         running.remove(job)
                         self._end(job, failure)
                 show(self.table())
-                time.sleep(POLL_SECONDS)
+                if waiting or running:
+                    time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
             self.interrupted = True
             for job in running:
