@@ -16,6 +16,7 @@ import json
 import pathlib
 from typing import Any
 
+import ml_collections
 from absl import flags
 
 from cbert import files
@@ -116,7 +117,7 @@ def _query() -> Query | TextQuery | None:
     return TextQuery(_TEXT.value, context, _TEXT_B.value, words)
 
 
-def _of_split(workdir: pathlib.Path, config: Any, schema: Schema) -> None:
+def _of_split(workdir: pathlib.Path, config: ml_collections.ConfigDict, schema: Schema) -> None:
     """Prints a table, and writes it and the heat map into the run's directory."""
     split = prepared.load(config.data.dir, config.data.name, _SPLIT.value, schema)
     restored = restore(workdir, config, schema, query_flags.CHECKPOINT.value)
@@ -160,7 +161,9 @@ def _write(folder: pathlib.Path, measured: dict[str, Any]) -> str:
     return f"{target} and {image.name}"
 
 
-def _measured(restored: Restored, config: Any, schema: Schema, split: Split) -> dict[str, Any]:
+def _measured(
+    restored: Restored, config: ml_collections.ConfigDict, schema: Schema, split: Split
+) -> dict[str, Any]:
     if _WHAT.value == sown.ATTENTION:
         return attention.measure(restored, split)
     if _WHAT.value == "gates":

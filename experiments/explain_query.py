@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import ml_collections
 import numpy as np
 
 from cbert.errors import UserError
@@ -40,7 +41,9 @@ class _Encoded:
     notes: list[str]
 
 
-def show_attention(config: Any, query: Query | TextQuery, block: int) -> None:
+def show_attention(
+    config: ml_collections.ConfigDict, query: Query | TextQuery, block: int
+) -> None:
     """Prints the attention of each position.
 
     Args:

@@ -28,7 +28,7 @@ class ContextualBert(nn.Module):
     """
 
     encoder: Encoder
-    head: nn.Module
+    head: MaskedItemHead
 
     def setup(self) -> None:
         # Encoder and head name their parameters side by side, without a level of their own.
@@ -84,7 +84,9 @@ class ContextualBert(nn.Module):
         return self.encoder.embed_context(context).vector
 
 
-def build(config: ModelConfig, method: str, schema: Schema, options: Any = None) -> Any:
+def build(
+    config: ModelConfig, method: str, schema: Schema, options: Any = None
+) -> ContextualBert:
     """The model for a data set's schema.
 
     Args:

@@ -14,6 +14,7 @@ import optax
 from cbert import collectives, parallel
 from cbert.model import parameter_tree
 from cbert.model.contextual_bert import ContextualBert
+from cbert.model.parameter_tree import Model, Params
 
 # The last names of the paths of what is split: the parameters and their optimizer states.
 SPLIT = (("embedding", "items"), ("embedding", "bias"))
@@ -112,14 +113,14 @@ class Placement:
         return jnp.sqrt(square + optax.tree.norm(rest, squared=True))
 
 
-def choose(model: Any) -> Placement:
+def choose(model: Model) -> Placement:
     """The placement of a model's parameters."""
     if not isinstance(model, ContextualBert):
         return Placement()
     return Placement(model.vocabulary, model.shards)
 
 
-def initialize(model: Any, key: jax.Array) -> Any:
+def initialize(model: Model, key: jax.Array) -> Params:
     """Fresh parameters, float32; split ones are made in parts, each on its device."""
     placement = choose(model)
     if placement.shards == 1:

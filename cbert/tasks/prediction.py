@@ -42,7 +42,7 @@ def predict_all(
     split: Split,
     queries: Queries,
     batch_size: int,
-) -> dict[str, np.ndarray]:
+) -> Predictions:
     """Predicts every query.
 
     Args:

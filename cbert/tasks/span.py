@@ -5,7 +5,7 @@ Legend: B examples, L positions, Q queries, W the most tokens of an answer.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -83,7 +83,7 @@ class Span(TextTask):
         schema: Schema,
         train: Split | None,
         options: SpanConfig,
-    ) -> "Span":
+    ) -> Self:
         """The task of a checked config; see `tasks.create`."""
         common = cls.common(config, model, schema, train)
         return cls(*common, max_answer=options.max_answer)

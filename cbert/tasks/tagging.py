@@ -5,7 +5,7 @@ Legend: B examples, L positions, Q queries, T tags.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -73,7 +73,7 @@ class Tagging(TextTask):
         schema: Schema,
         train: Split | None,
         options: None,
-    ) -> "Tagging":
+    ) -> Self:
         """The task of a checked config; see `tasks.create`."""
         expected = 1.0
         if train is not None:

@@ -20,7 +20,7 @@ from cbert.model.config import ModelConfig
 from cbert.model.heads import TextHead
 from cbert.model.text_bert import TextBert
 from cbert.schema import PAD_ITEM, TEXT, Schema
-from cbert.tasks.base import Array, Examples, Scored, Task, dropped_context
+from cbert.tasks.base import Array, Batch, Examples, Scored, Task, dropped_context
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,7 +182,7 @@ class TextTask(Task):
         mean_weight = 1.0 if train is None else train.mean_weight
         return model, schema, config.train.context_dropout, mean_weight
 
-    def batch(self, keys: Array, examples: Examples) -> dict[str, Any]:
+    def batch(self, keys: Array, examples: Examples) -> Batch:
         """The columns of the examples, with context features dropped."""
         _, context_key = keys
         context = dropped_context(context_key, examples, self.context_dropout, self.schema)
