@@ -22,12 +22,12 @@ class InjectorConfig:
 
 
 class Injector(Method):
-    """y = y + W_up f(W_down y + b_down) after each block's FNN, with weights of the context.
+    """y = y + W_up f(W_down y + b_down) + b_up after each FNN, with weights of the context.
 
     Both matrices are sums of `rank` matrices of rank one, which the context weighs: W = S
-    diag(1 + a) T, where S and T are learned and [a_down; a_up; b_down] = W_c FNN(c) + b_c. So a
-    position is multiplied by three thin matrices, and no matrix is made for an example. The
-    block's own add and norm follows, and f is its activation.
+    diag(1 + a) T, where S and T are learned and [a_down; a_up; b_down] = W_c FNN(c) + b_c; b_up
+    is learned. So a position is multiplied by four thin matrices, and no matrix is made for an
+    example. The block's own add and norm follows, and f is its activation.
 
     It is in the spirit of injectors (Amplayo, Yoo and Lee, 2022, "Attribute Injection for
     Pretrained Language Models"), adapters with low-rank weights of an attribute, but not
