@@ -72,10 +72,14 @@ class Attention(nn.Module):
         return read
 
     def _takes_fast(self, length: int) -> bool:
-        if self.config.attention_dropout and self.has_rng("dropout"):
+        if self._rate():
             return False
         short = length <= SHORT or self.config.kernels == "fast"
         return short and uses_fast_kernels(self.config)
+
+    def _rate(self) -> float:
+        """The fraction of the weights that this call drops."""
+        return self.config.attention_dropout if self.has_rng("dropout") else 0.0
 
     def _plain(self, queries: Array, x: Array, mask: Array, bias: Array | None) -> Array:
         size, heads = self.config.dimension, self.config.heads
@@ -86,7 +90,7 @@ class Attention(nn.Module):
         )
         learns, fast = self.has_rng("dropout"), uses_fast_kernels(self.config)
         counted = isinstance(x.shape[0], int)  # An exported program takes any number of rows.
-        rate = self.config.attention_dropout if learns else 0.0
+        rate = self._rate()
         if fast and counted and not learns and parallel.platform() == "cpu":
             if bias is None and x.shape[1] >= LONG:
                 read = read_by_turns(query, key, value, mask)
@@ -102,8 +106,7 @@ class Attention(nn.Module):
         return dense(self.config, size, "out")(read.reshape(queries.shape))
 
     def _flash(self, queries: Array, x: Array, mask: Array, bias: Array | None) -> Array:
-        size, heads = self.config.dimension, self.config.heads
-        rate = self.config.attention_dropout if self.has_rng("dropout") else 0.0
+        size, heads, rate = self.config.dimension, self.config.heads, self._rate()
         query = dense(self.config, size, "query")(queries)
         # XLA would make one product of the two, and copy both for the kernel.
         key_value = dense(self.config, 2 * size, "key_value")(lax.optimization_barrier(x))
