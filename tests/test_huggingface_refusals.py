@@ -32,10 +32,10 @@ from tests.huggingface_folders import CONFIG, TENSORS, folder_of, refusal
         ({"is_decoder": True}, "is_decoder is True; it must be False; give another folder"),
         ({"hidden_size": "16"}, "hidden_size is '16'; it must be a whole number"),
         ({"hidden_size": True}, "hidden_size is True; it must be a whole number"),
-        ({"hidden_size": 18}, "hidden_size is 18, not a multiple of num_attention_heads, 4"),
+        ({"hidden_size": 18}, "not a multiple of num_attention_heads, 4; give another folder"),
         (
             {"hidden_size": 32},
-            "has the shape [50, 16], and by config.json it must have [50, 32]",
+            "shape [50, 16], and by config.json it must have [50, 32]; give another folder",
         ),
         ({"num_hidden_layers": 3}, "there is no tensor encoder.layer.2.attention.self.query"),
         ({"num_hidden_layers": 2**31 - 1}, "there is no tensor encoder.layer.2."),
@@ -101,7 +101,10 @@ def test_tensors_that_are_wrong_are_refused(tmp_path):
                 "classifier.weight has the shape [1, 16], and by config.json it must have "
                 "[2, 16]; save the encoder alone, as BertModel",
             ),
-            ({"embeddings.word_embeddings.weight": table}, "it has two tensors for"),
+            (
+                {"embeddings.word_embeddings.weight": table},
+                "two tensors for 'embeddings.word_embeddings.weight'; leave one",
+            ),
             ({first: table.astype(np.complex64)}, "is of the type C64"),
         ]
     ):

@@ -211,7 +211,7 @@ def test_sequences_whose_order_is_not_read_are_pointed_out(data_dir, schema, cap
     sequences = dataclasses.replace(schema, kind="sequence")
     for positions in (False, True):
         run_lib.set_up(plain(data_dir, model__positions=positions), sequences)
-        pointed_out = "model.positions is false, so that no order is read"
+        pointed_out = "so that no order is read; set model.positions=true"
         assert (pointed_out in capsys.readouterr().err) == (not positions)
 
 

@@ -133,7 +133,7 @@ def _read(path: pathlib.Path) -> tuple[list[str], np.ndarray]:
     except FileNotFoundError as error:
         raise UserError(f"{error.filename or path}: no such file") from None
     except (OSError, ValueError, EOFError, pyarrow.ArrowException) as error:
-        raise UserError(f"{path}: not readable ({str(error)[:200]})") from None
+        raise UserError(f"{path}: not readable ({str(error)[:200]}); write it again") from None
 
 
 def _read_numpy(path: pathlib.Path) -> tuple[list[str], np.ndarray]:

@@ -116,7 +116,10 @@ class Run:
 def set_up(config: ml_collections.ConfigDict, schema: Schema, seeds: Sequence[int] = ()) -> Run:
     """Loads the data and assembles a run."""
     if schema.kind == SEQUENCE and not config.model.positions:
-        warn("the data are sequences, and model.positions is false, so that no order is read")
+        warn(
+            "the data are sequences, and model.positions is false, so that no order is read; "
+            "set model.positions=true"
+        )
     options, section = tasks.task_options(config), f"task.{config.task.name}"
     masks_one = isinstance(options, MaskedItemConfig) and options.masking == ONE
     if masks_one and options.mask_rate != MaskedItemConfig.mask_rate:

@@ -122,7 +122,7 @@ def _model_config(
     if chosen["dimension"] % chosen["heads"]:
         raise UserError(
             f"{path}: hidden_size is {chosen['dimension']}, not a multiple of "
-            f"num_attention_heads, {chosen['heads']}"
+            f"num_attention_heads, {chosen['heads']}; give another folder"
         )
     chosen["transform_activation"] = chosen["activation"]
     return dataclasses.replace(presets.bert("base"), **chosen), sizes
@@ -134,7 +134,9 @@ def _by_canonical_name(
     named: dict[str, np.ndarray] = {}
     for name, values in tensors.items():
         if canonical(name) in named:
-            raise UserError(f"{path}: it has two tensors for {shown(canonical(name))}")
+            raise UserError(
+                f"{path}: it has two tensors for {shown(canonical(name))}; leave one"
+            )
         named[canonical(name)] = values
     return named
 
@@ -170,7 +172,7 @@ def _join(
         if absent:
             continue
         expected = [size_names[letter] for letter in entry.shape]
-        advice = f"; {ENCODER_ALONE}" if entry in HEAD_ENTRIES else ""
+        advice = ENCODER_ALONE if entry in HEAD_ENTRIES else "give another folder"
         for name in entry.tensors:
             _check_tensor(path, name, tensors[name], expected, advice)
         parameters[entry.path] = entry.join(tensors)
@@ -186,7 +188,7 @@ def _check_tensor(
     if shape != expected:
         raise UserError(
             f"{path}: {name} has the shape {shape}, and by {folder_files.CONFIG} it must have "
-            f"{expected}{advice}"
+            f"{expected}; {advice}"
         )
     if not np.isfinite(values).all():
         raise UserError(
