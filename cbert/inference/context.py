@@ -9,7 +9,13 @@ from cbert.schema import Schema, recognise
 
 @dataclasses.dataclass(frozen=True)
 class CheckedContext:
-    """A context that can be encoded: all features, None where missing."""
+    """A context that can be encoded.
+
+    Attributes:
+      values: Feature name to value, for all features; None where it is missing.
+      unknown: Feature name to its values that were never seen in training, where it has some.
+      missing: The features that are missing.
+    """
 
     values: dict[str, Any]
     unknown: dict[str, list[str]]

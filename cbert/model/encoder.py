@@ -133,6 +133,7 @@ class Encoder(nn.Module):
 
     def embed_context(self, context: dict[str, Array]) -> Context:
         """The context of a method, from each feature's coded rows by its name."""
+        # A lambda, because the embedding of texts has no `embed_items`, and never needs it.
         return self.context_encoder(context, lambda codes: self.embedding.embed_items(codes))
 
 
