@@ -40,7 +40,7 @@ _INTENDED_USE = flags.DEFINE_string(
 
 def main() -> None:
     """Exports, and prints what was written."""
-    export_directory.new_directory(_OUTPUT.value)
+    output = export_directory.new_directory(_OUTPUT.value)
     predictor = cbert.load(_WORKDIR.value, _CHECKPOINT.value)
     path = pathlib.Path(_WORKDIR.value).expanduser()
     workdir.warn_unfinished(path, predictor.step, predictor.config.train.steps)
@@ -55,7 +55,7 @@ def main() -> None:
     else:
         stablehlo.write(predictor, _OUTPUT.value, facts)
         advice = f"read it with cbert.load_exported({_OUTPUT.value!r})"
-    paths = list(pathlib.Path(_OUTPUT.value).expanduser().iterdir())
+    paths = list(output.iterdir())
     size = sum(path.stat().st_size for path in paths)
     print(
         f"step {predictor.step} of {_WORKDIR.value}: {len(paths)} files, "

@@ -12,7 +12,7 @@ from cbert.errors import UserError, shown
 from cbert.inference import card, export_directory
 from cbert.inference.predictor import Predictor
 from cbert.inference.text_predictor import TextPredictor
-from cbert.model.huggingface import writer
+from cbert.model.huggingface import VOCABULARY, writer
 from cbert.schema import Schema
 from cbert.schema.tokenizer import CLS, MASK, PAD, SEP, UNKNOWN
 from cbert.tasks.multi_label import MultiLabel
@@ -75,7 +75,7 @@ def _tokenizer_files(schema: Schema, folder: pathlib.Path) -> list[pathlib.Path]
                 f"the token {shown(token)} has a line break or a space at its end, which a "
                 "vocab.txt cannot hold; export the model as stablehlo or onnx"
             )
-    vocabulary, config = folder / "vocab.txt", folder / "tokenizer_config.json"
+    vocabulary, config = folder / VOCABULARY, folder / "tokenizer_config.json"
     vocabulary.write_text("".join(f"{token}\n" for token in schema.items), encoding="utf-8")
     options = {
         "tokenizer_class": "BertTokenizer",

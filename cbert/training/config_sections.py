@@ -201,7 +201,7 @@ class Eval:
     """The evaluation of a finished run."""
 
     masking: str = field(
-        "each",
+        EACH,
         "`each` masks every item of an example in turn, `one` masks one, and `last` the last "
         "one of a sequence",
         choices=EVAL_MASKINGS,
