@@ -28,7 +28,7 @@ def attend(
     query: Array,
     key_value: Array,
     shown: Array,
-    keys: Array,
+    hash_keys: Array,
     rate: float = 0.0,
     interpret: bool = False,
 ) -> Array:
@@ -38,21 +38,26 @@ def attend(
       query: `bfloat16 [B, P, H, E]`, E a power of 2 and at least 16.
       key_value: `bfloat16 [B, L, 2, H, E]`, keys and values.
       shown: `bool [B, L]`, False where a key is hidden.
-      keys: `uint32 [2]`, those of `hashing.keys`, which say what is dropped.
+      hash_keys: `uint32 [2]`, those of `hashing.keys`, which say what is dropped.
       rate: The fraction of weights that is dropped.
       interpret: Whether XLA runs the kernel, as it can on a CPU.
 
     Returns:
       `bfloat16 [B, P, H, E]`.
     """
-    return _forward(query, key_value, shown, keys, rate, interpret)[0]
+    return _forward(query, key_value, shown, hash_keys, rate, interpret)[0]
 
 
 def _forward(
-    query: Array, key_value: Array, shown: Array, keys: Array, rate: float, interpret: bool
+    query: Array,
+    key_value: Array,
+    shown: Array,
+    hash_keys: Array,
+    rate: float,
+    interpret: bool,
 ) -> tuple[Array, tuple]:
     examples, positions, heads, _ = query.shape
-    inputs = flash_kernels.Inputs(query, key_value, shown.astype(jnp.int32), keys)
+    inputs = flash_kernels.Inputs(query, key_value, shown.astype(jnp.int32), hash_keys)
     blocks = flash_kernels.Blocks(positions, key_value.shape[1], heads, rate, 64)
     sums = jax.ShapeDtypeStruct((examples, heads, positions), jnp.float32)
     made = jax.ShapeDtypeStruct(query.shape, query.dtype), sums
@@ -92,7 +97,7 @@ def _backward(
         interpret=interpret,
         name="attention_backward",
     )(*given)
-    none = (np.zeros(x.shape, jax.dtypes.float0) for x in (inputs.shown, inputs.keys))
+    none = (np.zeros(x.shape, jax.dtypes.float0) for x in (inputs.shown, inputs.hash_keys))
     return d_query, d_key_value, *none
 
 

@@ -76,13 +76,13 @@ class Inputs(NamedTuple):
       query: `[P, E]`.
       key_value: `[L, 2, E]`, keys and values.
       shown: `int32 [L]`, 0 where a key is hidden.
-      keys: `uint32 [2]`, of the hash.
+      hash_keys: `uint32 [2]`, of what is dropped, see `hashing.keys`.
     """
 
     query: Any
     key_value: Any
     shown: Any
-    keys: Any
+    hash_keys: Any
 
 
 def _load(ref: Any, start: Any, size: int, *part: int) -> Array:
@@ -136,12 +136,12 @@ def _logits(query: Array, keys: _Keys) -> Array:
     return triton.dot(query, keys.key.T) * scale + keys.added[None]
 
 
-def _row_hashes(blocks: Blocks, keys: Any) -> Callable[[Any], Array | None]:
+def _row_hashes(blocks: Blocks, hash_keys: Any) -> Callable[[Any], Array | None]:
     """From a block's first row to its rows' hashes, `uint32 [R]`, or None without dropout."""
     if not blocks.rate:
         return lambda row: None
     head = pl.program_id(0) * blocks.heads + pl.program_id(1)
-    first, key, seed = head * blocks.positions, keys[0], keys[1]
+    first, key, seed = head * blocks.positions, hash_keys[0], hash_keys[1]
 
     def at(row: Any) -> Array:
         rows = first + row + jnp.arange(blocks.rows)
@@ -159,10 +159,8 @@ def _kept(blocks: Blocks, row_hashes: Array, column: Any) -> Array:
 def forward(blocks: Blocks, inputs: Inputs, read_ref: Any, sums_ref: Any) -> None:
     """Reads all keys for a block of queries."""
     row = pl.program_id(2) * blocks.rows
-    query, row_hashes = (
-        _load(inputs.query, row, blocks.rows),
-        _row_hashes(blocks, inputs.keys)(row),
-    )
+    query = _load(inputs.query, row, blocks.rows)
+    row_hashes = _row_hashes(blocks, inputs.hash_keys)(row)
 
     def add(number: Any, carry: tuple) -> tuple:
         read, highest, total = carry
@@ -217,7 +215,8 @@ def backward(
     d_key_value_ref: Any,
 ) -> None:
     """The gradients of a block of keys and values, and of a block of queries."""
-    row_hashes, logit_scale = _row_hashes(blocks, inputs.keys), inputs.query.shape[-1] ** -0.5
+    row_hashes = _row_hashes(blocks, inputs.hash_keys)
+    logit_scale = inputs.query.shape[-1] ** -0.5
 
     def load_queries(row: Any) -> _Queries:
         refs = inputs.query, gradient_ref, read_ref, sums_ref
