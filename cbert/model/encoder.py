@@ -156,7 +156,7 @@ def build_encoder(
     features: tuple[Feature, ...],
     embedding_class: type[nn.Module],
     embedding_sizes: tuple[int, ...],
-    options: Any = None,
+    options: Any,
 ) -> Encoder:
     """The encoder with a conditioning method.
 

@@ -41,7 +41,7 @@ def packed_decay(params: Packed) -> Packed:
 
 
 def packed(
-    optimizer: optax.GradientTransformation, waits: bool = False
+    optimizer: optax.GradientTransformation, waits: bool
 ) -> optax.GradientTransformation:
     """The optimizer over packed parameters: one norm and one update for a hundred leaves.
 
