@@ -86,7 +86,7 @@ class ContextTokens(nn.Module):
 
 
 class ReadHistory(ReadingMethod):
-    """U = Encoder(tokens of the context); in each block x = Norm(x + MHA(x, U, U)).
+    """In each block x = Norm(x + Dropout(Attention(x, U))), U = Encoder(tokens) / sqrt(D).
 
     This is in the spirit of POG (Chen et al. 2019, "POG: Personalized Outfit Generation for
     Fashion Recommendation at Alibaba iFashion"), where a transformer encodes the items that a
@@ -95,8 +95,8 @@ class ReadHistory(ReadingMethod):
     divided by sqrt(D), so that U begins as large as an embedding, as the state of [GS] does.
     With one token and without blocks over it the method is [GS] with a linear state.
 
-    With `model.start_as_plain` it is x + Dropout(a MHA(x, U, U)): for each block a is a learned
-    vector of gates that begins at zero, and no norm follows.
+    With `model.start_as_plain` it is x + Dropout(a Attention(x, U)): for each block a is a
+    learned vector of gates that begins at zero, and no norm follows.
     """
 
     Config = HistoryConfig
