@@ -21,7 +21,7 @@ def lines(data_dir: str, name: str, vocabulary: str, numbers: dict[str, Any]) ->
     """
     path, argument, fresh = suggest.write(data_dir, name, numbers)
     state = "a config to start from is" if fresh else "your config, which stays as it is, is"
-    methods = suggest.SUGGESTED_METHODS[not numbers["features"] :]
+    methods = suggest.suggested_methods(bool(numbers["features"]))
 
     def training(name: str, argument: str, method: str) -> str:
         return "  " + command.to_copy("train", *suggest.arguments(path, name, argument, method))

@@ -28,7 +28,6 @@ LEAST_SEQUENCES, MOST_EPOCHS = 256_000, 80
 SIZES = {5_000: (32, 4, 2, 64), 200_000: (64, 4, 2, 128)}
 LARGEST_SIZE = (128, 8, 4, 256)
 MASK_RATE = 0.4  # Of sequences.
-SUGGESTED_METHODS = ("gs", "none")  # With the context, and beside it without.
 
 _SOURCE = '''"""{title}
 
@@ -129,13 +128,18 @@ def _read(path: pathlib.Path) -> str:
         return ""
 
 
+def suggested_methods(has_features: bool) -> tuple[str, ...]:
+    """The methods to train: one with the context if there is one, and then one without it."""
+    return ("gs", "none") if has_features else ("none",)
+
+
 def default_argument(schema: Schema) -> str:
     """The argument of a config file that suits a schema: a method, or a task of texts."""
     if schema.kind == TEXT:
         if schema.target and not schema.target.is_next_sentence:
             return tasks.of_target(schema.target.kind)
         return tasks.MaskedLanguage.name
-    return SUGGESTED_METHODS[not schema.features]
+    return suggested_methods(bool(schema.features))[0]
 
 
 def arguments(path: pathlib.Path, name: str, argument: str, method: str) -> list[str]:
@@ -226,8 +230,9 @@ def _of_text(schema: Schema, examples: int) -> Fields:
     """The fields of a model of texts, beside the size that the argument gives."""
     batch_size = 64 if examples >= 2_000 else 16
     pairs = {"task.masked_language.next_sentence": (True, "the pairs' labels are learned, too")}
+    default_method = suggested_methods(bool(schema.features))[0]
     return {
-        "model.method": (SUGGESTED_METHODS[not schema.features], "the conditioning method"),
+        "model.method": (default_method, "the conditioning method"),
         **(pairs if schema.target and schema.target.is_next_sentence else {}),
         **_schedule(examples, min(batch_size, examples), 4),
     }
