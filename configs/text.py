@@ -18,7 +18,7 @@ import ml_collections
 
 from cbert.errors import UserError
 from cbert.model import conditioning, huggingface, presets
-from cbert.training.from_hugging_face import HUGGING_FACE
+from cbert.training.from_huggingface import HUGGINGFACE_PREFIX
 from configs import base
 
 
@@ -32,8 +32,8 @@ def get_config(argument: str = "classification") -> ml_collections.ConfigDict:
         )
     config = base.get_config("none")
     config.task.name = task
-    if size.startswith(HUGGING_FACE):
-        chosen = huggingface.read(size.removeprefix(HUGGING_FACE)).config
+    if size.startswith(HUGGINGFACE_PREFIX):
+        chosen = huggingface.read(size.removeprefix(HUGGINGFACE_PREFIX)).config
         config.train.init_from = size
         config.model.update({**dataclasses.asdict(chosen), "start_as_plain": True})
     else:

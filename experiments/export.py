@@ -28,7 +28,7 @@ _OUTPUT = flags.DEFINE_string("output", None, "A new directory.", required=True)
 _FORMAT = flags.DEFINE_enum(
     "format",
     export_directory.STABLEHLO,
-    [export_directory.STABLEHLO, export_directory.ONNX, huggingface_export.HUGGINGFACE],
+    [export_directory.STABLEHLO, export_directory.ONNX, huggingface_export.HUGGINGFACE_FORMAT],
     "What runs it: JAX (stablehlo), any ONNX runtime (onnx), or transformers (hf, for texts "
     "without a context).",
 )
@@ -45,7 +45,7 @@ def main() -> None:
     path = pathlib.Path(_WORKDIR.value).expanduser()
     workdir.warn_unfinished(path, predictor.step, predictor.config.train.steps)
     facts = card.facts(predictor, _WORKDIR.value, _INTENDED_USE.value)
-    if _FORMAT.value == huggingface_export.HUGGINGFACE:
+    if _FORMAT.value == huggingface_export.HUGGINGFACE_FORMAT:
         huggingface_export.write(predictor, _OUTPUT.value, facts)
         advice = f"read it with transformers, from_pretrained({_OUTPUT.value!r})"
     elif _FORMAT.value == export_directory.ONNX:

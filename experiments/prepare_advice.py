@@ -6,7 +6,7 @@ from typing import Any
 from cbert.data.prepare_options import TRAINED
 from cbert.model import huggingface
 from cbert.training import suggest
-from cbert.training.from_hugging_face import HUGGING_FACE
+from cbert.training.from_huggingface import HUGGINGFACE_PREFIX
 from experiments import command
 
 
@@ -31,7 +31,7 @@ def lines(data_dir: str, name: str, vocabulary: str, numbers: dict[str, Any]) ->
     if len(commands) > 1:
         advised += ["and, to see what the context is worth, without it", commands[1]]
     if folder := _pretrained(vocabulary):
-        argument = f"{argument},{HUGGING_FACE}{folder}"
+        argument = f"{argument},{HUGGINGFACE_PREFIX}{folder}"
         pretrained = training(f"{name}_pretrained", argument, methods[0])
         advised += ["or, from the weights beside the vocabulary, with", pretrained]
     return advised

@@ -18,7 +18,7 @@ from cbert.tasks import create
 from cbert.training import config as config_lib
 from cbert.training import initialize, loop
 from cbert.training import run as run_lib
-from cbert.training.from_hugging_face import _with_labels_of
+from cbert.training.from_huggingface import _with_labels_of
 from cbert.training.from_run import _context_kernels, _related
 from cbert.training.initialize import from_source
 from tests import steps

@@ -21,7 +21,7 @@ from cbert.inference.text_queries import TextQuery
 from cbert.model import conditioning, huggingface
 from cbert.schema import PAD_ITEM
 from cbert.training import config as config_lib
-from cbert.training.from_hugging_face import FromHuggingFace
+from cbert.training.from_huggingface import FromHuggingFace
 from tests.conftest import ROOT, run, some
 from tests.test_huggingface_parity import peer
 from tests.text_predictors import TARGETS, VOCABULARY, assemble, save

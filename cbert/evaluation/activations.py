@@ -28,7 +28,7 @@ from cbert.tasks.prediction import length_batches
 from cbert.training import checkpoint
 from cbert.training import config as config_lib
 from cbert.training import workdir as workdir_lib
-from cbert.training.from_hugging_face import HUGGING_FACE, read_folder
+from cbert.training.from_huggingface import HUGGINGFACE_PREFIX, read_folder
 
 LAST = "last"
 # The activations of so many bytes are held at once.
@@ -90,9 +90,10 @@ def frozen_pretrained(source: str, schema: Schema) -> FrozenModel:
     Raises:
       UserError: the folder is not what it must be, or the data are of another vocabulary.
     """
-    if not source.startswith(HUGGING_FACE):
+    if not source.startswith(HUGGINGFACE_PREFIX):
         raise UserError(
-            f"init_from is {source!r}; give init_from={HUGGING_FACE}DIR, the folder of a model"
+            f"init_from is {source!r}; give init_from={HUGGINGFACE_PREFIX}DIR, the folder of a "
+            "model"
         )
     if schema.kind != TEXT:
         raise UserError(f"{source} is a model of texts, and the data are none; use a run")

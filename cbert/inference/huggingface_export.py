@@ -20,7 +20,7 @@ from cbert.tasks.regression import Regression
 from cbert.training import config as config_lib
 from cbert.training.initial_parameters import CLASSIFIER, in_units
 
-HUGGINGFACE = "hf"
+HUGGINGFACE_FORMAT = "hf"
 
 
 def write(

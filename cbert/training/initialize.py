@@ -14,7 +14,7 @@ from cbert.schema import Schema
 from cbert.training import config as config_lib
 from cbert.training import item_vectors
 from cbert.training import optimizer as optimizer_lib
-from cbert.training.from_hugging_face import HUGGING_FACE, FromHuggingFace
+from cbert.training.from_huggingface import HUGGINGFACE_PREFIX, FromHuggingFace
 from cbert.training.from_run import FromRun
 from cbert.training.item_vectors import ItemVectors
 from cbert.training.run import Run
@@ -34,7 +34,7 @@ def from_source(source: str, model: Any, schema: Schema) -> FromRun | FromHuggin
     Raises:
       UserError: the source is not what it must be, or has another vocabulary.
     """
-    if source.startswith(HUGGING_FACE):
+    if source.startswith(HUGGINGFACE_PREFIX):
         return FromHuggingFace(source, model, schema)
     if huggingface.is_folder(pathlib.Path(source).expanduser()):
         raise UserError(f"{source} has Hugging Face's form; set train.init_from=hf:{source}")

@@ -15,7 +15,7 @@ from cbert.schema import Schema, TokenizerOptions
 from cbert.schema.target import NUMBER
 from cbert.training.initial_parameters import CLASSIFIER, described, names_of, standardised
 
-HUGGING_FACE = "hf:"  # What the folder of a Hugging Face model begins with.
+HUGGINGFACE_PREFIX = "hf:"  # What the folder of a Hugging Face model begins with.
 
 
 class FromHuggingFace:
@@ -60,9 +60,9 @@ def read_folder(source: str, schema: Schema) -> huggingface.Pretrained:
     Raises:
       UserError: the folder is not what it must be, or has another vocabulary or normaliser.
     """
-    if source == HUGGING_FACE:
-        raise UserError(f"{source!r} names no folder; write {HUGGING_FACE}FOLDER")
-    folder = pathlib.Path(source.removeprefix(HUGGING_FACE)).expanduser()
+    if source == HUGGINGFACE_PREFIX:
+        raise UserError(f"{source!r} names no folder; write {HUGGINGFACE_PREFIX}FOLDER")
+    folder = pathlib.Path(source.removeprefix(HUGGINGFACE_PREFIX)).expanduser()
     pretrained = huggingface.read(folder)
     _check_vocabulary(folder, pretrained, schema)
     return pretrained
