@@ -19,6 +19,7 @@ from cbert.data import in_memory, prepared
 from cbert.data.columns import Split
 from cbert.errors import UserError, check_kind, check_path, shown
 from cbert.schema import Schema
+from cbert.schema.values import LARGEST_SIZE
 from cbert.tasks.base import Examples, Task
 from cbert.training import config as config_lib
 from cbert.training import initialize, own_data
@@ -66,7 +67,7 @@ class Experiment:
         They are divided among this process's devices, all of which a jitted step then uses.
 
         Raises:
-          UserError: the step is no whole number, or below 0.
+          UserError: the step is no whole number, below 0, or of more than 31 bits.
         """
         rows, length = self._run.batches[0](_checked(step))
         columns = in_memory.gather_rows(self._train.columns, rows, length)
@@ -85,11 +86,15 @@ class Experiment:
           UserError: `params` is something else than parameters of the model, such as a state,
             or is of other sizes.
         """
-        own, given = (jax.tree.map(np.shape, one) for one in (self.state.params, params))
-        if own != given:
+        if not self._fit(params):
             kind = type(params).__name__
             raise UserError(f"params, a {kind}, are not those of the model; give state.params")
         return self._run.validation(params)
+
+    def _fit(self, params: Any) -> bool:
+        """Whether parameters have the names and the sizes of the model's."""
+        own, given = (jax.tree.map(np.shape, one) for one in (self.state.params, params))
+        return bool(own == given)
 
     def save(self, workdir: PathLike, state: TrainState, value: float) -> None:
         """Writes a checkpoint, which `load`, `evaluate` and the commands know.
@@ -103,13 +108,18 @@ class Experiment:
 
         Raises:
           UserError: the directory belongs to another config or has that step or a later one,
-            the state is none or that of no step, or the value is no finite number.
+            the state is none, that of no step or of another model, or the value is no finite
+            number.
         """
         check_path("workdir", workdir)
         check_kind("state", state, TrainState, "what train_step returned, and not its params")
         path, step = pathlib.Path(workdir).expanduser(), int(state.step)
         if not step:
             raise UserError("the state is the one before the first step; take a step first")
+        if not self._fit(state.params):
+            raise UserError(
+                f"state is {state}, of another model; give what this train_step returned"
+            )
         is_number = hasattr(value, "__float__") and not np.ndim(value)
         number = float(value) if is_number else math.nan
         if not math.isfinite(number):
@@ -160,8 +170,10 @@ def _checked(step: Any) -> int:
         number = operator.index(step)
     except TypeError:
         number = -1
-    if number < 0:
-        raise UserError(f"step is {shown(step)}; give a whole number, the first step is 0")
+    if not 0 <= number <= LARGEST_SIZE:
+        raise UserError(
+            f"step is {shown(step)}; give a whole number from 0, the first, to {LARGEST_SIZE}"
+        )
     return number
 
 

@@ -18,12 +18,13 @@ from tests.test_training import flat, restored
 
 def test_what_is_no_step_or_no_parameters_is_refused(data_dir):
     experiment = cbert.build(small("none", data__dir=data_dir, model__layers=1))
-    for step in ("a", 2.5, -1, None, [1]):
+    for step in ("a", 2.5, -1, None, [1], 2**31):
         for function in (experiment.batch, experiment.learning_rate):
             with pytest.raises(cbert.UserError) as refusal:
                 function(step)
-            expected = f"step is {step!r}; give a whole number, the first step is 0"
-            assert str(refusal.value) == expected
+            advice = "give a whole number from 0, the first, to 2147483647"
+            assert str(refusal.value) == f"step is {step!r}; {advice}"
+    assert experiment.learning_rate(2**31 - 1) == 0
     batches = [experiment.batch(step) for step in (0, np.int64(0), experiment.state.step)]
     for batch in batches:
         jax.tree.map(np.testing.assert_array_equal, batch.columns, batches[0].columns)
@@ -72,6 +73,13 @@ def test_a_state_is_saved_once(data_dir, tmp_path):
     with pytest.raises(cbert.UserError) as refusal:
         experiment.save(None, state, 1.0)
     assert str(refusal.value) == "workdir is None; give a path"
+    smaller = dataclasses.replace(state, params={"a": np.ones(3)})
+    with pytest.raises(cbert.UserError) as refusal:
+        experiment.save(tmp_path / "run", smaller, 1.0)
+    assert str(refusal.value) == (
+        "state is TrainState(step 3, 3 parameters in 1 arrays), of another model; give what "
+        "this train_step returned"
+    )
     assert not (tmp_path / "run").exists()
     experiment.save(tmp_path / "run", state, jnp.float32(2))
     other = dataclasses.replace(state, params=jax.tree.map(jnp.zeros_like, state.params))
