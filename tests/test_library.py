@@ -13,6 +13,8 @@ import pytest
 import cbert
 from cbert import progress, tasks
 from cbert.training import config as config_lib
+from cbert.training import loop
+from cbert.training.preemption import Stop
 from tests import interface, text_predictors
 from tests.conftest import ROOT, small
 
@@ -274,6 +276,12 @@ def test_callbacks_are_called_and_can_end_a_run_that_goes_on(data_dir, tmp_path)
     assert result.best_step in (3, 6)
     with pytest.raises(ZeroDivisionError):
         cbert.train(config, tmp_path / "other", cbert.Callbacks(step=lambda event: 1 / 0))
+
+
+def test_a_callback_cannot_change_what_is_logged():
+    metrics, run = {"loss": 1.0}, types.SimpleNamespace(state=None, workdir=None)
+    loop._tell(run, run, Stop(), lambda event: event.metrics.clear(), 1, metrics)
+    assert metrics == {"loss": 1.0}
 
 
 def test_bars_are_shown_in_a_notebook(monkeypatch):

@@ -237,5 +237,6 @@ def _tell(
     metrics: Mapping[str, Any],
 ) -> None:
     """Calls a callback, which may ask the run to end."""
-    if callback and callback(Event(step, seed_run.workdir, run.state, metrics)):
+    # A copy, because the loop logs the metrics after a callback that may change them.
+    if callback and callback(Event(step, seed_run.workdir, run.state, {**metrics})):
         stop.requested = True
