@@ -90,6 +90,14 @@ def test_a_bad_query_is_refused_in_one_line(predictor, name):
     assert str(error.value) == f"queries.1: {alone.value}"
 
 
+def test_what_was_not_checked_is_refused(predictor):
+    encoded = predictor.check(Query(["a"]))
+    with pytest.raises(UserError, match=r"^queries is Enc.*; give a list of what check "):
+        predictor.predict_checked(encoded)
+    with pytest.raises(UserError, match=r"^queries\.1 is \{.*\}; give what check returned$"):
+        predictor.predict_checked([encoded, {"items": []}])
+
+
 def test_an_excluded_item_that_training_never_saw_is_reported(predictor):
     first, *_ = predictor.schema.items
     asked = predictor.complete([], exclude=[first, "kilt", "kilt"])
@@ -143,7 +151,8 @@ def test_lists_may_be_arrays(predictor):
     assert predictor.complete(lists.tolist(), **names) == expected
     assert predictor.complete(lists.to_numpy(), [{}, {}], **names) == expected
     assert predictor.complete(lists[1], **names) == expected[1]
-    assert predictor.score(lists[0]) == predictor.score([one])
+    assert repr(predictor.score(lists[0])) == repr(predictor.score([one]))
+    assert repr(predictor.score(np.array([one]))) == repr(predictor.score([one]))
     assert predictor.explain(lists[0], {}, other) == predictor.explain([one], {}, other)
 
 

@@ -213,6 +213,8 @@ def test_a_batch_gives_what_each_text_gives_alone():
         (alone,) = predictor.embed([texts[n]], [queries[n].context], pooling="mean")
         np.testing.assert_allclose(vectors[n], alone, atol=2e-5)
     assert predictor.predict_batch([]) == []
+    with pytest.raises(UserError, match=r"^queries\.0 is 'a'; give what check returned$"):
+        predictor.predict_checked(["a"])
     assert predictor.embed([]).shape == (0, 16)
 
 

@@ -23,6 +23,7 @@ from cbert.inference.queries import (
     Score,
     Scores,
     check_all,
+    check_encoded,
 )
 from cbert.schema import MASK_ITEM, SET, Schema
 
@@ -109,6 +110,7 @@ class Predictor(BasePredictor):
 
     def predict_checked(self, queries: Sequence[EncodedQuery]) -> list[Completion]:
         """Completes queries that `check` has encoded, in one call."""
+        check_encoded(queries, EncodedQuery)
         if not queries:
             return []
         owners = [index for index, query in enumerate(queries) for _ in query.masked]
@@ -155,6 +157,7 @@ class Predictor(BasePredictor):
         codes, unknown = self._checker.visible(items)
         given = self._checker.context(context)
         known = [position for position, code in enumerate(codes) if code >= 0]
+        items = [*map(str, items)]  # They may be NumPy's.
         scores = [Score(item, None, None) for item in items]
         if known:
             masked = [[*codes[:n], MASK_ITEM, *codes[n + 1 :]] for n in known]

@@ -187,3 +187,11 @@ def with_fields(query: _Query, row: Mapping[str, Any]) -> _Query:
             + ("a text" if "text" in query.needed else "a list of strings")
         )
     return dataclasses.replace(query, **{n: row[n] for n in fields if n in row})
+
+
+def check_encoded(queries: Any, kind: type) -> None:
+    """Raises `UserError` for what is no list of what a predictor's `check` returned."""
+    wanted = "a list of what check returned"
+    check_kind("queries", queries, list | tuple, wanted)
+    for index, query in enumerate(queries):
+        check_kind(f"queries.{index}", query, kind, wanted.removeprefix("a list of "))

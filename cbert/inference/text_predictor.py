@@ -14,7 +14,7 @@ from cbert.errors import UserError, check_choice, shown
 from cbert.inference import context as context_lib
 from cbert.inference import token_readers
 from cbert.inference.base import BasePredictor
-from cbert.inference.queries import check_all
+from cbert.inference.queries import check_all, check_encoded
 from cbert.inference.text_checks import MASKED_LANGUAGE, EncodedText, TextChecker, Window
 from cbert.inference.text_program import FIRST_TOKEN, TextProgram, TextRows
 from cbert.inference.text_queries import TextExplanation, TextPrediction, TextQuery
@@ -96,6 +96,7 @@ class TextPredictor(BasePredictor):
 
     def predict_checked(self, queries: Sequence[EncodedText]) -> list[TextPrediction]:
         """Predicts queries that `check` has encoded."""
+        check_encoded(queries, EncodedText)
         if not queries:
             return []
         windows = [
