@@ -102,6 +102,7 @@ def test_numbers_of_a_data_frame_are_names_where_the_kind_says_so(tmp_path):
             pandas.DataFrame({"item": [["a"]]}),
             "the DataFrame: no column 'items', only 'item'; rename one, or of a file",
         ),
+        (pandas.DataFrame(), "the DataFrame: no column 'items'; rename one, or of a file map"),
         (
             pandas.DataFrame({"text": ["a b"], "label": ["x"]}),
             "no column 'items', only 'text', 'label'; the records hold texts, so give kind=text"

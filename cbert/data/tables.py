@@ -76,8 +76,8 @@ class Columns:
             hold_texts = needed == ("items",) and not {"text", "words"}.isdisjoint(field_of)
             if hold_texts and not self.of_schema_only:
                 advice = "the records hold texts, so give kind=text"
-            there = ", ".join(map(shown, field_of))
-            raise UserError(f"{path}: no column {needed[0]!r}, only {there}; {advice}")
+            there = ", only " * bool(field_of) + ", ".join(map(shown, field_of))
+            raise UserError(f"{path}: no column {needed[0]!r}{there}; {advice}")
         if self.of_schema_only:
             self._check_known(field_of, path)
         features = [name for name, field in field_of.items() if field in ("context", "label")]
