@@ -145,6 +145,11 @@ def test_lists_and_searches_of_other_lengths_are_refused(served):
         ("/items?limit=0", None, 'limit must be greater than or equal to 1, not "0"'),
         ("/items?limit=101", None, 'limit must be less than or equal to 100, not "101"'),
         (f"/items?query={'a' * 201}", None, "query has 201 characters; give at most 200"),
+        (
+            "/score?model=compare",
+            {"items": []},
+            "'model' stands in the address; put it in the body",
+        ),
     ):
         assert ask(served, path, body) == (400, {"error": words})
     assert ask(served, "/complete", {"items": [], "exclude": ["a"] * 50_000})[0] == 200

@@ -7,6 +7,7 @@ import pydantic_core
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
+from cbert.errors import shown
 from cbert.serving import worker
 from cbert.serving.limits import Limits, RefusalError
 
@@ -29,6 +30,9 @@ def route_class(limits: Limits) -> type[APIRoute]:
             handler = super().get_route_handler()
 
             async def handle(request: Request) -> Response:
+                if request.method == "POST" and request.query_params:
+                    name = shown(next(iter(request.query_params)))
+                    raise RefusalError(400, f"{name} stands in the address; put it in the body")
                 return await handler(StrictRequest(request.scope, request.receive))
 
             return handle
