@@ -76,7 +76,7 @@ class Columns:
             hold_texts = needed == ("items",) and not {"text", "words"}.isdisjoint(field_of)
             if hold_texts and not self.of_schema_only:
                 advice = "the records hold texts, so give kind=text"
-            there = ", only " * bool(field_of) + ", ".join(map(shown, field_of))
+            there = f", only {', '.join(map(shown, field_of))}" if field_of else ""
             raise UserError(f"{path}: no column {needed[0]!r}{there}; {advice}")
         if self.of_schema_only:
             self._check_known(field_of, path)
