@@ -17,7 +17,7 @@ from cbert.evaluation import baselines, diagnosis, evaluate, evaluation_files
 from cbert.evaluation.measured import Measured
 from cbert.schema import PAD_ITEM
 from cbert.tasks.classification import Classification
-from cbert.tasks.metric import no_corpus_metrics
+from cbert.tasks.metric import without_sums
 from cbert.tasks.regression import Regression
 from cbert.training import workdir
 from tests.conftest import run
@@ -214,7 +214,7 @@ def test_a_constant_is_no_better_calibrated_or_correlated():
         }
         evaluation = types.SimpleNamespace(
             task=types.SimpleNamespace(metrics=(first, metric)),
-            measured=dict.fromkeys(results, Measured({}, no_corpus_metrics(0), np.zeros(0))),
+            measured=dict.fromkeys(results, Measured({}, without_sums(0), np.zeros(0))),
         )
         assert diagnosis.better_baselines(evaluation, {"results": results}) == []
 

@@ -16,7 +16,7 @@ from cbert.evaluation import evaluation_files, leaderboard, task_baselines
 from cbert.evaluation.evaluation import Evaluation
 from cbert.evaluation.leaderboard import Benchmark
 from cbert.evaluation.measured import Measured
-from cbert.tasks.metric import no_corpus_metrics
+from cbert.tasks.metric import without_sums
 from cbert.training.evaluations import MODEL
 from tests.conftest import ROOT, refused, run
 from tests.text_data import prepare_texts
@@ -187,7 +187,7 @@ def test_the_error_of_unequal_groups_by_hand():
     The mean is 2, and the influences are -3/4 and 3/4. With h = 10/16 the factor is h over
     9/16 (1 - 24/16 + h) + 1/16 (1 - 8/16 + h), which is 40/9.
     """
-    measured = Measured({"loss": np.array([1.0, 5.0])}, no_corpus_metrics(2), np.array([3, 1]))
+    measured = Measured({"loss": np.array([1.0, 5.0])}, without_sums(2), np.array([3, 1]))
     seed = types.SimpleNamespace(
         measured={MODEL: measured},
         groups=np.arange(2),

@@ -11,7 +11,7 @@ from cbert.evaluation.measured import Measured, measure
 from cbert.tasks import prediction
 from cbert.tasks.masked_item import MaskedItem
 from cbert.tasks.masked_language import MaskedLanguage, MaskedLanguageConfig
-from cbert.tasks.metric import Metric, no_corpus_metrics
+from cbert.tasks.metric import Metric, without_sums
 from cbert.tasks.regression import Regression
 from cbert.tasks.text_task import all_queries
 
@@ -106,7 +106,7 @@ def test_a_slice_is_lost_where_the_difference_is_twice_its_error(name, sign, by)
         queries=types.SimpleNamespace(rows=np.arange(8), weights=weights),
         groups=np.arange(8),
         measured={
-            each: Measured({name: numbers}, no_corpus_metrics(8), weights)
+            each: Measured({name: numbers}, without_sums(8), weights)
             for each, numbers in values.items()
         },
     )
@@ -123,7 +123,7 @@ def test_six_of_the_metrics_in_which_a_baseline_is_better_are_named():
     }
     evaluation = types.SimpleNamespace(
         task=types.SimpleNamespace(metrics=[Metric(name, "min", name) for name in names]),
-        measured=dict.fromkeys(results, Measured({}, no_corpus_metrics(0), np.zeros(0))),
+        measured=dict.fromkeys(results, Measured({}, without_sums(0), np.zeros(0))),
     )
     assert diagnosis.better_baselines(evaluation, {"results": results}) == [
         "popularity is better than the model in m0 (1.0000 against 2.0000), m1, m2, m3, m4, "

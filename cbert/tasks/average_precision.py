@@ -5,7 +5,7 @@ Legend: Q queries, T labels, P pairs of a query and a label.
 
 import numpy as np
 
-from cbert.tasks.metric import CorpusMetrics, Ranked
+from cbert.tasks.metric import CorpusMetrics, Ranked, without_sums
 
 
 def average_precisions(
@@ -38,7 +38,7 @@ def average_precisions(
         macro = sum(value for value, _, _ in each) / occurring
         return {"micro_ap": (micro, slopes[0]), "macro_ap": (macro, slopes[1])}
 
-    return CorpusMetrics(np.zeros((len(true), 0)), lambda sums: {}, ranked)
+    return without_sums(len(true), ranked)
 
 
 def average_precision(

@@ -22,7 +22,7 @@ from cbert.data.columns import Split
 from cbert.model.config import ModelConfig
 from cbert.schema import Schema
 from cbert.tasks.label_counts import LabelCounts
-from cbert.tasks.metric import CorpusMetrics, Metric, no_corpus_metrics
+from cbert.tasks.metric import CorpusMetrics, Metric, without_sums
 
 Array = jax.Array
 # Metric name to its sum and to the count that the sum is divided by in the end.
@@ -237,7 +237,7 @@ class Task(abc.ABC):
 
     def corpus_metrics(self, predictions: dict[str, np.ndarray], queries: Any) -> CorpusMetrics:
         """The metrics that are no means over queries."""
-        return no_corpus_metrics(len(queries))
+        return without_sums(len(queries))
 
     def prediction_columns(
         self, predictions: dict[str, np.ndarray], queries: Any

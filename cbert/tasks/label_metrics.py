@@ -6,7 +6,7 @@ Legend: Q queries, T labels.
 import numpy as np
 import scipy.sparse
 
-from cbert.tasks.metric import CorpusMetrics, Metric, Ranked
+from cbert.tasks.metric import CorpusMetrics, Metric, Ranked, without_sums
 
 CALIBRATION_ERROR = Metric(
     "calibration_error", "min", "calibration error", percent=True, judges_constants=False
@@ -77,7 +77,7 @@ def calibration_error(correct: np.ndarray, probability: np.ndarray) -> CorpusMet
             slopes[:] = np.nan
         return {CALIBRATION_ERROR.name: (value, slopes)}
 
-    return CorpusMetrics(np.zeros((len(gaps), 0)), lambda sums: {}, ranked)
+    return without_sums(len(gaps), ranked)
 
 
 def reliability(

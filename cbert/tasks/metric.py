@@ -128,6 +128,8 @@ class CorpusMetrics:
         return CorpusMetrics(statistics, measure, ranked)
 
 
-def no_corpus_metrics(count: int) -> CorpusMetrics:
-    """The `CorpusMetrics` of Q queries of a task all of whose metrics are means."""
-    return CorpusMetrics(np.zeros((count, 0)), lambda sums: {})
+def without_sums(
+    count: int, ranked: Callable[[np.ndarray], Ranked] = _nothing_ranked
+) -> CorpusMetrics:
+    """The `CorpusMetrics` of Q queries that need no sums: those of `ranked` alone, if any."""
+    return CorpusMetrics(np.zeros((count, 0)), lambda sums: {}, ranked)
