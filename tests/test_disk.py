@@ -153,6 +153,7 @@ def test_features(disk, trained):
 @pytest.mark.soak
 def test_train_and_evaluate(disk, trained, schema):
     config = config_lib.load(trained)
+    config.train.checkpoint_every = 2
     size = sum(map(len, contents(trained / "checkpoints" / "6").values()))
     flags = (
         "--config=configs/base.py:gsu",

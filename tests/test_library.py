@@ -257,7 +257,7 @@ def test_callbacks_are_called_and_can_end_a_run_that_goes_on(data_dir, tmp_path)
 
         return call
 
-    config = small("none", data__dir=data_dir, model__layers=1)
+    config = small("none", data__dir=data_dir, train__checkpoint_every=2)
     ends = cbert.Callbacks(note("step"), note("validation", True), note("checkpoint"))
     result = cbert.train(config, tmp_path / "run", ends)
     assert not result.finished
